@@ -34,8 +34,8 @@ type api struct {
 	base   *url.URL
 }
 
-// newAPI returns an api with the credentials of cfg. It follows no redirects, since the credentials are for the upstream
-// only.
+// newAPI returns an api with the credentials of cfg. The api follows no redirects, since the credentials are for the
+// upstream only.
 func newAPI(cfg *rest.Config) (*api, error) {
 	base, err := upstream.BaseURL(cfg)
 	if err != nil {
@@ -72,12 +72,13 @@ type object struct {
 	Status struct {
 		// CustomResourceDefinition only. The names are compared as bytes.
 		AcceptedNames json.RawMessage `json:"acceptedNames"`
-		Conditions    []struct {
+		// StorageVersion only:
+		CommonEncodingVersion string `json:"commonEncodingVersion"`
+		// CustomResourceDefinition and StorageVersion:
+		Conditions []struct {
 			Type   string `json:"type"`
 			Status string `json:"status"`
 		} `json:"conditions"`
-		// StorageVersion only:
-		CommonEncodingVersion string `json:"commonEncodingVersion"`
 	} `json:"status"`
 	// RBAC objects only. Rules, subjects and roles are compared as bytes.
 	Rules    []json.RawMessage `json:"rules"`
@@ -116,7 +117,7 @@ func (a *api) get(ctx context.Context, path string, query url.Values) (*http.Res
 	return resp, nil
 }
 
-// getJSON sends a GET, and decodes the answer into a value.
+// getJSON sends a GET, and decodes the answer into the value at into.
 func (a *api) getJSON(ctx context.Context, path string, timeout time.Duration, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -192,7 +193,7 @@ func readPage(in *json.Decoder, visit func(*object)) (metav1.ListMeta, error) {
 // readItems calls visit with each item of an array.
 func readItems(in *json.Decoder, visit func(*object)) error {
 	opening, err := in.Token()
-	if err != nil || opening == nil { // null stands for an empty array, and err is nil
+	if err != nil || opening == nil { // in place of an empty array there may be null
 		return err
 	}
 	for in.More() {
@@ -217,7 +218,7 @@ func readEvent(in *json.Decoder) (watch.EventType, *object, error) {
 	}
 	if event.Type == watch.Error {
 		var status metav1.Status
-		err := json.Unmarshal(event.Object, &status) // an error is joined to an AnswerError with code 0
+		err := json.Unmarshal(event.Object, &status) // after an error, the AnswerError below has the code 0
 		return "", nil, errors.Join(err, &wire.AnswerError{Code: int(status.Code), Message: status.Message})
 	}
 	o := &object{}

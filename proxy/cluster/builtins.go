@@ -22,7 +22,7 @@ const (
 	discoveryInterval = 5 * time.Minute
 	// discoveryRetryInterval is the pause after a read that failed.
 	discoveryRetryInterval = 5 * time.Second
-	// routesPollInterval is the pause between two checks whether routes are known, at the start.
+	// routesPollInterval is the pause, at the start, between two checks whether the routes are known.
 	routesPollInterval = 100 * time.Millisecond
 )
 
@@ -70,8 +70,8 @@ func (c *Cluster) followDiscovery(ctx context.Context) {
 }
 
 // warnOfDiscovery warns if discovery could not be read for a minute. err is the result of the last read. failingSince is the
-// time of the first failure since the last success or warning, or zero if there was none. warnOfDiscovery returns its new
-// value.
+// time of the first failure since the last success or warning, or zero if there was none. The return value is the new
+// failingSince.
 func (c *Cluster) warnOfDiscovery(ctx context.Context, err error, failingSince time.Time) time.Time {
 	switch {
 	case err == nil:

@@ -36,8 +36,8 @@ func (d definition) entry(version string) (Entry, reason.Reason) {
 
 // definitionChanged invalidates the resource of a CustomResourceDefinition that was changed or deleted. From now on, the
 // upstream may encode the same objects in other bytes, without an event about them. Each API server learns of the change by
-// itself, and its open watches keep the old schema for a while. So the resource is not loaded again before [snapshot.Skew]
-// has passed, and is verified then (by Invalidate).
+// itself, and its open watches keep the old schema for a while. So Invalidate does not let the resource be loaded again
+// before [snapshot.Skew] has passed, and has it verified later.
 func (c *Cluster) definitionChanged(diff change[definition]) {
 	if diff.before == nil || !diff.before.established {
 		return // nothing was kept

@@ -62,7 +62,7 @@ type reflector[V any] struct {
 	refusedWarning string
 	// needs names the right that listproxy lacks if the API server refuses the resource.
 	needs string
-	// asOf returns the time at which ages are measured, given the time now ([Config.AsOf]). Nil means the time now.
+	// asOf is [Config.AsOf], which turns the time now into the time up to which ages are counted. It may be nil.
 	asOf func(now time.Time) time.Time
 	log  *slog.Logger
 
@@ -288,7 +288,7 @@ func (r *reflector[V]) noteEnd(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.refused = r.refused || isRefusal(err)
-	if errors.Is(err, errSilent) { // see maxSilence
+	if errors.Is(err, errSilent) { // the watch may be healthy (see maxSilence)
 		return
 	}
 	if r.open {
@@ -336,7 +336,7 @@ func (r *reflector[V]) isRefused() bool {
 	return r.refused
 }
 
-// isRefusal reports whether err is an answer of the API server: listproxy may not read the resource, or it does not exist.
+// isRefusal reports whether the API server has answered that listproxy may not read the resource, or that it does not exist.
 func isRefusal(err error) bool {
 	return source.Answered(err, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed)
 }

@@ -58,7 +58,7 @@ func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
 }
 
 // routeChanged invalidates a group and version if another server, or none, answers for it from now on. Each API server
-// passes requests to the former server until it has learned of the change by itself. So Invalidate lets nothing of the group
+// passes requests to the former server until it has learned of the change by itself. So Invalidate does not let the group
 // and version be loaded again before [snapshot.Skew] has passed, and has it verified later.
 func (c *Cluster) routeChanged(diff change[route]) {
 	if isBuiltin(diff.before) || isBuiltin(diff.after) {

@@ -22,8 +22,9 @@ const (
 	versionInterval = 10 * time.Second
 	// minChangeInterval is the shortest time between two reported changes of the version.
 	minChangeInterval = 2 * time.Minute
-	// minHolderAge is the time for which a holder must have been known when a stream was last current. A holder that was
-	// first seen shortly before proves nothing, since its event may have been late: this process may have been suspended.
+	// minHolderAge is the time for which a holder must have been known when a stream was last current (see sameTimeline). A
+	// holder that was first seen shortly before proves nothing, since its event may have been late: this process may have
+	// been suspended.
 	minHolderAge = time.Minute
 )
 
@@ -132,8 +133,8 @@ func (s *serverMonitor) leaseChanged(diff change[string]) {
 // the history is the same if a Lease still has the holder that it had at currentAt, and was written at the revision or later.
 // Either this API server has run all the time, or the backup has everything up to the revision.
 //
-// retry means that a Lease still has its holder, who may only have to write it again. If same is false, it pays to ask again
-// in a few seconds.
+// retry means that a Lease still has its holder, who may only have to write the Lease again: if same is false, it pays to
+// ask again in a few seconds.
 func (s *serverMonitor) sameTimeline(ctx context.Context, revision uint64, currentAt time.Time) (same, retry bool) {
 	if !s.changesHolder.Load() {
 		return false, false
@@ -209,8 +210,8 @@ type versionTracker struct {
 	changedAt time.Time    // when a change was last reported; zero if none was
 }
 
-// add adds the version of an answer, and returns true if a change must be reported. While two versions answer in turn, it
-// returns true once every minChangeInterval. It returns true a last time when only one version answers.
+// add adds the version of an answer, and returns true if a change must be reported: once every minChangeInterval while two
+// versions answer in turn, and a last time when only one version answers.
 //
 //	v1.36   the first: no change
 //	v1.37   a change

@@ -2,7 +2,7 @@ package forward
 
 import "sync"
 
-// copyBufferSize is the size that io.Copy uses, too. Most watch events are smaller.
+// copyBufferSize is the size in bytes of a buffer, as in io.Copy. Most watch events are smaller.
 const copyBufferSize = 32 << 10
 
 // copyBuffers is a [httputil.BufferPool]. Its zero value is ready for use.

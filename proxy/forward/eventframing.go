@@ -56,8 +56,7 @@ func framingOf(h http.Header) eventFraming {
 	switch {
 	case encoding == "gzip":
 		return eventFraming{method: framedByMember}
-	case err != nil || encoding != "":
-		return eventFraming{}
+	case err != nil || encoding != "": // unframed
 	case mediaType == "application/json":
 		return eventFraming{method: framedByLine}
 	case mediaType == "application/vnd.kubernetes.protobuf":

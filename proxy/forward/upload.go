@@ -80,7 +80,7 @@ type attempt struct {
 	closed atomic.Bool
 }
 
-// Read implements io.Reader.
+// Read implements [io.Reader].
 func (a *attempt) Read(b []byte) (int, error) {
 	a.upload.begun.Store(true) // before closed is loaded, see Close
 	if a.closed.Load() {

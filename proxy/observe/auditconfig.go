@@ -41,7 +41,7 @@ func OpenAuditLog(c AuditConfig) (*AuditLog, error) {
 // openOutput returns standard output or a rotating file. It opens the file once, so that an error is known at the start.
 func openOutput(c AuditConfig) (io.WriteCloser, error) {
 	if c.Path == "-" {
-		// When the reader of standard output has gone, a write ends the process by SIGPIPE, unless the signal has a handler.
+		// A write to standard output whose reader has gone raises SIGPIPE, which ends the process if there is no handler.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 		return os.Stdout, nil
 	}
@@ -56,6 +56,6 @@ func openOutput(c AuditConfig) (io.WriteCloser, error) {
 	if err := file.Close(); err != nil {
 		return nil, err
 	}
-	size := cmp.Or(c.MaxSize, math.MaxInt32) // never; at 0 lumberjack would rotate at 100 MB
+	size := cmp.Or(c.MaxSize, math.MaxInt32) // 0 means never here, and 100 MB to lumberjack
 	return &lumberjack.Logger{Filename: c.Path, MaxSize: int(size), MaxBackups: int(c.MaxBackups)}, nil
 }

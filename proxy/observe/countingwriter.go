@@ -5,7 +5,7 @@ import "net/http"
 // CountingWriter is an [http.ResponseWriter] that records the status, and counts the bytes of the body.
 type CountingWriter struct {
 	http.ResponseWriter
-	Code  int // of the final response; 0 until that has begun
+	Code  int // of the final response; 0 until it has begun
 	Bytes int64
 }
 

@@ -1,7 +1,7 @@
 // Package observe reports what happens to requests, in metrics, traces, the access log and the audit log. The filter
-// [Observer.Observe] puts a [Record] into the context of each request. Handlers write their decisions into the record,
-// and never read it. Only the audit log has a say: an answer from memory is not written before its event is, since
-// kube-apiserver's own audit log does not have that answer.
+// [Observer.Observe] puts a [Record] into the context of each request. Handlers write their decisions into the record, and
+// read nothing from it but the time at which the request came. Only the audit log can stop an answer: an answer from memory
+// is not written before its audit event, since kube-apiserver's own audit log does not have the answer.
 //
 //   - observer.go: the filter
 //   - record.go: the record of one request; countingwriter.go: the status and the bytes of its answer

@@ -18,7 +18,7 @@ const (
 	OtherLabel = "other"
 	// noneLabel is the value of a label that does not apply. Prometheus drops labels with empty values.
 	noneLabel = "none"
-	// maxResourceValues bounds the resources, each version by itself, that have label values of their own.
+	// maxResourceValues bounds the number of resources with a label value of their own. Each version of a resource counts.
 	maxResourceValues = 512
 )
 
@@ -53,7 +53,8 @@ func (s *servedResources) add(gvr schema.GroupVersionResource) string {
 }
 
 // resourceLabel returns the label value of the request's resource, or [OtherLabel] if the upstream is not known to serve the
-// resource. It is known to serve a resource if the cluster's catalog has it, or if it has just answered a GET with a 2xx.
+// resource. The upstream is known to serve a resource that the cluster's catalog has, or for which it has just answered a
+// GET with a 2xx.
 func (rec *Record) resourceLabel() string {
 	gvr := rec.namedResource()
 	if gvr.Resource == "" {
@@ -71,11 +72,10 @@ func (rec *Record) resourceLabel() string {
 	return OtherLabel
 }
 
-// namedResource returns the resource that the request names, which may not exist. It returns zero for a refused request, for
-// a path without a resource, and for names that Kubernetes would not accept.
+// namedResource returns the resource that the request names, which may not exist. It returns zero if the request was neither
+// answered from memory nor forwarded, if its path has no resource, and if Kubernetes would not accept the names.
 func (rec *Record) namedResource() schema.GroupVersionResource {
-	isRefused := rec.labels.decision != DecisionServe && rec.labels.decision != DecisionForward
-	if isRefused {
+	if rec.labels.decision != DecisionServe && rec.labels.decision != DecisionForward {
 		return schema.GroupVersionResource{}
 	}
 	if rec.asked.Resource != "" {

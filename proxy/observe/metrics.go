@@ -65,7 +65,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return factory.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
-	// A page from memory takes about 50 µs, a large list from kube-apiserver seconds.
+	// The buckets reach from a page from memory (about 50 µs) to a large list from kube-apiserver (seconds).
 	seconds := func(name, help string, labels ...string) *prometheus.HistogramVec {
 		return factory.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: []float64{
 			0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
@@ -79,16 +79,17 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			LabelResource, LabelSemantics, LabelDecision),
 		sentBytes: counter("listproxy_response_body_bytes_total", "Bytes of answers, as sent: after compression, before TLS.",
 			LabelResource, LabelDecision),
-		savedBytes: counter("listproxy_saved_bytes_total", "Bytes that the API server did not have to encode, before compression.",
-			LabelResource),
-		proofSeconds: seconds("listproxy_proof_duration_seconds", "How long lists of the newest state waited for the proof that memory has it, "+
-			"by result: proven, the reason why they were forwarded, or gone (the client had left).", "result"),
-		upstreamRequests: counter("listproxy_upstream_requests_total", "Requests to the API server: forwarded ones, reviews of callers' rights, "+
-			"requests that ask who a caller is (whoami), and those of feeds.", "purpose", LabelCode),
-		reviewSeconds: seconds("listproxy_review_duration_seconds", "How long the API server took to begin its answer to a review.", LabelCode),
-		feedRequests: counter("listproxy_feed_requests_total", "Requests of feeds to the API server, by what they are for: list; load, a "+
-			"streaming list; watch; probe, for its current revision; progress, a short watch beside the feed's own, which reaches that "+
-			"revision sooner; learn, how it writes watches, and which fields it knows.",
+		savedBytes: counter("listproxy_saved_bytes_total",
+			"Bytes that the API server did not have to encode, before compression.", LabelResource),
+		proofSeconds: seconds("listproxy_proof_duration_seconds", "How long lists of the newest state waited for the proof that "+
+			"memory has it, by result: proven, the reason why they were forwarded, or gone (the client had left).", "result"),
+		upstreamRequests: counter("listproxy_upstream_requests_total", "Requests to the API server: forwarded ones, reviews of "+
+			"callers' rights, requests that ask who a caller is (whoami), and those of feeds.", "purpose", LabelCode),
+		reviewSeconds: seconds("listproxy_review_duration_seconds",
+			"How long the API server took to begin its answer to a review.", LabelCode),
+		feedRequests: counter("listproxy_feed_requests_total", "Requests of feeds to the API server, by what they are for: list; "+
+			"load, a streaming list; watch; probe, for its current revision; progress, a short watch beside the feed's own, which "+
+			"reaches that revision sooner; learn, how it writes watches, and which fields it knows.",
 			LabelResource, LabelVersion, LabelRepresentation, "request", LabelCode),
 		feedReceivedBytes: counter("listproxy_feed_received_bytes_total", "Bytes received by feeds, after decompression.",
 			LabelResource, LabelVersion, LabelRepresentation),

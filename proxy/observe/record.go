@@ -16,8 +16,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// Record is the record of one request: the decision about it, and the answer. [Observer.Observe] puts the record into
-// the request's context, and reports it at the end of the request. Only the request's goroutine may use the record.
+// Record is what is known of one request: the decision about it, and the answer. [Observer.Observe] puts the record into the
+// request's context, and reports it at the end of the request. Only the request's goroutine may use the record.
 type Record struct {
 	observer *Observer // nil if the record is not reported
 	response CountingWriter
@@ -85,7 +85,7 @@ func (rec *Record) ForwardTransport(next http.RoundTripper) (_ http.RoundTripper
 	if rec.observer == nil {
 		return next, func() {}
 	}
-	endSpan := func() {}
+	endSpan := func() {} // until send has begun the span
 	send := func(r *http.Request) (res *http.Response, err error) {
 		res, endSpan, err = rec.observer.spans.send(SpanForward, next, r)
 		return res, err

@@ -16,7 +16,7 @@ import (
 //   - short requests that are forwarded, since each counts in --max-requests-inflight until its end. kube-apiserver ends
 //     these after a minute, too (--request-timeout).
 //
-// It is not for forwarded streams. As at kube-apiserver, a client that was stopped for a while may go on reading these.
+// It is not for forwarded streams: a client that was stopped for a while may go on reading a stream, as at kube-apiserver.
 //
 // AnswerWriter limits the time of each write and each flush, and splits large writes into chunks of 256 KiB. An answer may
 // take any time if each chunk is written within the limit. Between writes there is no limit, so watches may be idle.
@@ -43,8 +43,8 @@ type AnswerWriter struct {
 	writing    bool       // a write or flush is under way
 	writeStart time.Time  // when the current or last write began
 	ended      bool       // the answer was ended, since its client does not read it
-	// timer goes on after a write, since stopping it would cost more for each event of a watch. If it fires during a later
-	// write, it is set to the end of that write's limit. If it fires between writes, the next write starts it.
+	// timer is not stopped after a write, since that would cost too much for each event of a watch. If it fires during a
+	// later write, it is set to the end of that write's limit. If it fires between writes, the next write starts it again.
 	timer        *time.Timer
 	timerRunning bool
 }

@@ -16,8 +16,8 @@ const BodyTimeout = time.Minute
 func WithBodyTimeout(next http.Handler, timeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != nil && r.Body != http.NoBody && !kubehttp.RequestOf(r).LongRunning {
-			// The deadline ends with the body. Over HTTP/1.1 net/http lifts it when it begins to watch for a client that
-			// leaves (connReader.startBackgroundRead). Over HTTP/2 it is for the body alone. An error means that the
+			// The deadline does not outlast the body. Over HTTP/1.1 net/http lifts it when it begins to watch for a client
+			// that leaves (connReader.startBackgroundRead). Over HTTP/2 it is for the body alone. An error means that the
 			// connection is gone.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(timeout))
 		}

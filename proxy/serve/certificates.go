@@ -58,6 +58,7 @@ func NewCertificates(cfg CertificatesConfig, log *slog.Logger) (*Certificates, e
 		base.ClientAuth = tls.RequestClientCert
 		clientCAs = cfg.ClientCA
 	}
+	// The nils stand for certificates by SNI and a recorder of events.
 	certificates.controller = dynamiccertificates.NewDynamicServingCertificateController(base, clientCAs, serving, nil, nil)
 	return certificates, certificates.controller.RunOnce()
 }
@@ -67,7 +68,7 @@ func (c *Certificates) TLS() *tls.Config {
 	return &tls.Config{
 		GetConfigForClient: c.controller.GetConfigForClient,
 		MinVersion:         tls.VersionTLS12,
-		NextProtos:         []string{"h2", "http/1.1"}, // net/http looks here
+		NextProtos:         []string{"h2", "http/1.1"}, // net/http reads here whether to serve HTTP/2
 	}
 }
 

@@ -1,5 +1,4 @@
-// Package serve has the HTTPS server for clients, and the bounds on their connections, in the same way for all
-// requests.
+// Package serve has the HTTPS server for clients, and bounds their connections, whatever their requests ask for.
 //
 //   - server.go: the server, its timeouts and bounds
 //   - certificates.go, clientca.go, selfsigned.go: the serving certificate and the CAs of clients, which are read again

@@ -64,9 +64,9 @@ func beginRequests(next http.Handler) http.Handler {
 	})
 }
 
-// growStack grows the goroutine's stack to the 8 KiB that a request needs, since room does not fit into 4 KiB. Over HTTP/2
-// net/http starts a goroutine for each request. Its stack would otherwise grow twice in the depth of the handlers, and copy
-// all frames each time.
+// growStack grows the goroutine's stack to the 8 KiB that a request needs, by a variable that does not fit into 4 KiB. Over
+// HTTP/2 net/http starts a goroutine for each request. Otherwise its stack would grow twice deep inside the handlers, and
+// each time all frames would be copied.
 //
 //go:noinline
 func growStack() {

@@ -35,8 +35,8 @@ func NewTunnels(targets Targets, tlsConfig *tls.Config) *Tunnels {
 // tunnelGranted is the answer to a CONNECT that is granted, also over HTTP/1.0 (RFC 9110, 2.5).
 const tunnelGranted = "HTTP/1.1 200 Connection established\r\n\r\n"
 
-// open grants a CONNECT, and waits until Accept takes the tunnel. It is a handler of goproxy. conn is a *tunnelConn of
-// [hijackable]. open removes its deadline.
+// open is the handler to which goproxy hands a hijacked CONNECT: it grants the CONNECT, and waits until Accept takes the
+// tunnel. conn is a *tunnelConn of [hijackable], whose deadline open removes.
 func (t *Tunnels) open(_ *http.Request, conn net.Conn, _ *goproxy.ProxyCtx) {
 	if _, err := io.WriteString(conn, tunnelGranted); err != nil || conn.SetDeadline(time.Time{}) != nil {
 		_ = conn.Close()
@@ -49,8 +49,6 @@ func (t *Tunnels) open(_ *http.Request, conn net.Conn, _ *goproxy.ProxyCtx) {
 	}
 }
 
-var _ net.Listener = (*Tunnels)(nil)
-
 // Accept implements [net.Listener]. It returns a [tls.Conn] without a handshake: the [http.Server] makes the handshake, and
 // limits its time as on its own port.
 func (t *Tunnels) Accept() (net.Conn, error) {
@@ -62,7 +60,7 @@ func (t *Tunnels) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements [net.Listener]. After it, open closes the tunnels that were not accepted.
+// Close implements [net.Listener]. From then on, open closes tunnels, since nobody accepts them.
 func (t *Tunnels) Close() error {
 	t.closeOnce.Do(func() { close(t.closed) })
 	return nil

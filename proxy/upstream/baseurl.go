@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// BaseURL returns the URL of the API server that cfg names, without a slash at the end of its path. It fails if callers'
-// tokens would not be safe with the URL, or if the URL has other parts than scheme, host, port and path.
+// BaseURL returns the URL of the API server that cfg names, without a slash at the end of its path. It fails if the URL is
+// not https, since callers' tokens are sent to it, or if it has other parts than scheme, host, port and path.
 func BaseURL(cfg *rest.Config) (*url.URL, error) {
 	base, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 // generation has all transports that were made from one version of the files in the client configuration. When a file
 // changes, a new generation replaces it, so that no new request uses a connection made with the former CA or client
-// certificate. Requests on such connections go on.
+// certificate. Requests in flight go on.
 type generation struct {
 	config *rest.Config // with the files' content in place of their names
 
@@ -56,10 +56,10 @@ func (g *generation) closeIdle() {
 	}
 }
 
-// lanes is the number of transports for callers' short requests, and also that for their long-running ones. A transport has
-// one connection, and more when that is full. Some load balancers close a connection when one client gives up a request,
-// which ends all requests on the connection. With lanes, a client that gives up many requests disturbs only a few others, and
-// nobody's watches.
+// lanes is the number of transports over which callers' short requests are spread. Long-running requests have as many of
+// their own. A transport has one connection, and more when that is full. Some load balancers close a connection when one
+// client gives up a request, which ends all requests on the connection. With lanes, a client that gives up many requests
+// disturbs only a few others, and nobody's watches.
 const lanes = 16
 
 // transportSet sends requests to the API server with one kind of credentials, or none.
@@ -102,8 +102,8 @@ func newTransportSet(
 	newShort := func() *http.Transport { return overHTTP2(newHTTP1(), shortPingAfter, shortPingTimeout) }
 	newLong := func() *http.Transport { return overHTTP2(newHTTP1(), longPingAfter, longPingTimeout) }
 	http1 := newHTTP1()
-	// This is shorter than the idle timeouts of servers and load balancers. A request that is sent while the other side
-	// closes the connection cannot always be sent again.
+	// This is shorter than the idle timeouts of servers and load balancers. If the other side closed an idle connection just
+	// when a request is sent, the request could not always be sent again.
 	http1.IdleConnTimeout = 30 * time.Second
 	s.http1 = add(http1)
 	s.sendAs = add(newShort())

@@ -24,10 +24,10 @@ import (
 )
 
 const (
-	// maxSilence is the time for which a watch may be silent before the resource is listed again. kube-apiserver sends a
+	// maxSilence is the time for which a watch may be silent before the resource is listed again. The known objects stay in
+	// use until the list comes, for pageTimeout at most, since a silent watch may be healthy: kube-apiserver sends a
 	// bookmark about every minute, but none while its cache is at the revision at which the watch began
-	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process). So a silent watch may be healthy, and the known objects
-	// stay in use until the list comes, for pageTimeout at most.
+	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process).
 	maxSilence = 80 * time.Second
 	// minWatchTime is the shortest timeout of a watch. The longest is twice as long, as in client-go's reflectors.
 	minWatchTime = 5 * time.Minute
@@ -40,7 +40,7 @@ const (
 )
 
 // reflector keeps a value of each object of one resource, and reports changes. It lists the objects, and watches them. When
-// a watch ends at its timeout, the next one goes on from its last revision. After any other end the reflector lists again,
+// a watch ends at its timeout, the next watch goes on from the last revision. After any other end the reflector lists again,
 // since etcd may have been restored, and reports the differences.
 //
 // client-go's reflector does not say whether its watch is open, and waits for up to a minute before it opens a watch
@@ -51,14 +51,14 @@ type reflector[V any] struct {
 	from     *api
 	// path is the path of the resource's lists and watches.
 	path string
-	// labels is the label selector of these lists and watches. It may be empty.
+	// labels is the label selector of the lists and watches. It may be empty.
 	labels string
 	// read returns the value that is kept of an object.
 	read func(*object) V
 	// onChange is called for each changed value, and for all objects in the first list.
 	onChange func(change[V])
-	// refusedWarning is the warning if the API server refuses the resource. It names the consequences. If it is empty, there
-	// is no warning.
+	// refusedWarning is the warning if the API server refuses the resource, and names the consequences. If it is empty,
+	// there is no warning.
 	refusedWarning string
 	// needs names the right that listproxy lacks if the API server refuses the resource.
 	needs string
@@ -68,7 +68,7 @@ type reflector[V any] struct {
 
 	mu sync.RWMutex
 	// known has the values by the name of their object (namespace/name). It is nil before the first list. Only run's
-	// goroutine writes it, with mu locked, so this goroutine may read it without mu.
+	// goroutine writes known, with mu locked, and may therefore read it without mu.
 	known map[string]V
 	// refused means that the API server has refused the resource ([isRefusal]), and no watch was opened since then.
 	refused bool
@@ -139,8 +139,8 @@ func (f *failures) nextPause(err error) time.Duration {
 	return f.retry.Step()
 }
 
-// logEnd logs that a stream has ended with err. It warns once between two healthy streams: at once if listproxy was never
-// permitted to read the resource, otherwise if no stream was healthy for warnAfter ([mustWarn]).
+// logEnd logs that a stream has ended with err. It warns at most once between two healthy streams: immediately if listproxy
+// was never permitted to read the resource, and otherwise if no stream was healthy for warnAfter ([mustWarn]).
 func (r *reflector[V]) logEnd(ctx context.Context, err error, pause time.Duration, f *failures) {
 	refused := isRefusal(err)
 	neverPermitted := refused && r.known == nil

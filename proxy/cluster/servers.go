@@ -22,9 +22,8 @@ const (
 	versionInterval = 10 * time.Second
 	// minChangeInterval is the shortest time between two reported changes of the version.
 	minChangeInterval = 2 * time.Minute
-	// minHolderAge is the time for which a holder must have been known when a stream was last current (see sameTimeline). A
-	// holder that was first seen shortly before proves nothing, since its event may have been late: this process may have
-	// been suspended.
+	// minHolderAge is the time for which a holder must have been known at currentAt (see sameTimeline). A holder that was
+	// first seen shortly before proves nothing, since its event may have been late: this process may have been suspended.
 	minHolderAge = time.Minute
 )
 
@@ -126,8 +125,8 @@ func (s *serverMonitor) leaseChanged(diff change[string]) {
 	}
 }
 
-// sameTimeline reports whether etcd still has the same history up to a revision. currentAt is the time at which a stream was
-// last current. etcd has another history if it was restored from an older backup since then.
+// sameTimeline reports whether etcd still has the same history up to a revision. currentAt is the time at which a stream at
+// this revision last sent something. etcd has another history if it was restored from an older backup since currentAt.
 //
 // Before etcd is restored, the API servers are stopped. An API server that starts again becomes a new holder of its Lease. So
 // the history is the same if a Lease still has the holder that it had at currentAt, and was written at the revision or later.

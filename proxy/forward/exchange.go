@@ -147,8 +147,8 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 }
 
 // mayBeOfBackend reports whether a 401 may come from a backend: a pod, a Service, a kubelet or an aggregated API server.
-// kube-apiserver names a FlowSchema in every answer to a caller whom it knows (k8s.io/apiserver, WithPriorityAndFairness), so
-// its own 401 names none. A 401 to a request for a proxy may always come from a backend.
+// kube-apiserver names a FlowSchema in every answer to a caller whom it knows (k8s.io/apiserver, WithPriorityAndFairness),
+// so its own 401 names none. A 401 to a request through kube-apiserver's own proxy may always come from a backend.
 func (x *exchange) mayBeOfBackend(res *http.Response) bool {
 	info := x.asked.Info
 	return info.Subresource == "proxy" || info.Verb == "proxy" ||

@@ -31,23 +31,26 @@ type Upstream interface {
 	RecordAnswer(id auth.Identity, upgrade bool, method string, status int)
 }
 
-// Forwarder passes requests to the API server, and its answers back. Each part is passed on as soon as it comes. Only
-// answers that make sense as a whole ([kubehttp.Request.Bufferable]) are buffered. Forwarder is safe for concurrent use.
+// Forwarder passes requests to the API server, and its answers back. Bodies are passed on as they come, except a request's
+// body that is kept to be sent again ([Reserve]), and answers that make sense only as a whole
+// ([kubehttp.Request.Bufferable]). Forwarder is safe for concurrent use.
 //
 // The request that arrives at the API server differs from the caller's only in
 //
-//   - its Host
+//   - its Host, and its target if that has a space, which is escaped
 //   - hop-by-hop headers
 //   - claims that a caller may not make about itself (removeCallerClaims)
 //   - X-Forwarded-For, which holds the caller's address
-//   - the credentials, if listproxy impersonates the caller. Such a request has listproxy's own credentials, and names the
-//     caller in Impersonate-* headers. All other requests have the caller's credentials only.
+//   - traceparent and tracestate, if listproxy makes spans
+//   - the case of two names (hideIdempotencyKeys)
+//   - the credentials and trailers, if listproxy impersonates the caller: the request has listproxy's own credentials, names
+//     the caller in Impersonate-* headers, and has no trailers. All other requests have the caller's credentials only.
 //
 // The answer differs from the API server's only in headers about the connection and the length, and in the headers that are
 // already set on the ResponseWriter. These are added. If both have a header, the API server's values come first, since the
 // cache nearest to the user is the last in Cache-Status (RFC 9211).
 //
-// If the API server does not answer:
+// If the API server gives no usable answer:
 //
 //   - A request that it has certainly not looked at is sent again, up to maxAttempts times in all. If the request's body
 //     was not kept ([Reserve]), the caller gets a 429 with Retry-After instead.

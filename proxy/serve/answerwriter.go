@@ -14,7 +14,7 @@ import (
 // AnswerWriter is an [http.ResponseWriter] that ends an answer whose client does not read it. It is for
 //   - answers from memory, since the objects of an answer stay in memory until its end
 //   - short requests that are forwarded, since each counts in --max-requests-inflight until its end. kube-apiserver ends
-//     these after a minute, too (--request-timeout).
+//     short requests after a minute, too (--request-timeout).
 //
 // It is not for forwarded streams: a client that was stopped for a while may go on reading a stream, as at kube-apiserver.
 //
@@ -26,8 +26,8 @@ import (
 // should be half a minute or more.
 //
 // How an answer is ended depends on the protocol:
-//   - HTTP/2: its stream is reset, and other streams on the connection go on. If this does not end the write within a
-//     second, the connection is closed.
+//   - HTTP/2: the answer's stream is reset, and other streams on the connection go on. If the reset does not end the write
+//     within a second, the connection is closed.
 //   - HTTP/1.1: the write ends with an error, and the server closes the connection.
 //
 // Like other ResponseWriters, an AnswerWriter is used by one goroutine at a time. Finish must be called when the handler is

@@ -16,8 +16,8 @@ import (
 
 const readHeaderTimeout = 32 * time.Second // kube-apiserver's
 
-// New returns the HTTPS server for clients, with HTTP/1.1 and HTTP/2. It bounds headers, idle connections, streams and their
-// buffers. It does not bound the time of a request or an answer, since watches and uploads take long. As at kube-apiserver,
+// New returns the HTTPS server for clients, with HTTP/1.1 and HTTP/2. The server bounds headers, idle connections, streams
+// and their buffers, but not the time of a request or an answer, since watches and uploads take long. As at kube-apiserver,
 // it sends no pings, so that a client that was stopped for a while keeps its streams. TCP keep-alive notices clients that
 // are gone.
 //

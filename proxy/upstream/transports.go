@@ -115,8 +115,8 @@ func (t *Transports) RoundTripper(id auth.Identity, r *kubehttp.Request) http.Ro
 	return transports.short[flow[0]%lanes]
 }
 
-// sendAsTransport returns the transport for a request that listproxy itself has made as a caller. Accepted callers share
-// connections that carry only such requests.
+// sendAsTransport returns the transport for a request that listproxy itself has made as a caller. Accepted callers share the
+// connections, which carry no other requests.
 func (t *Transports) sendAsTransport(id auth.Identity) http.RoundTripper {
 	transports := t.transportsFor(id)
 	_, accepted := t.AcceptedFlow(id)

@@ -25,8 +25,8 @@ const connectTimeout = 10 * time.Second
 
 // NewConnectServer returns the server of the CONNECT port. It speaks HTTP/1.1 over TLS (see [Certificates.ConnectTLS]). A
 // CONNECT to one of the targets of tunnels becomes a tunnel, whoever sends it: callers are authenticated by the requests
-// inside. Every other CONNECT is refused with 403, and every other request with 400. The observer counts refusals, and writes
-// them to the access log. The server never opens a connection.
+// inside. A CONNECT to any other target is refused with 403. A CONNECT with a body, and all other requests, are refused with
+// 400. The observer counts refusals, and writes them to the access log. The server never opens a connection.
 func NewConnectServer(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe.Observer, log *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)

@@ -7,11 +7,10 @@ import "time"
 //
 // The age is the larger of two differences, by the monotonic clock and by the wall clock. The monotonic clock
 // (CLOCK_MONOTONIC) stands still while a laptop is suspended or a virtual machine is paused, so by this clock alone, things
-// would seem too young afterwards. A wall clock that is set forward makes things old too early, which costs another probe.
-// One that is set back changes nothing.
+// would seem too young afterwards. If the wall clock is set forward, things are old too early, which costs another probe. If
+// it is set back, the monotonic clock decides.
 //
-// Do not use Age for pauses, or for things that must reach some age before they count: there the larger age is not the safe
-// one.
+// Do not use Age where a small age is the safe one: for pauses, or for things that must reach some age before they count.
 func Age(at, now time.Time) time.Duration {
 	return max(now.Sub(at), now.Round(0).Sub(at.Round(0))) // Round(0) strips the monotonic reading
 }

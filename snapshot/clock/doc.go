@@ -1,3 +1,3 @@
-// Package clock says how old something is, even if meanwhile the machine was suspended, its clock was set, or no API server
-// answered.
+// Package clock measures how old something is, even if the machine was suspended, its clock was set, or no API server
+// answered in the meantime.
 package clock

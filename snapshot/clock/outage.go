@@ -2,8 +2,8 @@ package clock
 
 import "time"
 
-// Outage is a period in which no API server answers. It begins when a request of listproxy itself gets no answer, or a stream
-// breaks. The zero Outage means that there was none.
+// Outage is a period in which no API server answers. It begins when one of listproxy's own requests gets no answer, or one of
+// its streams breaks. The zero Outage means that there was none.
 type Outage struct {
 	// Ongoing reports whether no API server answers now.
 	Ongoing bool
@@ -16,9 +16,8 @@ type Outage struct {
 // resumeWithin is the time that streams may take to be opened again after an outage.
 const resumeWithin = 5 * time.Second
 
-// AsOf returns the time at which to measure the age of something that an API server has sent. It returns now, except in an
-// outage that began less than bound ago. Then it returns LastHeard, since no API server can have sent anything newer to
-// anybody.
+// AsOf returns the time at which to measure the age of something that an API server has sent: now, or LastHeard in an outage
+// that began less than bound ago, since no API server can have sent anybody anything newer.
 func (o Outage) AsOf(now time.Time, bound time.Duration) time.Time {
 	if o.Ongoing && Age(o.LastHeard, now) < bound {
 		return o.LastHeard
@@ -26,8 +25,8 @@ func (o Outage) AsOf(now time.Time, bound time.Duration) time.Time {
 	return now
 }
 
-// AsOfWithoutStream is AsOf for something that a stream keeps up to date, while no stream is open. After an outage shorter
-// than bound, it takes up to resumeWithin to open a stream again. In that time, too, nothing gets older.
+// AsOfWithoutStream is AsOf while no stream is open, for something that a stream keeps up to date. After an outage shorter
+// than bound, nothing gets older for another resumeWithin, in which streams are opened again.
 func (o Outage) AsOfWithoutStream(now time.Time, bound time.Duration) time.Time {
 	if !o.Ongoing && Age(o.Ended, now) < resumeWithin && Age(o.LastHeard, o.Ended) < bound {
 		return o.LastHeard

@@ -16,8 +16,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Compressor writes lists and the initial events of watches with gzip. It compresses each object once, not once for every
-// answer.
+// Compressor compresses lists and the initial events of watches with gzip: each object once, not once for every answer.
 //
 // The objects are split into segments of neighbors. Each segment is compressed alone and kept in a bounded cache. An answer
 // is joined from compressed segments. This works because deflate streams that end at a byte boundary can be joined, and
@@ -25,10 +24,10 @@ import (
 //
 // Only the key and the size of an object decide whether it ends a segment (see firstLength). So a change mostly leaves the
 // other segments as they are. The cache has one version of a segment, under a hash of its first and last object (see
-// cacheKey). Each version of each object has its own number, so the numbers show whether the segment is current.
+// cacheKey). The segment knows the number of each object's version, which shows whether it is current.
 //
-// An example: of the objects a to f, c and f end segments. A list is [a b c] , [d e f], where the comma between the segments
-// is not compressed. When b changes to b', [a b c] is found under the key of [a b' c], and its pieces without b are reused.
+// For example, let c and f end segments. A list of a to f is then [a b c] , [d e f], with an uncompressed comma in between.
+// After b has changed to b', the key of [a b' c] finds [a b c], and only its part around b is compressed again.
 //
 // A Compressor is safe for concurrent use. If several requests need the same segment at the same time, one compresses it and
 // the others wait.
@@ -41,15 +40,15 @@ type Compressor struct {
 	flights singleflight.Group
 	// encoders has values of type *encoder.
 	encoders sync.Pool
-	// found and made count segments for CompressorStats.
+	// found and made are counters of CompressorStats.
 	found, made atomic.Uint64
 }
 
 const (
 	// gzipLevel is the level that kube-apiserver uses (endpoints/handlers/responsewriters).
 	gzipLevel = 1
-	// usualCompressedSize is the usual size of a compressed segment in bytes. The number of the cache's counters follows
-	// from it.
+	// usualCompressedSize is the usual size of a compressed segment in bytes, from which the number of the cache's counters
+	// follows.
 	usualCompressedSize = 16 << 10
 )
 
@@ -89,8 +88,9 @@ func (c *Compressor) Write(w io.Writer, envelope *wire.Envelope, head []byte, ob
 }
 
 // WriteEvents writes the beginning of a watch: the objects as events, and the tail. It calls proceed before it writes a
-// compressed segment or the tail. Once proceed has returned false, it only ends the gzip member. It returns the number of
-// objects in the member, and the member's length before compression (modulo 2³²). After an error of w, both are too high.
+// compressed segment or the tail. Once proceed has returned false, WriteEvents only ends the gzip member. It returns the
+// number of objects in the member, and the member's length before compression (modulo 2³²). If w fails, both also count what
+// was not written.
 func (c *Compressor) WriteEvents(
 	w io.Writer, envelope *wire.Envelope, objects []*index.Object, tail []byte, proceed func() bool,
 ) (written int, plainLength uint32, err error) {
@@ -118,7 +118,7 @@ func (c *Compressor) writeObjects(m *member, f format, objects []*index.Object, 
 	for m.err == nil && written < len(objects) {
 		rest := objects[written:]
 		n := firstLength(rest, segmentTarget)
-		s := c.segmentOf(f, rest[:n]) // may take long, so proceed is called afterwards
+		s := c.segmentOf(f, rest[:n]) // before proceed, since compression may take long
 		if !proceed() {
 			break
 		}
@@ -176,7 +176,7 @@ func flightKey(f format, objects []*index.Object) string {
 	return string(text)
 }
 
-// find returns the segment that the cache has under a key, or nil.
+// find returns the cached segment with a key, or nil.
 func (c *Compressor) find(key uint64) *segment {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

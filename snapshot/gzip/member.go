@@ -21,10 +21,10 @@ type member struct {
 // operating system.
 var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255}
 
-// maxStored is the number of bytes that a stored block of deflate may hold.
+// maxStored is the largest number of bytes in a stored block of deflate.
 const maxStored = 1<<16 - 1
 
-// WriteStored writes a gzip member that holds the parts uncompressed, without copying them. It is for bytes that are written
+// WriteStored writes a gzip member that holds the parts uncompressed. It does not copy them. It is for bytes that are written
 // only once.
 func WriteStored(w io.Writer, parts iter.Seq[[]byte]) error {
 	m := member{w: w}
@@ -50,7 +50,7 @@ func (m *member) writeSegment(s *segment) {
 	m.length += s.length
 }
 
-// writeStored writes p uncompressed, in stored blocks. For a few bytes, that is the shortest form.
+// writeStored writes p uncompressed, in stored blocks, which are the shortest form of a few bytes.
 func (m *member) writeStored(p []byte) {
 	m.crc = crc32.Update(m.crc, crc32.IEEETable, p)
 	m.length += uint32(len(p)) // #nosec G115 -- modulo 2³² is meant
@@ -76,8 +76,8 @@ func (m *member) writeStoredHead(firstBit byte, n int) {
 	m.write(head[:])
 }
 
-// end ends the member. Before the final block it writes an empty one, for watches: there, readers return all bytes so far. At
-// the final block, Go's reader first waits for the next member.
+// end ends the member with two empty blocks. At the first, a reader returns all bytes that have come, so a watch's client
+// gets them at once. At the second, the final block, Go's reader would wait for the next member first.
 func (m *member) end() {
 	m.writeStoredHead(notFinal, 0)
 	m.writeStoredHead(final, 0)

@@ -44,13 +44,13 @@ const (
 	// segmentTarget is the mean number of uncompressed bytes in a segment. Smaller segments cost more lookups in the cache,
 	// and compress less well, since no segment can refer to the bytes before it.
 	segmentTarget = 128 << 10
-	// pieceTarget is the mean number of uncompressed bytes in a piece. For each piece the encoder makes new tables, and
-	// reads the bytes to which the piece may refer. So with 8 KiB, the first compression of a list takes 1.5 times as long as
-	// with 16 KiB. With 32 KiB, the compression after a change takes twice as long.
+	// pieceTarget is the mean number of uncompressed bytes in a piece. Each piece costs the encoder new tables, and a look at
+	// the bytes to which the piece may refer: with pieces of 8 KiB, the first compression of a list takes 1.5 times as long.
+	// With pieces of 32 KiB, the compression after a change takes twice as long.
 	pieceTarget = 16 << 10
 	// pieceReference is the number of bytes to which a piece may refer, at the end of the piece before it. Neighbors are
-	// mostly alike, so 8 KiB serve as well as the whole window of deflate, which has 32 KiB. Pods even compress better,
-	// since references to near bytes are shorter.
+	// mostly alike, so 8 KiB serve as well as deflate's whole window of 32 KiB. Pods even compress better, since references
+	// to near bytes are shorter.
 	pieceReference = 8 << 10
 
 	// segmentOverhead and pieceOverhead are the bytes of memory of a segment and a piece without compressed bytes and numbers.
@@ -58,9 +58,10 @@ const (
 	pieceOverhead   = 16
 )
 
-// firstLength returns the number of objects in the first segment, if target is segmentTarget, or in the first piece, if
-// target is pieceTarget. Either ends with the first object for which KeyHash/2³² < size/target, calculated in integers. So
-// its length depends only on its own objects. An object that ends a segment also ends a piece, since pieceTarget is smaller.
+// firstLength returns the number of objects in the first segment, with segmentTarget as the target, or in the first piece,
+// with pieceTarget. A segment or piece ends with its first object for which KeyHash/2³² < size/target, calculated in
+// integers. So its length depends only on its own objects. An object that ends a segment also ends a piece, since pieceTarget
+// is smaller.
 func firstLength(objects []*index.Object, target uint64) int {
 	for i, o := range objects {
 		if uint64(o.KeyHash)*target < uint64(len(o.Bytes))<<32 {
@@ -88,7 +89,7 @@ func (f format) appendObjects(dst []byte, n int, objects []*index.Object) []byte
 	return dst
 }
 
-// separator returns the bytes between two segments.
+// separator returns the bytes between two segments: the comma of a list, or nothing between events.
 func (f format) separator() []byte {
 	if f.events {
 		return nil
@@ -129,8 +130,7 @@ func (s *segment) bytesOf(i int) []byte {
 	return s.deflated[s.before(i).deflatedEnd:s.pieces[i].deflatedEnd]
 }
 
-// compress returns a segment of the objects. It reuses the pieces of an earlier segment that are still valid. earlier may be
-// nil.
+// compress returns a segment of the objects. It reuses the valid pieces of an earlier segment; earlier may be nil.
 func (c *Compressor) compress(f format, objects []*index.Object, earlier *segment) *segment {
 	e := c.encoders.Get().(*encoder)
 	defer c.encoders.Put(e)
@@ -174,8 +174,8 @@ func (s *segment) appendPiece(p piece, own []*index.Object, deflatedEnd int) {
 	s.length += p.length
 }
 
-// findReusable looks for a piece with the objects own, beginning at the index from. It returns the piece's index, and reports
-// whether the piece may become piece n of another segment, where it follows a piece with the objects previous.
+// findReusable looks for a piece with the objects own, beginning at the index from. It returns the piece's index, and whether
+// the piece may become piece n of another segment, after a piece with the objects previous.
 func (s *segment) findReusable(from int, previous, own []*index.Object, n int) (i int, found bool) {
 	for i := from; i < len(s.pieces); i++ {
 		if !sameNumbers(s.numbersOf(i), own) {

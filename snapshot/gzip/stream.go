@@ -6,8 +6,8 @@ import (
 )
 
 // Stream compresses the bytes that are written to it, for answers of which no compressed segments are kept. It compresses
-// each Write independently, so a few large ones are best. It holds an encoder, which is large, only while it compresses, and
-// not while it writes to a slow client. The caller must close a Stream. It is for one goroutine.
+// each Write independently, so a few large Writes are best. It holds an encoder, which is large, only while it compresses,
+// not while it writes to a slow client. A Stream is for one goroutine, which must close it.
 type Stream struct {
 	compressor *Compressor
 	member     member

@@ -10,7 +10,7 @@ import (
 // Filter chooses the objects of a watch, and makes its events from changes. It is safe for concurrent use.
 type Filter struct {
 	prefix  string // All chosen objects have keys with this prefix.
-	key     string // It is the key of the only chosen object. It is empty if there may be several.
+	key     string // Only the object with this key is chosen. If it is empty, there may be several.
 	matcher matcher
 }
 
@@ -31,9 +31,9 @@ func (f *Filter) matches(o *Object) bool {
 	return strings.HasPrefix(o.Key, f.prefix) && f.matcher.matches(o)
 }
 
-// Event returns the type and the object of a watch's event for a change, or "" and nil if the watch gets no event. If the
-// object no longer matches after an update, the event has the object from before, which must be sent with the revision of
-// the update.
+// Event returns the type and the object of a watch's event for a change, or "" and nil if the watch gets no event. If an
+// update makes the object no longer match, the event has the object from before, which must be sent with the revision of the
+// update.
 func (f *Filter) Event(c Change) (eventType string, object *Object) {
 	matchedBefore := c.Before != nil && f.matches(c.Before)
 	matchesNow := c.After != nil && !c.Deleted && f.matches(c.After)
@@ -50,8 +50,8 @@ func (f *Filter) Event(c Change) (eventType string, object *Object) {
 	return "", nil
 }
 
-// Bucket is a set of objects, for example those of one namespace. A filter chooses only objects of its bucket. So a change
-// concerns only the filters of the buckets that have the changed object. The zero Bucket has all objects.
+// Bucket is a set of objects, for example those of one namespace. The zero Bucket has all objects. A filter chooses only
+// objects of its own bucket, so a change concerns only the filters whose buckets have the changed object.
 //
 // kube-apiserver dispatches events by the same properties (storage/cacher, its triggers and scopes), and by one more: a
 // name in all namespaces.

@@ -5,21 +5,20 @@ import (
 	"sort"
 )
 
-// History has the versions of a collection in the order of their revisions. Its one writer appends the newest and
-// forgets the oldest. A copy of a History does not change. Many goroutines may read copies while the writer goes on:
-// Append writes only behind the end of every copy, and Forget makes a new slice.
+// History has the versions of a collection in the order of their revisions. Its one writer appends the newest and forgets the
+// oldest. A copy does not change, and many goroutines may read it meanwhile: Append writes only behind the end of every copy,
+// and Forget makes a new slice.
 type History struct {
 	versions []*Version
 	// forgotten is the revision of the newest forgotten version; 0 if none was forgotten.
 	forgotten uint64
 }
 
-// Version is the state at its revision and at all later ones before the next version's.
+// Version is the state at a revision, and at all later revisions before the next version's.
 type Version struct {
 	Revision uint64
 	Tree     Tree
-	// Change is the change from the previous version to this one. It is zero for a state that was loaded, and if no
-	// watches are served.
+	// Change is the change from the previous version. It is zero for a state that was loaded, and if no watches are served.
 	Change Change
 	// Put is the object that was created or updated; nil for a deletion, and for a state that was loaded. It is known even
 	// if Change is not.

@@ -17,8 +17,8 @@ type Object struct {
 	// Bytes is the object as a list holds it.
 	Bytes []byte
 
-	// Number identifies this version of this object within the process. It is 0 for the last state of a deleted object,
-	// which is in no tree.
+	// Number identifies this version of this object within the process. The last state of a deleted object, which is in no
+	// tree, has 0.
 	Number uint64
 	// KeyHash is a hash of the key. It decides where lists are split into compressed segments.
 	KeyHash uint32
@@ -72,7 +72,7 @@ func (o *Object) name() string {
 	return name
 }
 
-// Scope is the part of a resource that a request asks for: one namespace; the zero Scope is everything.
+// Scope is the part of a resource that a request asks for: one namespace, or everything if Namespace is empty.
 type Scope struct {
 	Namespace string
 }
@@ -101,8 +101,8 @@ func JoinKey(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// SplitKey returns the namespace and name in a key; the namespace of a cluster-scoped object is "". Neither of them can
-// contain a slash.
+// SplitKey returns the namespace and name in a key, neither of which can contain a slash. The namespace of a cluster-scoped
+// object is "".
 func SplitKey(key string) (namespace, name string) {
 	namespace, name, found := strings.Cut(key, "/")
 	if !found {

@@ -16,17 +16,17 @@ type Query struct {
 	Name string
 	// Start is the key with which the page begins, relative to the scope; "" for the scope's beginning.
 	Start string
-	// Limit is the largest number of objects in the page; 0 is no limit. If Fields require a namespace and the Scope has none,
-	// Start and Limit must be zero. (Package policy forwards pages of such a list.)
+	// Limit is the largest number of objects in the page; 0 means no limit. If Fields require a namespace and the Scope has
+	// none, Start and Limit must be zero. (Package policy forwards the pages of these lists.)
 	Limit int64
 	// Labels and Fields choose among the objects; nil chooses all. Envelope.CanSelect must be true for Fields.
 	Labels labels.Selector
 	Fields fields.Selector
 	// Shards chooses among the objects, too; nil chooses all. It needs Envelope.Sharded, and no Limit.
 	Shards sharding.Selector
-	// UsesIndex reports whether kube-apiserver reads an index for the query, as it does for NotOlderThan and Consistent.
-	// Then a list of a node's pods ends with the node's last pod. Otherwise it ends with the scope, maybe with an empty page
-	// (storage/cacher, watchCache.waitUntilFreshAndList).
+	// UsesIndex reports whether kube-apiserver reads an index for the query, as it does for NotOlderThan and Consistent
+	// (storage/cacher, watchCache.waitUntilFreshAndList). With an index, the last page of a node's pods ends with the node's
+	// last pod. Without one, pages go on to the end of the scope, and the last may be empty.
 	UsesIndex bool
 	// Indented reports whether the list is indented JSON, which takes longer to write.
 	Indented bool
@@ -43,12 +43,13 @@ type Page struct {
 	Objects []*Object
 	// Next is the key with which the following page begins, relative to the scope; "" if this is the last page.
 	Next string
-	// Remaining is the number of objects that follow this page. With selectors it is 0: then nothing is counted.
+	// Remaining is the number of objects that follow this page. It is 0 for a query with selectors, since nothing is counted
+	// then.
 	Remaining int64
 }
 
-// Page returns the page of a query. It uses the memory of buf for Page.Objects. Without selectors, it visits only the
-// objects on the page: the tree counts those that remain. It never reads an object's bytes.
+// Page returns the page of a query. Page.Objects uses the memory of buf. Without selectors, only the objects on the page are
+// visited: the tree counts the rest. An object's bytes are never read.
 func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
 	page := Page{Objects: buf[:0]}
 	m := newMatcher(envelope, q)
@@ -95,8 +96,8 @@ func (q Query) bounds(m *matcher) (from, end string) {
 // hasIndexFor reports whether the tree has an index by a field of which the matcher requires a value.
 func (t Tree) hasIndexFor(m *matcher) bool { return m.hasIndexedValue && t.byField != nil }
 
-// setNext sets Next and Remaining of a full page, from the objects that follow it up to the key end. Like kube-apiserver, it
-// looks for any object there (or any in the index), even if the selectors do not choose it.
+// setNext sets Next and Remaining of a full page. As at kube-apiserver, there is a next page if any object follows up to the
+// key end (or follows in the index), even one that the selectors do not choose.
 func (t Tree) setNext(page *Page, q Query, m *matcher, end string) {
 	// The next page begins right after the last object, as at kube-apiserver (storage/continue.go).
 	next := page.Objects[len(page.Objects)-1].Key + "\x00"
@@ -120,15 +121,15 @@ func (t Tree) setNext(page *Page, q Query, m *matcher, end string) {
 func (p *Page) isFull(limit int64) bool { return limit > 0 && int64(len(p.Objects)) >= limit }
 
 const (
-	// lookCost is the number of bytes that kube-apiserver encodes in the time in which it looks at one object. (Measured with
-	// 1.36.3: 20 ns for each byte that it encodes, 1 to 2 µs for each object that it only looks at.)
+	// lookCost is the cost of an object that kube-apiserver only looks at, in bytes that it could encode in that time.
+	// (Measured with 1.36.3: 20 ns to encode a byte, 1 to 2 µs to look at an object.)
 	lookCost = 50
 	// sampleSize is the number of objects from which the size of a list's objects is estimated.
 	sampleSize = 16
 )
 
-// Work returns the cost of a list in kube-apiserver, in bytes that it encodes. A list with selectors costs lookCost for
-// each object of its scope.
+// Work estimates what a list costs kube-apiserver, in bytes to encode. A list with selectors costs lookCost for each object
+// of its scope, and a list by name nothing.
 func (t Tree) Work(q Query) int64 {
 	if q.Name != "" {
 		return 0

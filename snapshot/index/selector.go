@@ -13,15 +13,16 @@ import (
 
 // matcher decides which objects a query's selectors choose. It is immutable.
 type matcher struct {
-	labels labels.Selector // It is nil if it chooses all.
+	labels labels.Selector // Nil chooses all.
 	// required is the signature of the labels that the label selector requires. Page skips objects without it.
 	required signature
 	terms    []fieldTerm
-	// shards are ranges of the hash of a field, which readSharded reads. If there are any, an object is chosen only if its hash
-	// is in one of them.
+	// shards are ranges of the hash of a field, which readSharded reads. Only objects with a hash in one of them are chosen,
+	// if there are any ranges.
 	shards      []sharding.ShardRangeRequirement
 	readSharded func(*Object) string
-	// indexedValue is the value that the field selector requires of the indexed field, if hasIndexedValue is true.
+	// indexedValue is the value that the field selector requires of the indexed field. It counts only if hasIndexedValue is
+	// true.
 	indexedValue    string
 	hasIndexedValue bool
 	// namespace is the namespace that the field selector requires; empty if it requires none.
@@ -30,9 +31,9 @@ type matcher struct {
 
 // fieldTerm is one term of a field selector, such as "spec.nodeName!=a".
 type fieldTerm struct {
-	read      func(*Object) string // It returns the value of the field.
+	read      func(*Object) string // It reads the field.
 	value     string
-	isNegated bool // The term chooses the objects with another value.
+	isNegated bool // The term is field!=value.
 }
 
 // matches reports whether the term chooses an object.

@@ -10,8 +10,8 @@ import (
 )
 
 // signature is a Bloom filter of a set of labels, with two bits for each label. A set whose signature lacks one of a label's
-// bits does not have the label. So a search skips most sets without reading them: of twenty sets of eight other labels, it
-// reads about one.
+// bits does not have the label. So a search skips most sets unread: of the sets with eight other labels, it reads about one
+// in twenty.
 type signature uint64
 
 // signatureOf returns the signature of a set of labels.
@@ -31,14 +31,14 @@ func labelBits(key, value string) signature {
 // has reports whether s has all bits of required.
 func (s signature) has(required signature) bool { return s&required == required }
 
-// requiredSignature returns the signature of the labels that a selector requires. It chooses no set whose signature lacks
-// one of these bits.
+// requiredSignature returns the signature of the labels that a selector requires. A set whose signature lacks one of these
+// bits is not chosen.
 func requiredSignature(selector labels.Selector) (s signature) {
 	requirements, _ := selector.Requirements()
 	for _, r := range requirements {
 		switch r.Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
-			// With several values, none of the labels is required.
+			// If there are several values, none of them is required.
 			if values := r.ValuesUnsorted(); len(values) == 1 {
 				s |= labelBits(r.Key(), values[0])
 			}

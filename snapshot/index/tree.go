@@ -8,8 +8,7 @@ import (
 )
 
 // Tree is the state of a collection at one revision: the objects in the order of their keys, and an index by one field if the
-// collection has an indexed field. Clones share what they have in common. Many goroutines may read a clone while the original
-// is changed.
+// collection has an indexed field. Clones share what they have in common, and may be read while the original is changed.
 //
 // The objects are in runs of up to maxRun neighbours. A change copies one run, and the path to this run in the tree:
 //
@@ -26,13 +25,13 @@ type Tree struct {
 // run has the objects from its first key up to the next run's first key. It is immutable.
 type run struct {
 	first string
-	// n is the number of objects. It is not in columns, so Count does not read those.
+	// n is the number of objects. It stands here so that Count need not read the columns.
 	n int
 	*columns
 }
 
-// columns has the objects of a run, and the signatures of their labels at the same indexes. So a search for a label reads only
-// objects that probably have it.
+// columns has the objects of a run, and at the same indexes the signatures of their labels. So a search for a label reads
+// only the objects that probably have the label.
 type columns struct {
 	objects    []*Object
 	signatures []signature
@@ -51,11 +50,11 @@ const (
 	maxRun = 64
 )
 
-// The bytes that a version takes in addition to its objects, as measured by TestVersionSize.
+// The number of bytes that a version takes in addition to its objects, as TestVersionSize measures it.
 const (
 	replacingSize  = 2000 // An object was replaced: its run and nodes of the tree are copied.
 	membershipSize = 2700 // An object came or went: signatures are copied, too.
-	indexSize      = 3000 // It also came to the index or left it: nodes of the index are copied, too.
+	indexSize      = 3000 // The object came to the index or left it, too: nodes of the index are copied.
 )
 
 func (e indexEntry) less(f indexEntry) bool {
@@ -78,8 +77,8 @@ func NewTree(indexed bool) Tree {
 	return t
 }
 
-// Clone returns a copy, in O(1). Only one of Clone, Set and Remove may run on a tree at a time, and no read of the same tree
-// while Set or Remove runs. Its clones may always be read.
+// Clone returns a copy, in O(1). Only one of Clone, Set and Remove may run on a tree at a time. While Set or Remove runs, its
+// clones may be read, but not the tree itself.
 func (t Tree) Clone() Tree {
 	c := Tree{runs: t.runs.Clone()}
 	if t.byField != nil {
@@ -88,8 +87,8 @@ func (t Tree) Clone() Tree {
 	return c
 }
 
-// VersionSize returns the number of bytes that a version takes in addition to its objects, if the object after has replaced
-// the object before. before is nil for a new object, and after is nil for a removed one.
+// VersionSize returns the number of bytes, without its objects, of a version in which the object after has replaced the
+// object before. before is nil for a new object, and after is nil for a removed one.
 func (t Tree) VersionSize(before, after *Object) int64 {
 	switch {
 	case before != nil && after != nil:
@@ -159,12 +158,12 @@ func (t Tree) Set(o *Object) (old *Object) {
 	return old
 }
 
-// split splits a run that has become too long by the object at the index added.
+// split splits a run that has become too long because of the object at the index added.
 func (t Tree) split(r run, added int) (low, high run) {
 	at := r.n / 2
 	last, _ := t.runs.Max()
 	if added == r.n-1 && r.first == last.first {
-		at = added // A load adds objects in order: if it split runs in the middle, all of them would stay half empty.
+		at = added // A load adds objects in order. Runs that were split in the middle would stay half empty.
 	}
 	return r.slice(r.first, 0, at), r.slice(r.objects[at].Key, at, r.n)
 }
@@ -180,7 +179,7 @@ func (t Tree) Remove(key string) *Object {
 	old := r.objects[i]
 	next := r.splice(i, 1)
 	isSmall := next.n < maxRun/4
-	if before, found := t.runBefore(r); isSmall && found && before.n+next.n <= maxRun {
+	if before, hasBefore := t.runBefore(r); isSmall && hasBefore && before.n+next.n <= maxRun {
 		t.runs.Delete(r)
 		next = before.splice(before.n, 0, next.objects...)
 	}
@@ -252,7 +251,7 @@ func (t Tree) ascendRuns(from, end string, yield func(r run, low, high int) bool
 	})
 }
 
-// Ascend calls yield for the objects with from <= key < end, in order, until it returns false. An empty end means no end.
+// Ascend calls yield for the objects with from <= key < end, in order, until yield returns false. An empty end means no end.
 func (t Tree) Ascend(from, end string, yield func(*Object) bool) {
 	t.ascendRequired(0, from, end, yield)
 }

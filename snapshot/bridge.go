@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// maxBridgedChanges is the largest number of changes that bridge keeps in memory. If there are more, clients' watches end.
+	// maxBridgedChanges bounds the changes that bridge keeps in memory. If there are more, clients' watches end.
 	maxBridgedChanges = 10_000
-	// bridgeDeliveryTimeout bounds the wait until clients' watches have delivered the bridged changes.
+	// bridgeDeliveryTimeout bounds the wait for clients' watches to deliver the bridged changes.
 	bridgeDeliveryTimeout = time.Second
 )
 
-// bringWatchesUpToDate makes clients' watches deliver all changes from the known state to the loaded one. It returns false
-// if that is not possible, or if nobody watches.
+// bringWatchesUpToDate makes clients' watches deliver all changes from the known state to the loaded one. It returns false if
+// this is not possible, or if nobody watches.
 func (f *feed) bringWatchesUpToDate(ctx context.Context, l *stateLoad) bool {
 	v := f.collection.view.Load()
 	if !v.isWatched() || l.watchForm == nil || !v.envelope.AgreesWith(l.envelope) {
@@ -29,11 +29,12 @@ func (f *feed) bringWatchesUpToDate(ctx context.Context, l *stateLoad) bool {
 }
 
 // bridge applies to the known state, v, the changes that lead to the loaded one, so that clients' watches deliver them. It
-// reads the changes with a progress watch, since the two states do not show an object that was created and deleted in
-// between. After an error the watches must end, since they would miss changes.
+// reads the changes with a progress watch (a short watch up to a bookmark), since a comparison of the two states would miss
+// an object that was created and deleted in between. After an error the clients' watches must end, since they would miss
+// changes.
 //
 // Three examples, with the known state at 120 and the loaded one at 150. The bookmark at 155 shows that nothing else changed
-// until 150. Changes after 150 come on the stream that goes on from the loaded state:
+// until 150; the loaded state's stream has the changes after 150.
 //
 //	the watch from 120 on                      its changes lead to   clients' watches
 //	is answered 410                                                  end

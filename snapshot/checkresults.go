@@ -15,16 +15,16 @@ const (
 	CheckAgrees CheckResult = "agrees"
 	// CheckMismatch means that a page differed twice. The collection was dropped.
 	CheckMismatch CheckResult = "mismatch"
-	// CheckInconclusive means that the upstream did not give the states to compare with.
+	// CheckInconclusive means that there is no verdict, for example because the upstream gave no page to compare with.
 	CheckInconclusive CheckResult = "inconclusive"
 )
 
 const (
-	// A second mismatch within mismatchWindow bans the collection: the upstream probably writes its objects in other bytes
-	// each time, so that to load it again does not help.
+	// A second mismatch within mismatchWindow bans the collection: the upstream probably writes the objects in other bytes
+	// each time, so another load would not help.
 	mismatchWindow = time.Hour
 	// mismatchBan is the duration of the ban, in which lists of the collection are forwarded. It is shorter than
-	// mismatchWindow, so that a mismatch soon after the ban bans the collection again.
+	// mismatchWindow, so that a mismatch soon after the ban leads to another ban.
 	mismatchBan = 30 * time.Minute
 )
 
@@ -42,7 +42,7 @@ func (c *Collections) SelfChecks() map[CheckResult]uint64 {
 	return maps.Clone(c.checkResults)
 }
 
-// Mismatches returns the Mismatches of each key for which there are any, even if the collection is gone.
+// Mismatches returns the Mismatches of each key that has had any, even if its collection is gone.
 func (c *Collections) Mismatches() map[CollectionKey]Mismatches {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

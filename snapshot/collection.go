@@ -19,18 +19,18 @@ import (
 type Limits struct {
 	// History is the duration for which states are kept.
 	History time.Duration
-	// Staleness bounds the age of the newest state: a state of that age is not given. The age counts from the time at which
-	// the last probe that has proven the state was sent.
+	// Staleness is the age at which the newest state is no longer given. The age counts from the time at which the last probe
+	// that has proven the state was sent.
 	Staleness time.Duration
-	// Wait bounds how long a request waits for the feed to reach its revision.
+	// Wait bounds how long a request waits until the feed reaches the revision that the request names.
 	Wait time.Duration
 }
 
-// Collection is one resource in one representation, with the states that are known: those at the revisions of one interval,
-// whose end is the newest state. Its methods are safe for concurrent use. Reading takes no lock.
+// Collection is one resource in one representation. It knows the states at all revisions of one interval, whose end is the
+// newest state. Its methods are safe for concurrent use, and readers take no lock.
 //
-// A probe asks the upstream for its revision. Once the feed has reached that revision, the probe proves that the state has
-// every write that the upstream had accepted before the probe was sent.
+// A probe asks the upstream for its revision. Once the feed has reached that revision, the state is proven to have every
+// write that the upstream had accepted before the probe was sent.
 //
 // An epoch ends when the known states are dropped, or replaced by a load. A state that was read in one epoch is not given in
 // the next.
@@ -43,24 +43,22 @@ type Collection struct {
 
 	// view is what is known now.
 	view atomic.Pointer[View]
-	// freshness is a copy of the feed's Freshness. It shows requests whether a proof can come in time.
+	// freshness is a copy of the feed's Freshness, which shows requests whether a proof can come in time.
 	freshness atomic.Pointer[source.Freshness]
-	// loadError points to the error of the last load, which is nil if the load succeeded. It is nil before the end of a load.
+	// loadError points to the error of the last load, or to nil if that load succeeded; nil until a load has ended.
 	loadError atomic.Pointer[error]
 	// lastUse is the time at which Touch was called last.
 	lastUse atomic.Pointer[time.Time]
 	// smallListsInFlight is the number of small lists that are being forwarded.
 	smallListsInFlight atomic.Int32
-	// forwardSlotsLeft is the number of slots that TakeForwardSlot can still give; forwardSlotsPerLoad at the beginning of a
-	// load.
+	// forwardSlotsLeft is the number of slots that TakeForwardSlot can still give. Each load begins with forwardSlotsPerLoad.
 	forwardSlotsLeft atomic.Int32
 
 	// These channels wake the feed. They have room for one value (see notify).
 	probeRequests  chan struct{} // requestProbe was called
 	reloadRequests chan struct{} // requestReload was called
 	newWaiters     chan struct{} // awaitedProbe has grown
-	// awaitedProbe is the highest number of a probe for which a request waits. A proof by this probe or a later one is enough
-	// for all requests that wait.
+	// awaitedProbe is the highest number of a probe for which a request waits. Later probes serve, too.
 	awaitedProbe atomic.Uint64
 	// lastObjectNumber is the last index.Object.Number that the feed gave to a version of an object. Only the feed uses it.
 	lastObjectNumber uint64
@@ -80,7 +78,7 @@ type Collection struct {
 	versions index.History
 	// usedBytes is the part of the budget that the collection uses.
 	usedBytes int64
-	// checkpoints say which revision was the interval's end at which time, so that the history can be trimmed by age.
+	// checkpoints record the interval's end at some times, so that the history can be trimmed by age.
 	checkpoints []checkpoint
 }
 
@@ -120,14 +118,14 @@ func newCollection(key CollectionKey, limits Limits, s shared, counts *collectio
 	return c
 }
 
-// NotOlderThan returns the newest state, if that is at minRevision or later; 0 accepts any revision. It waits for up to
-// Limits.Wait until the feed has reached minRevision. If it finds no state, it returns the reason.
+// NotOlderThan returns the newest state once the feed has reached minRevision, for which it waits up to Limits.Wait; 0
+// accepts any revision. If there is no such state, it returns the reason.
 func (c *Collection) NotOlderThan(ctx context.Context, minRevision uint64) (Snapshot, reason.Reason) {
 	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) { return v.notOlder(c.now(), minRevision) })
 }
 
 // Exact returns the state at a revision, for lists at exactly that revision and for the next pages of a list. It waits for up
-// to Limits.Wait until the feed has reached the revision. If it finds no state, it returns the reason.
+// to Limits.Wait until the feed has reached the revision. If the state is not known, it returns the reason.
 func (c *Collection) Exact(ctx context.Context, revision uint64) (Snapshot, reason.Reason) {
 	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) { return v.exact(c.now(), revision) })
 }
@@ -146,7 +144,7 @@ func (c *Collection) WhyNoStateAt(revision uint64) reason.Reason {
 	return lastingReason(why)
 }
 
-// lastingReason returns a reason why there is no state, or None if the state may come while a request waits.
+// lastingReason returns why, or None if the state may still come while a request waits.
 func lastingReason(why reason.Reason) reason.Reason {
 	if why == reason.Warming || why == reason.NotProven {
 		return reason.None
@@ -159,8 +157,8 @@ func (c *Collection) now() moment {
 	return moment{at: time.Now(), bound: c.limits.Staleness, outage: c.shared.outage()}
 }
 
-// reach waits for up to Limits.Wait until ask returns another reason than NotProven. If it does not, the upstream may have
-// reached the state without the feed's knowledge. So reach requests a probe, which helps later requests.
+// reach waits for up to Limits.Wait until ask returns another reason than NotProven. If that wait is in vain, the upstream
+// may be ahead of the feed, so reach requests a probe, which helps later requests.
 func (c *Collection) reach(ctx context.Context, ask func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
 	c.Touch()
 	snap, why := c.await(ctx, c.limits.Wait, reason.NotProven, (*View).replaced, ask)
@@ -171,8 +169,8 @@ func (c *Collection) reach(ctx context.Context, ask func(*View) (Snapshot, reaso
 }
 
 // await calls ask with one view after the other until ask returns another reason than notYet. It also stops after maxWait,
-// when ctx is done, or when no view can follow. It returns the last result of ask. changed is a method of View whose channel
-// is closed when ask may return another result for a later view.
+// when ctx is done, or when no view can follow. It returns the last result of ask. changed is the method of View with the
+// channel that is closed when a later view may give ask another result.
 func (c *Collection) await(ctx context.Context, maxWait time.Duration, notYet reason.Reason,
 	changed func(*View) <-chan struct{}, ask func(*View) (Snapshot, reason.Reason),
 ) (Snapshot, reason.Reason) {
@@ -204,12 +202,12 @@ const (
 	// FirstLoad is a load while no state is known.
 	FirstLoad LoadKind = iota
 	// AnyLoad is a FirstLoad, or a load that will replace the known state. Lists of the newest state wait for both, since no
-	// probe proves the known state while another is loaded.
+	// probe proves the known state during a load.
 	AnyLoad
 )
 
-// AwaitLoad waits for up to maxWait while a load of this kind is under way. If the load goes on even then, it returns
-// Warming. Otherwise it returns the reason why there is no state, or None if there is one.
+// AwaitLoad waits for up to maxWait while a load of this kind is under way. It returns Warming if the load still goes on
+// then; otherwise the reason why there is no state, or None if there is one.
 func (c *Collection) AwaitLoad(ctx context.Context, maxWait time.Duration, kind LoadKind) reason.Reason {
 	_, why := c.await(ctx, maxWait, reason.Warming, (*View).replaced, func(v *View) (Snapshot, reason.Reason) {
 		if kind == AnyLoad && v.isReloading() {
@@ -220,9 +218,9 @@ func (c *Collection) AwaitLoad(ctx context.Context, maxWait time.Duration, kind 
 	return why
 }
 
-// LoadTimeLeft returns what is left of the time limit for a load of this kind, or 0 if no such load is under way. For a
-// FirstLoad, the limit counts from the beginning of the collection or the loss of its last state. For a load that will
-// replace the known state, it counts from the beginning of the load.
+// LoadTimeLeft returns what is left of the time limit of a load of this kind, or 0 if none is under way. The time of a
+// FirstLoad counts from the beginning of the collection or the loss of its last state. The time of a load that will replace
+// the known state counts from the beginning of the load.
 func (c *Collection) LoadTimeLeft(limit time.Duration, kind LoadKind) time.Duration {
 	v := c.view.Load()
 	switch {
@@ -249,8 +247,8 @@ func (c *Collection) Touch() {
 	c.lastUse.Store(&now)
 }
 
-// idleFor returns the time since the last use of the collection, by the monotonic clock. While the machine is suspended, that
-// clock stands still, so no collection is dropped as idle when the machine wakes.
+// idleFor returns the time since the last use of the collection, by the monotonic clock. That clock stands still while the
+// machine is suspended, so no collection is dropped as idle when the machine wakes.
 func (c *Collection) idleFor(now time.Time) time.Duration { return now.Sub(*c.lastUse.Load()) }
 
 // requestProbe makes the feed send a probe soon. If the feed pauses after a failure, the pause ends early.

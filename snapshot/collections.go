@@ -33,9 +33,9 @@ type Config struct {
 	Limits    Limits
 	// Outage returns the upstream's outage; the zero value if there is none.
 	Outage func() clock.Outage
-	// SameTimeline reports whether etcd is known not to have been restored since a stream was at the revision. The stream
-	// last sent something at the time heard. The proof is an API server that ran well before heard, still runs, and has
-	// written since. soon reports whether the answer may become true in some seconds.
+	// SameTimeline reports whether it is certain that etcd was not restored since a stream was at the revision. heard is the
+	// time at which that stream last sent something. The proof is an API server that ran well before heard, still runs, and
+	// has written since. soon reports whether that proof may come in some seconds.
 	SameTimeline func(ctx context.Context, revision uint64, heard time.Time) (same, soon bool)
 	// Bytes bounds what all collections store together; 0 means no bound.
 	Bytes int64
@@ -87,16 +87,16 @@ type Collections struct {
 	// mu guards the fields below.
 	mu  sync.RWMutex
 	all map[CollectionKey]*runningCollection
-	// started is the number of collections that were ever started. The numbers of a collection's objects begin with it, so
-	// that no two collections share a number.
+	// started is the number of collections that were ever started. It makes up the high bits of the numbers of a collection's
+	// objects, so that no two collections share a number.
 	started uint64
 	// counts has the counts of every collection that was ever started, unless there are too many.
 	counts map[CollectionKey]*collectionCounts
-	// eager has the keys of [Collections.Keep]. Their collections are dropped neither when idle nor to free memory.
+	// eager has the keys of [Collections.Keep]. Their collections are not dropped when idle or to free memory.
 	eager map[CollectionKey]bool
 	bans  bans
-	// changes are the last changes, the latest first. Callers of Changes hold the slice, so it is replaced and never written
-	// to.
+	// changes are the last changes, the latest first. The slice is replaced and never written to, since callers of Changes
+	// hold it.
 	changes []Change
 	// checkResults and mismatches count what comparisons have found.
 	checkResults map[CheckResult]uint64
@@ -154,8 +154,8 @@ func (c *Collections) Close() {
 	c.loops.Wait()
 }
 
-// Use returns a collection, which it starts if necessary. If that is not possible now, it returns the reason: Warming if many
-// collections were started in a short time.
+// Use returns a collection, which it starts if necessary. If the collection cannot be started now, Use returns the reason:
+// for example, Warming if many collections were started in a short time.
 func (c *Collections) Use(key CollectionKey) (*Collection, reason.Reason) {
 	found, why := c.Find(key)
 	if found != nil || why != reason.None {
@@ -164,7 +164,7 @@ func (c *Collections) Use(key CollectionKey) (*Collection, reason.Reason) {
 	return c.start(key)
 }
 
-// Find returns a collection that runs. If it does not run, Find returns nil, and the reason why it cannot be started now;
+// Find returns a collection, if it runs. Otherwise Find returns nil and the reason why the collection cannot be started now;
 // None if [Collections.Use] may start it.
 func (c *Collections) Find(key CollectionKey) (*Collection, reason.Reason) {
 	c.mu.RLock()
@@ -175,8 +175,8 @@ func (c *Collections) Find(key CollectionKey) (*Collection, reason.Reason) {
 	return nil, c.refusalLocked(key)
 }
 
-// Keep makes a collection eager and starts it, or returns the reason why it cannot be started now. After a refusal the
-// collection is eager, too.
+// Keep makes a collection eager and starts it. If it cannot be started now, Keep returns the reason, and the collection is
+// eager nevertheless.
 func (c *Collections) Keep(key CollectionKey) (*Collection, reason.Reason) {
 	c.mu.Lock()
 	c.eager[key] = true
@@ -184,7 +184,7 @@ func (c *Collections) Keep(key CollectionKey) (*Collection, reason.Reason) {
 	return c.start(key)
 }
 
-// start returns a collection. Unless it runs, start starts it and its feed, or returns the reason why that is refused.
+// start returns a collection. If it does not run yet, start starts it and its feed, or returns the reason why not.
 func (c *Collections) start(key CollectionKey) (*Collection, reason.Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

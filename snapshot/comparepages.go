@@ -19,8 +19,8 @@ const (
 	// The pause after a page is pauseFactor times as long as its comparison took, and at least minPause.
 	pauseFactor = 4
 	minPause    = 50 * time.Millisecond
-	// pageTries is the number of revisions at which a page is tried. The upstream may have forgotten a revision (410), or may
-	// not have reached it yet (504).
+	// pageTries is the number of revisions at which a page is tried, since the upstream may have forgotten a revision (410),
+	// or may not have reached it yet (504).
 	pageTries = 3
 	// confirmPause is the pause before a page with other objects is compared again. For a page that differs only in bytes,
 	// the pause is [Skew].
@@ -38,19 +38,19 @@ var errDropped = errors.New("the state is not there any more")
 
 // comparedPages says how far comparePages has come.
 type comparedPages struct {
-	// next is the key with which the next page begins; "" if no page is left. It is also after a page that failed: a page
-	// that the upstream never gives must not keep later pages from being compared.
+	// next is the key with which the next page begins; "" if no page is left. Even after a page that failed, it is the page
+	// after that: a page that the upstream never gives must not keep later ones from being compared.
 	next string
 	// revision is the revision at which the last page was compared; 0 if the collection was dropped before that.
 	revision uint64
 }
 
 // comparePages compares up to maxPages pages of a collection with the upstream, byte by byte. The first page begins with the
-// key start. Each page is compared at the newest revision of that moment. A state that was loaded after changedAt, the last
-// change of the API servers, is not compared.
+// key start. Each page is compared at the newest revision of that moment. changedAt is the last change of the API servers: a
+// state that was loaded later needs no comparison.
 //
-// comparePages stops at the first page that fails. The error is a [source.MismatchError] if the page differed twice. After
-// any other error there is no verdict.
+// comparePages stops at the first page that fails. The error is a [source.MismatchError] if the page differed twice. Any
+// other error is no verdict.
 func (c *Collections) comparePages(r *runningCollection, start string, maxPages int, changedAt time.Time) (comparedPages, error) {
 	compared := comparedPages{next: start}
 	tries := 1
@@ -95,7 +95,7 @@ func (c *Collections) comparePage(r *runningCollection, s Snapshot, start string
 	}
 	pause := confirmPause
 	if mismatch.SameObjects {
-		// A definition may just have changed, and listproxy may not know the change before Skew has passed.
+		// A definition may just have changed, which listproxy may not know before Skew has passed.
 		pause = Skew
 	}
 	if !clock.Sleep(c.ctx, pause) {

@@ -1,13 +1,14 @@
 // Package snapshot keeps the upstream's collections in memory, at each revision of the last minutes.
 //
 // A [Collection] is one resource in one representation. Its feed, one goroutine, reads the upstream's own bytes. It learns
-// the envelope of a list, loads a complete state, and reads a watch from there, which it opens again whenever the watch
-// ends. Every change makes a new immutable [View], published through one atomic pointer. So readers take no lock and never
-// wait for the feed.
+// the envelope of a list, loads a complete state, and from there reads a watch, which it opens again whenever it ends. Every
+// change makes a new immutable [View], published through one atomic pointer, so readers take no lock and never wait for the
+// feed.
 //
 // # What is known
 //
-// A collection knows the states of one interval of revisions. Its invariants, which the tests attack:
+// A collection knows the states of one interval of revisions, in one timeline: a history of etcd, which ends when a backup is
+// restored. Its invariants, which the tests attack:
 //
 //   - The interval begins with one complete state at one revision, never with parts of two.
 //   - Every change in the interval is in the history, in the order of revisions. The state at a revision is the newest
@@ -16,13 +17,13 @@
 //     progress watch from there.
 //   - A stream that ended or broke is opened again at the interval's end, after a probe for the upstream's revision. After a
 //     break, there must be a proof that the timeline is the same: an API server still runs, or the upstream sends the newest
-//     change again. Without a proof, or if the upstream has forgotten later changes (410), another state is loaded. The known
-//     one stays until then, and the interval begins anew with the loaded state. Without a stream, only requests for any state
-//     are answered, except in an outage.
+//     change again. Without a proof, or if the upstream has forgotten later changes (410), another state is loaded: the
+//     interval begins anew there, and the known state stays until then. Without a stream, only requests for any state are
+//     answered, except in an outage.
 //   - Everything is dropped after an event that cannot be decoded, comes out of order or contradicts the state: for example,
 //     it adds an object twice, or modifies an unknown one.
-//   - A revision below the highest one seen is a doubt. If a read a second later, over another connection, gives such a
-//     revision again, the storage was replaced, and everything is dropped. A revision that is far above proves nothing, since
+//   - A revision below the highest one seen raises a doubt. If a read a second later, over another connection, also gives a
+//     lower revision, the storage was replaced, and everything is dropped. A revision far above proves nothing, since
 //     revisions need not be dense.
 //   - The newest state (for Any and NotOlderThan) is given only if it has reached the revision of a probe that was sent
 //     within the staleness bound. No event and no bookmark alone makes it newer. History (for Exact and continuations) stays
@@ -45,12 +46,13 @@
 // # Watches
 //
 // A [watch.Broadcaster] serves the watches of a collection from the views that are published. It ends when the state is lost.
-// When a state is loaded anew, it goes on only if a progress watch has shown all changes that led to that state. The form of
-// events and bookmarks is learned before a state is loaded (learn.go), and compared with each event that comes.
+// When a state is loaded anew, it goes on only if a progress watch (a short watch up to a bookmark) has shown all changes
+// that led to the loaded state. The form of events and bookmarks is learned before a state is loaded (learn.go), and compared
+// with each event that comes.
 //
 // # Bytes
 //
 // An object's bytes are stored once, in the form in which a list holds them. They are cut out of what the upstream sent, and
-// never encoded again. The [wire.Envelope] around them is learned from a real list. It is accepted only if that list, written
-// with it, has the same bytes.
+// never encoded again. The [wire.Envelope] around them is learned from a real list. It is accepted only if it reproduces that
+// list byte for byte.
 package snapshot

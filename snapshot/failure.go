@@ -14,10 +14,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Reasons for which a feed leaves its stream, and loads the state anew.
+// Errors after which a feed leaves its stream, and loads the state anew.
 var (
-	// errObject means that an empty collection has got its first object, and that the form of items could not be learned
-	// from that object.
+	// errObject means that an empty collection got its first object, and the form of items could not be learned from it.
 	errObject = errors.New("the first object of an empty collection: its form could not be learned")
 	// errReloadRequested means that [Collection.requestReload] was called: the API servers may write the state in other bytes.
 	errReloadRequested = errors.New("the API servers write it differently now")
@@ -25,8 +24,8 @@ var (
 	errUnproven = errors.New("the upstream may have another timeline")
 )
 
-// handleFailure does to the state what an error requires, and returns how long the feed pauses. No request can cut the pause
-// short below the minimum. err is nil if the stream ended at its timeout, but at once.
+// handleFailure does to the state what an error requires, and returns how long the feed pauses. A request can shorten the
+// pause, but not below minimum. err is nil after a stream that ended at its timeout, but within minStreamLife.
 func (f *feed) handleFailure(err error, now time.Time) (pause, minimum time.Duration) {
 	if !source.Answered(err, http.StatusForbidden) {
 		f.forbiddenSince = time.Time{}
@@ -50,15 +49,15 @@ func (f *feed) handleFailure(err error, now time.Time) (pause, minimum time.Dura
 	return minimum, minimum
 }
 
-// reaction is what an error requires. The zero value keeps the state, which is given until it is too old.
+// reaction is what an error requires. The zero reaction keeps the state, which is given until it is too old.
 type reaction struct {
-	// loss, unless it is None, requires that the next session loads a state. It is the cause under which the known state
-	// counts as lost.
+	// loss is the cause under which the known state counts as lost; None if it is kept. After a loss, the next session loads
+	// a state.
 	loss reason.Reason
-	// drop, unless it is None, requires that the known state is dropped now, since it is in doubt. It is the reason that
-	// requests get meanwhile. If it is None, requests get the known state until the load is complete.
+	// drop, unless it is None, drops the known state now, and is the reason that requests get until the next load. With None,
+	// requests get the known state until the load is complete.
 	drop reason.Reason
-	// minPause is the minimum of the pause; 0 if a retry is likely to cure the failure.
+	// minPause is the shortest pause; 0 if a retry is likely to cure the failure.
 	minPause time.Duration
 }
 
@@ -92,7 +91,7 @@ func (f *feed) reactionTo(err error, now time.Time) reaction {
 		return reaction{loss: reason.Form, drop: reason.Form, minPause: wait.Jitter(unlikelyRetry, 1)}
 	case isFull:
 		return reaction{loss: reason.Memory, drop: reason.Memory, minPause: f.overflows.Step()}
-	case isForbidden: // for longer than while an API server starts, or there is no state to keep
+	case isForbidden: // for longer than an API server takes to start, or without a state to keep
 		return reaction{loss: reason.NotPermitted, drop: reason.NotPermitted, minPause: f.refusals.Step()}
 	case errors.Is(err, errSlow): // another load would hardly be faster
 		return reaction{minPause: wait.Jitter(unlikelyRetry, 1)}
@@ -106,7 +105,6 @@ func (f *feed) reactionTo(err error, now time.Time) reaction {
 	return reaction{}
 }
 
-// logFailure logs the error of a session.
 func (f *feed) logFailure(ctx context.Context, err error, pause time.Duration) {
 	message := "watch not resumed yet"
 	if f.mustLoad {
@@ -115,8 +113,8 @@ func (f *feed) logFailure(ctx context.Context, err error, pause time.Duration) {
 	f.log.Log(ctx, f.logLevel(err), message, "error", err, "attempt", f.attempt, "retry", pause.Round(time.Millisecond))
 }
 
-// loggedAttempt is the attempt at which a failure that may concern only this resource is logged, once. By then the failure
-// has lasted for more than a moment.
+// loggedAttempt is the attempt at which a failure that may concern only this resource is logged, once: after more than a
+// moment.
 const loggedAttempt = 4
 
 // logLevel returns the level at which the error of a session is logged.
@@ -126,7 +124,7 @@ func (f *feed) logLevel(err error) slog.Level {
 	case err == nil, errors.Is(err, errUnproven):
 		return slog.LevelDebug
 	case source.IsUpstreamFailure(err) && !mayConcernResource:
-		return slog.LevelDebug // upstream.Health logs failures of the upstream, once for all feeds
+		return slog.LevelDebug // upstream.Health logs it, once for all feeds
 	case f.collection.hasState():
 		return slog.LevelInfo
 	}
@@ -155,7 +153,7 @@ const (
 	refusalGrace = 15 * time.Second
 )
 
-// Each feed has copies of these.
+// The backoffs of a new feed, which takes copies.
 var (
 	retryBackoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 20 * time.Second}
 	// refusalBackoff grows, because an account that lacks a right seldom gets it soon.

@@ -15,8 +15,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// feed keeps one collection up to date. It does not use client-go's Reflector, which lists again after every failed watch,
-// and goes on after events that its store refused. Either would leave gaps in the history.
+// feed keeps one collection up to date. It does not use client-go's Reflector, which would leave gaps in the history: a
+// Reflector lists again after every failed watch, and goes on after events that its store refused.
 //
 //	load ──► read the stream ──► it ends or breaks: open it again at the interval's end
 //	 ▲             │                                    │
@@ -35,23 +35,23 @@ type feed struct {
 	envelope *wire.Envelope
 	// mustLoad reports whether the next session must load a state, even if there is one.
 	mustLoad bool
-	// timelineKnownAt is the last time at which the upstream is known to have had the state's timeline: the end of a load, or
-	// of a stream that ended at its timeout. It is zero after a stream that ended otherwise.
+	// timelineKnownAt is the last time at which the upstream is known to have had the state's timeline (history of etcd): the
+	// end of a load, or of a stream that ended at its timeout. It is zero after a stream that ended in another way.
 	timelineKnownAt time.Time
-	// noStreamingBefore is the time before which states are loaded in pages, since the last streaming list did not send its
+	// noStreamingBefore is the end of the time in which states are loaded in pages, after a streaming list without its
 	// bookmark.
 	noStreamingBefore time.Time
 	// forbiddenSince is the time of the first of the upstream's 403s in a row; zero if its last answer was no 403.
 	forbiddenSince time.Time
 
-	// attempt is the number of the current session, counted from the last one that made progress.
+	// attempt numbers the current session, counted from the last session that made progress.
 	attempt int
 	backoffs
 }
 
 const (
-	// watchTimeout is the shortest timeout of a watch. A feed adds up to as much again, so that feeds do not open their next
-	// watches at the same time.
+	// watchTimeout is the shortest timeout of a watch. A feed adds up to as much again at random, so that feeds do not open
+	// their next watches at the same time.
 	watchTimeout = 5 * time.Minute
 	// noStreamingFor is the duration for which states are loaded in pages after a streaming list without its bookmark.
 	noStreamingFor = time.Hour
@@ -95,7 +95,8 @@ type sessionEnd struct {
 	err error
 }
 
-// session loads a state if it must, opens a stream that goes on from the state, and reads the stream until that ends.
+// session loads a state if necessary, opens a stream that goes on from the state, and reads the stream until it ends or
+// fails.
 func (f *feed) session(ctx context.Context) sessionEnd {
 	end := sessionEnd{beganWithLoad: f.mustLoad}
 	toBefore := f.collection.view.Load().To
@@ -142,7 +143,7 @@ func (f *feed) noteProgress(end sessionEnd) {
 }
 
 // pause waits before the next session. Meanwhile requests see in the Freshness that no proof can come soon, and do not wait
-// for one. If a request asks for a probe, the pause ends after minStreamLife, but not before its minimum.
+// for it. If a request asks for a probe, the pause is cut to minStreamLife, but not below its minimum.
 func (f *feed) pause(ctx context.Context, pause, minimum time.Duration) {
 	begun := time.Now()
 	f.freshness.ProbeRefused(begun, pause)
@@ -211,14 +212,14 @@ func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 	return l.stream, nil
 }
 
-// checkLoaded returns an error if a loaded state must not be installed: its revision is below highestBefore, which was seen
-// before the load began, or its first page differs from the upstream's.
+// checkLoaded returns an error if a loaded state must not be installed: if its revision is below highestBefore, the highest
+// one seen before the load, or if its first page differs from the upstream's.
 func (f *feed) checkLoaded(ctx context.Context, l *stateLoad, highestBefore uint64) error {
 	current, err := f.confirmRevision(ctx, l.revision, highestBefore)
 	if err != nil {
 		return err
 	}
-	if current != l.revision { // which was too low, and confirmRevision has read a higher one
+	if current != l.revision { // the load's revision was too low, and a second read gave a higher one
 		return fmt.Errorf("a state was loaded at revision %d, where %d was seen before: the API server lags", l.revision, highestBefore)
 	}
 	return f.compareLoaded(ctx, l)
@@ -255,12 +256,11 @@ func (f *feed) changeOf(envelope *wire.Envelope, ev wire.Event) (stateChange, er
 	return ch, err
 }
 
-// object returns an object with the bytes of an item, and with the collection's next object number. The object refers to the
-// item's memory.
+// object returns an object with the bytes of an item and the collection's next object number. It refers to the item's memory.
 func (f *feed) object(envelope *wire.Envelope, key string, m wire.ObjectMeta, item []byte) (*index.Object, error) {
 	values, err := envelope.Paths.ReadValues(f.source.Encoding(), item)
 	if err != nil {
-		// The value may be from an earlier schema. Nobody knows how the upstream's selectors read such a value.
+		// The value may be of an earlier schema. How the upstream's selectors read it is unknown.
 		return nil, fmt.Errorf("%w: the fields of an object cannot be read: %w", wire.ErrForm, err)
 	}
 	f.collection.lastObjectNumber++

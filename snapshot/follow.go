@@ -15,8 +15,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// maxOrderlyGap is the longest time between a watch that ended at its timeout and the next one in which both count as watches
-// of the same timeline without a proof: nobody can stop etcd, restore a backup and start etcd in that time.
+// maxOrderlyGap is the longest gap between a watch that ended at its timeout and the next one for which the timeline needs no
+// proof: nobody can stop etcd, restore a backup and start etcd in so short a time.
 const maxOrderlyGap = 10 * time.Second
 
 // resume opens a watch that goes on from the interval's end. It first asks the upstream for its revision, since a watch from
@@ -27,7 +27,7 @@ const maxOrderlyGap = 10 * time.Second
 //	130                       is answered 410         the upstream has forgotten later changes: load anew
 //	110                       is not opened           another timeline: drop everything
 //
-// A timeline is one history of etcd. A restored backup begins another. After a break, 130 may be a revision of another
+// A timeline is one history of etcd; a restored backup begins another. After a break, 130 may be a revision of another
 // timeline, so [feed.proveTimeline] must succeed.
 func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	if !clock.Sleep(ctx, time.Until(f.freshness.NoProbeBefore())) {
@@ -93,16 +93,17 @@ func (f *feed) read(ctx context.Context, s *source.Stream) error {
 }
 
 // reader reads one stream for a feed. In each turn it does what is due, and then waits for the next event. While it reads, it
-// makes calls to the upstream: it sends probes and opens progress watches, when [source.Freshness] decides so.
+// sends probes and opens progress watches (second, short watches for a bookmark) when [source.Freshness] decides so. Both are
+// calls to the upstream.
 type reader struct {
 	*feed
 	stream *source.Stream
 	// calls are the calls in flight, at most one of each kind.
 	calls       sync.WaitGroup
 	cancelCalls context.CancelFunc
-	// outcomes has a function for each call that has ended, which handles the outcome. The reader calls it.
+	// outcomes gets a function from each call that has ended. The reader calls the function, which handles the outcome.
 	outcomes chan func() error
-	// unapplied is what the last progress watch has shown, until the stream has sent the same changes.
+	// unapplied is what the last progress watch has shown and the stream has not sent yet.
 	unapplied progress
 	// alarm fires when something is due.
 	alarm *time.Timer
@@ -124,7 +125,7 @@ func (r *reader) stop() {
 // errStreamLeft says that the feed stops reading a stream that has not ended.
 var errStreamLeft = errors.New("the stream is silent, or may be of another timeline than the answers")
 
-// act applies what the last progress watch has shown, and does everything that is due. It sets the alarm for what will be due
+// act applies what the last progress watch has shown, does everything that is due, and sets the alarm for what will be due
 // next. After an error the stream must not be read any more.
 func (r *reader) act(ctx context.Context) (err error) {
 	c := r.collection

@@ -6,27 +6,27 @@ import (
 )
 
 const (
-	// forwardSlotsPerLoad is the number of lists that are forwarded during a load. All others wait for the load, so a crowd
-	// of lists costs the upstream little more than the load.
+	// forwardSlotsPerLoad is the number of lists that are forwarded during a load. All others wait, so a crowd of lists costs
+	// the upstream little more than the load.
 	forwardSlotsPerLoad = 4
-	// maxSmallWork bounds the work of a small list: the bytes that kube-apiserver encodes for it, which takes some
-	// milliseconds. A proof that memory is up to date may take a second.
+	// maxSmallWork bounds a small list, in bytes that kube-apiserver encodes for it. That takes some milliseconds, while a
+	// proof that memory is up to date may take a second.
 	maxSmallWork = 256 << 10
 	// maxSmallForwards is the number of small lists of one collection that are forwarded at the same time.
 	maxSmallForwards = 4
 )
 
-// TakeForwardSlot takes one of the few slots for lists that are forwarded during a load instead of waiting for it. It returns
-// false if no slot is left, or if no such load is under way. Slots are not given back: each load has new ones.
+// TakeForwardSlot takes one of the few slots for lists that are forwarded during a load instead of waiting for the state. It
+// returns false if no slot is left, or if no [FirstLoad] is under way. Slots are not given back: each load has new ones.
 func (c *Collection) TakeForwardSlot() bool {
 	isLoading := c.view.Load().unavailable == reason.Warming
-	mayBeLeft := c.forwardSlotsLeft.Load() > 0 // without this check, the number would fall without end
+	mayBeLeft := c.forwardSlotsLeft.Load() > 0 // keeps the number from falling without end
 	return isLoading && mayBeLeft && c.forwardSlotsLeft.Add(-1) >= 0
 }
 
 // TryForwardSmall reports whether q, a list of the newest state, should be forwarded rather than wait for a proof: no probe
-// with a number higher than afterProbe has proven the state yet, q is small, and few other small lists are being forwarded.
-// If so, the caller must call done once the list was forwarded.
+// with a number above afterProbe has proven the state yet, q is small, and few other small lists are being forwarded. If so,
+// the caller must call done once the list was forwarded.
 func (c *Collection) TryForwardSmall(q index.Query, afterProbe uint64) (done func(), forward bool) {
 	v := c.view.Load()
 	if v.provenBy.Number > afterProbe {

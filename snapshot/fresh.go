@@ -10,11 +10,11 @@ import (
 	"github.com/listproxy/listproxy/snapshot/source"
 )
 
-// LastProbe returns the number of the last probe that was sent for any collection; a load counts as a probe. It is never 0.
+// LastProbe returns the number, never 0, of the last probe that was sent for any collection. A load counts as a probe.
 func (c *Collections) LastProbe() uint64 { return c.shared.probes.Last() }
 
-// Consistent returns the newest state once a probe with a number higher than afterProbe has proven it. It waits for up to
-// maxWait for the proof. The state has everything that was written before that probe was sent.
+// Consistent returns the newest state once a probe with a number above afterProbe has proven it, so the state has everything
+// that was written before that probe was sent. Consistent waits up to maxWait for the proof.
 //
 // A load proves its state. Any other probe asks for the upstream's current revision, and proves the state once the feed's
 // stream or a progress watch has sent everything up to that revision.
@@ -32,8 +32,8 @@ func (c *Collection) Consistent(ctx context.Context, afterProbe uint64, maxWait 
 	})
 }
 
-// consistent is [Collection.Consistent] without a wait. With afterProbe 0 nothing is proven, since a request without a number
-// came at an unknown time.
+// consistent is [Collection.Consistent] without a wait. The afterProbe 0 is no number of a probe: a request with it came at
+// an unknown time, so nothing is proven.
 func (v *View) consistent(afterProbe uint64) (Snapshot, reason.Reason) {
 	switch {
 	case v.unavailable != reason.None:
@@ -57,8 +57,8 @@ func (c *Collection) awaitProbe(number uint64) {
 // publishFreshness publishes a copy of the feed's Freshness.
 func (c *Collection) publishFreshness(f source.Freshness) { c.freshness.Store(&f) }
 
-// WhyNotConsistent returns the reason why [Collection.Consistent] would find no state for the query q within maxWait, or None
-// if it may find one. It does not wait, and does not count as a use of the collection.
+// WhyNotConsistent returns the reason why [Collection.Consistent] would find no state for the query q within maxWait; None if
+// it may find one. It does not wait, and does not count as a use of the collection.
 func (c *Collection) WhyNotConsistent(q index.Query, afterProbe uint64, maxWait time.Duration) reason.Reason {
 	v := c.view.Load()
 	now := time.Now()
@@ -76,7 +76,7 @@ func (c *Collection) WhyNotConsistent(q index.Query, afterProbe uint64, maxWait 
 	return reason.None
 }
 
-// whyNeverConsistent returns the reason why Consistent would find no state in v for any query, or None if it may find one.
+// whyNeverConsistent returns the reason why Consistent would find no state in v for any query; None if it may find one.
 func (c *Collection) whyNeverConsistent(v *View, now time.Time) reason.Reason {
 	switch {
 	case v.unavailable != reason.None:

@@ -11,8 +11,8 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Skew is the time after a change (of a definition, or of the server that answers for a group) in which some API servers may
-// not know the change yet. Each API server learns of it by its own watch, and so does listproxy.
+// Skew is how long some API servers may not know a change yet (of a definition, or of the server that answers for a group).
+// Each API server learns of the change by its own watch, as does listproxy.
 const Skew = 10 * time.Second
 
 // Cause says why collections are dropped or verified. The metric of losses has it as a label.
@@ -20,14 +20,14 @@ type Cause reason.Reason
 
 const (
 	// CauseDefinition is a change of a resource's definition. The upstream then writes its objects in other bytes. API
-	// servers learn of the change at different times, and watches that are open go on in the old form.
+	// servers learn of the change at different times, and open watches go on in the old form.
 	CauseDefinition = Cause(reason.Schema)
 	// CauseCatalog is a change of the server that answers for a group and version. Another server has other objects, and
 	// its own revisions.
 	CauseCatalog = Cause(reason.Moved)
-	// CauseServers is a change of the API servers behind the upstream, or of the version in which they store a resource.
-	// They may write the same objects in other bytes (new defaults, new fields, another encoding), and send no event for
-	// that. It only causes verifications.
+	// CauseServers is a change of the API servers behind the upstream, or of the version in which they store a resource. They
+	// may write the same objects in other bytes (new defaults, new fields, another encoding), and send no event for that.
+	// This cause only leads to verifications.
 	CauseServers = Cause(reason.Upstream)
 	// CauseMismatch is a difference between a collection and the upstream, found by a comparison.
 	CauseMismatch = Cause(reason.Mismatch)
@@ -73,14 +73,14 @@ type Invalidation struct {
 	// Cause is CauseDefinition or CauseCatalog.
 	Cause Cause
 	Scope Scope
-	// What tells people what has changed. It may be empty.
+	// What describes the change to people; it may be empty.
 	What string
 }
 
 // Invalidate drops the collections of an Invalidation. Once it has returned, no answer comes from their states.
 //
-// The collections cannot be started again before [Skew] has passed. Even then, one may be loaded from an API server that does
-// not know the change yet. So they are verified later.
+// The collections cannot be started again before [Skew] has passed. Even then, an API server that does not know the change
+// yet may answer the load, so the collections are verified later.
 func (c *Collections) Invalidate(i Invalidation) {
 	now := time.Now()
 	c.recordChange(Change{At: now, Scope: i.Scope.String(), What: i.What, Cause: i.Cause})
@@ -90,15 +90,15 @@ func (c *Collections) Invalidate(i Invalidation) {
 		c.loops.Go(func() { c.verifyAfterSkew(i.Scope) })
 	}
 	c.mu.Unlock()
-	for _, r := range c.list() { // from now on, the ban keeps others of the scope from starting
+	for _, r := range c.list() { // complete, since the ban keeps others of the scope from starting
 		if i.Scope.selects(r.key) {
 			c.drop(r, reason.Upstream, reason.Reason(i.Cause))
 		}
 	}
 }
 
-// bans has the scopes whose collections must not be started now. Invalidate bans a scope after a change, and a self-check
-// bans a collection after a second mismatch. Collections.mu guards it.
+// bans has the scopes whose collections must not be started now: Invalidate bans a scope after a change, and a self-check
+// bans a collection after a second mismatch. Collections.mu guards the map.
 type bans map[Scope]ban
 
 // ban says until when collections must not be started, and why.

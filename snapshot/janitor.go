@@ -12,7 +12,7 @@ import (
 const (
 	// tidyInterval is the interval at which the janitor works.
 	tidyInterval = time.Second
-	// minIdleToDrop is the time for which a collection must be idle before it may be dropped to free memory.
+	// minIdleToDrop is how long a collection must have been idle to be dropped to free memory.
 	minIdleToDrop = time.Minute
 )
 
@@ -62,8 +62,8 @@ func (c *Collections) dropIdlest(now time.Time) {
 	}
 }
 
-// drop removes a collection, stops its feed and forgets its state. Requests that use the collection already get the reason
-// why. The state is counted as lost by the cause loss. With None, which is for idle collections, it is not counted.
+// drop removes a collection, stops its feed and forgets its state. Requests that still hold the collection get the reason
+// why. A state that is lost counts under the cause loss; with None, as for an idle collection, it does not count.
 func (c *Collections) drop(r *runningCollection, why, loss reason.Reason) {
 	c.mu.Lock()
 	if c.all[r.key] == r {

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// learnItemTimeout bounds learnItemForm, since the feed reads nothing else meanwhile.
+	// learnItemTimeout bounds learnItemForm, during which the feed reads no events.
 	learnItemTimeout = 5 * time.Second
 	// learnWatchTimeout is the timeout of the streaming list from which the form of watches is learned. It is longer than
 	// kube-apiserver waits for its watch cache before it begins to answer.
 	learnWatchTimeout = 10 * time.Second
 )
 
-// learnItemForm learns the form of items from ev, which has the first object of a collection that was empty. It compares the
-// event with a list of the object at exactly the event's revision. This saves a load, which would end clients' watches. It
-// does nothing if the form is known. After errObject the state must be loaded anew, and the load learns the form.
+// learnItemForm learns the form of items, unless it is known, from ev: the event of the first object in a collection that was
+// empty. It compares the event with a list of the object at exactly the event's revision. This saves a load, which would end
+// clients' watches. After errObject the state must be loaded anew, and the load learns the form.
 func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 	if f.envelope.Item.Known {
 		return nil
@@ -51,11 +51,11 @@ func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 	return nil
 }
 
-// learnWatch learns the form of the upstream's watches from a streaming list of nothing (see watchNothing), which also shows
-// the bookmark that ends the initial events. It returns nil if no watches are served.
+// learnWatch learns the form of the upstream's watches, and of the bookmark that ends their initial events, from a streaming
+// list of nothing (see watchNothing). It returns nil if no watches are served.
 //
-// An upstream without streaming lists answers with an error, or never sends that bookmark. Then Form.InitialEndBookmark is
-// nil, and only watches that begin at a revision are served. If the bookmark does not come, states are also loaded in pages
+// An upstream without streaming lists answers with an error, or never sends the bookmark. Then Form.InitialEndBookmark is
+// nil, and only watches that begin at a revision are served. If only the bookmark is missing, states are also loaded in pages
 // for noStreamingFor.
 func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.Form, error) {
 	canWriteEvents := learned.Reproducible || !learned.Envelope.Item.Known // an empty collection shows no form of items yet
@@ -110,8 +110,8 @@ func (f *feed) watchNothing(ctx context.Context, query url.Values, timeout time.
 }
 
 // learnInitialEnd learns the bookmark that ends the initial events from a streaming list of nothing. It returns
-// errNoEndBookmark if the stream ends at its timeout without that bookmark, or sends another one first. If listproxy could
-// not write the bookmark with the same bytes, learnInitialEnd returns nil without an error.
+// errNoEndBookmark if the stream ends at its timeout without that bookmark, or sends another bookmark first. It returns nil
+// without an error if listproxy could not write the bookmark with the same bytes.
 func (f *feed) learnInitialEnd(ctx context.Context, s *source.Stream) (*wire.Bookmark, error) {
 	select {
 	case ev, ok := <-s.Events:
@@ -123,9 +123,9 @@ func (f *feed) learnInitialEnd(ctx context.Context, s *source.Stream) (*wire.Boo
 		}
 		b, err := wire.LearnBookmark(f.source.Encoding(), ev)
 		if err != nil {
-			return nil, nil //nolint:nilerr // no form that can be written
+			return nil, nil //nolint:nilerr // listproxy could not write the bookmark
 		}
-		if !ev.Meta.EndsInitial { // kube-apiserver sends no bookmark before that one
+		if !ev.Meta.EndsInitial { // kube-apiserver would send no other bookmark first
 			return nil, errNoEndBookmark
 		}
 		return b, nil
@@ -134,14 +134,14 @@ func (f *feed) learnInitialEnd(ctx context.Context, s *source.Stream) (*wire.Boo
 	}
 }
 
-// lacksBookmark reports whether watches are served whose form of bookmarks is not known yet.
+// lacksBookmark reports whether watches are served, but the form of their bookmarks is not known yet.
 func (f *feed) lacksBookmark() bool {
 	broadcaster := f.collection.view.Load().broadcaster
 	return broadcaster != nil && broadcaster.Form().PlainBookmark == nil
 }
 
-// checkForm ends clients' watches if listproxy could not write an event with the upstream's bytes, so that clients get
-// neither this event nor later ones. If the event is a bookmark, checkForm learns the form of bookmarks from it.
+// checkForm ends clients' watches before an event that listproxy could not write with the upstream's bytes. From a bookmark,
+// it also learns the form of bookmarks.
 func (f *feed) checkForm(ev wire.Event) {
 	broadcaster := f.collection.view.Load().broadcaster
 	if broadcaster == nil {

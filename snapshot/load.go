@@ -21,20 +21,20 @@ import (
 const (
 	// loadTimeout bounds a load.
 	loadTimeout = watchTimeout
-	// loadSilence is the duration for which a streaming list may be silent before it is given up.
+	// loadSilence is how long a streaming list may be silent before it is given up.
 	loadSilence = 30 * time.Second
-	// loadSlotTimeout is the duration after which a load goes on without its slot. A slow load, as with a slow conversion
-	// webhook, must not keep other feeds from loading.
+	// loadSlotTimeout is the time after which a load gives its slot back and goes on. A slow load (a conversion webhook may
+	// be slow) must not keep other feeds from loading.
 	loadSlotTimeout = 10 * time.Second
 	// A state is read even if it looks up to oversizeFactor times larger than the room for it, since its size is estimated
 	// from a few objects.
 	oversizeFactor = 2
-	// maxLikelyMean bounds the mean size in bytes that is assumed from the first few objects. A few large ones must not keep
-	// the resource out of memory.
+	// maxLikelyMean bounds the mean size in bytes that is estimated from the first few objects: a few large ones among them
+	// must not keep the resource out of memory.
 	maxLikelyMean = 16 << 10
-	// A page of a load has about loadPageBytes. The budget counts a page only once it was read, so it does not see the
-	// memory that larger pages would hold. A page has at most maxLoadPage objects, and at least minLoadPage, since
-	// kube-apiserver 1.36 walks all objects that come after a page.
+	// A page of a load has about loadPageBytes. Larger pages would hold much memory that the budget, which counts a page only
+	// once it was read, does not see. A page has at most maxLoadPage objects, and at least minLoadPage, since kube-apiserver
+	// 1.36 walks all objects after each page.
 	loadPageBytes = 32 << 20
 	minLoadPage   = 50
 	maxLoadPage   = 2000
@@ -56,10 +56,10 @@ type stateLoad struct {
 	meanSize int64
 	state    index.Tree
 	revision uint64
-	// probe is the request for the state. It proves the state as a probe does: kube-apiserver answers a list or a streaming
-	// list of the newest state with what etcd has when the request comes, or later.
+	// probe is the request for the state, which proves the state as a probe does: kube-apiserver answers a list or a
+	// streaming list of the newest state with what etcd has when the request comes, or later.
 	probe source.Probe
-	// size is the number of bytes of the objects that have come. They are in the budget.
+	// size is the number of bytes of the objects that have come, which the budget counts already.
 	size int64
 	// stream goes on from the state; nil if the state came in pages.
 	stream *source.Stream
@@ -76,7 +76,7 @@ func (f *feed) load(ctx context.Context, learned source.Learned) (*stateLoad, er
 	}
 	giveBack := sync.OnceFunc(func() { slots.Release(1) })
 	defer giveBack()
-	defer time.AfterFunc(loadSlotTimeout, giveBack).Stop() // a longer load goes on without its slot
+	defer time.AfterFunc(loadSlotTimeout, giveBack).Stop()
 	if !mayFit(learned, f.collection.shared.budget) {
 		return nil, errFull
 	}
@@ -107,15 +107,15 @@ func canLoadPages(err error) bool {
 	return isRefused || errors.Is(err, wire.ErrEnded) || errors.Is(err, errNoEndBookmark)
 }
 
-// refusesResource reports whether an error of a streaming list or a watch shows that the upstream would now refuse any list
-// of the resource.
+// refusesResource reports whether err, of a streaming list or a watch, is one with which the upstream would refuse any list
+// of the resource now.
 func refusesResource(err error) bool {
 	return source.Answered(err, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
 		http.StatusNotAcceptable, http.StatusTooManyRequests)
 }
 
-// mayFit reports whether there may be room for a state, judged by the number of its objects and their mean size. If the
-// budget is crowded, there is none, since a load must not drive out other collections.
+// mayFit reports whether there may be room for a state, judged by the number of its objects and their mean size. A crowded
+// budget has no room, since a load must not drive out other collections.
 func mayFit(learned source.Learned, b *budget) bool {
 	return !b.crowded() && learned.Count*min(learned.Mean, maxLikelyMean)/oversizeFactor <= b.crowdedAbove()
 }
@@ -179,7 +179,7 @@ func (f *feed) loadStream(ctx context.Context, l *stateLoad) error {
 	}
 }
 
-// addInitial adds the object of an initial event to a state.
+// addInitial adds the object of an initial event to l.
 func (f *feed) addInitial(l *stateLoad, ev wire.Event) error {
 	ch, err := f.changeOf(l.envelope, ev)
 	if err != nil {
@@ -222,7 +222,7 @@ func (f *feed) loadPages(ctx context.Context, l *stateLoad) error {
 	}
 }
 
-// addItem adds an item of a page to a state.
+// addItem adds an item of a page to l.
 func (f *feed) addItem(l *stateLoad, item []byte) error {
 	if !l.envelope.Item.Known {
 		return errObject
@@ -245,15 +245,15 @@ func (f *feed) addItem(l *stateLoad, item []byte) error {
 	return l.count(o.Size())
 }
 
-// comparedObjects is the number of objects that compareLoaded compares. Two objects have an order, and mostly a count of the
-// objects that remain.
+// comparedObjects is the number of objects that compareLoaded compares. Two show the order, and the list mostly has a count
+// of the rest.
 const comparedObjects = 2
 
 // compareLoaded compares the first page of a loaded state, byte by byte, with the upstream's at exactly that revision: the
 // envelope, the form and order of the items, and the remaining count.
 func (f *feed) compareLoaded(ctx context.Context, l *stateLoad) error {
 	state := source.ListState{Revision: l.revision, Envelope: l.envelope, Tree: l.state}
-	_, err := f.source.ComparePage(ctx, f.source.ListRetrying, state, "", comparedObjects)
+	_, err := f.source.ComparePage(ctx, f.source.ListRetrying, state, firstKey, comparedObjects)
 	if source.IsMismatch(err) {
 		return fmt.Errorf("%w: the loaded state, written as a list, is not the upstream's list at revision %d", wire.ErrForm, l.revision)
 	}
@@ -263,8 +263,8 @@ func (f *feed) compareLoaded(ctx context.Context, l *stateLoad) error {
 	return nil
 }
 
-// count adds bytes, which may be negative, to the size and to the budget. It returns errFull if the state grows while the
-// budget is crowded.
+// count adds bytes, which may be negative, to the size and to the budget. It returns errFull if the state grows in a crowded
+// budget.
 func (l *stateLoad) count(bytes int64) error {
 	l.size += bytes
 	l.budget.add(bytes)

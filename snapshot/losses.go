@@ -8,7 +8,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
-// collectionCounts has the counts of all collections that have had one key. It is safe for concurrent use.
+// collectionCounts counts for one key, across all collections that have had it. It is safe for concurrent use.
 type collectionCounts struct {
 	// watches counts the clients' watches.
 	watches watch.Counts
@@ -35,8 +35,8 @@ func (c *collectionCounts) lossesByCause() map[reason.Reason]uint64 {
 	return maps.Clone(c.losses)
 }
 
-// countsLocked returns the counts of a key, and makes them if necessary. If there are counts of too many keys, it forgets
-// those of keys without a collection.
+// countsLocked returns the counts of a key, and makes them if necessary. If too many keys have counts, it first forgets the
+// keys without a collection.
 func (c *Collections) countsLocked(key CollectionKey) *collectionCounts {
 	if counts := c.counts[key]; counts != nil {
 		return counts

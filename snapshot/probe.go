@@ -11,10 +11,10 @@ import (
 
 const (
 	// probeTimeout bounds a probe. A kube-apiserver that is too busy lets a request wait in a queue for up to a quarter of
-	// its --request-timeout (15 s of 60 s by default), and then rejects it with 429. A probe waits longer, to see that 429.
+	// its --request-timeout (15 s of 60 s by default), and then rejects it with 429. A probe waits longer, to get the 429.
 	probeTimeout = 30 * time.Second
-	// secondProbePause is the pause before a second read, after a revision that is too low. An API server may lag, and
-	// kine 0.14 lets its revision fall for up to 249 ms while several clients write (measured).
+	// secondProbePause is the pause before a revision that is too low is read again. An API server may lag, and kine 0.14
+	// lets its revision fall for up to 249 ms while several clients write (measured).
 	secondProbePause = time.Second
 )
 
@@ -25,8 +25,8 @@ type probeResult struct {
 	probe    source.Probe
 }
 
-// runProbe reads the upstream's current revision for a probe. It returns an [otherTimelineError] if the revision is below
-// the highest one that was seen before.
+// runProbe reads the upstream's current revision for a probe. It returns an [otherTimelineError] if the revision is below the
+// highest one seen before.
 func (f *feed) runProbe(ctx context.Context, probe source.Probe) (probeResult, error) {
 	highestBefore := f.collection.highestSeenRevision() // before the request, since the stream may raise it meanwhile
 	revision, err := f.readRevision(ctx, f.source)
@@ -46,9 +46,9 @@ func (f *feed) readRevision(ctx context.Context, src source.Source) (uint64, err
 }
 
 // confirmRevision records the revision that a read of the upstream gave, and returns it. highestBefore is the collection's
-// highestSeenRevision from before that read. A lower revision may only mean that the upstream lags. So confirmRevision then
-// reads the revision once more, over another connection. It returns that one, or an [otherTimelineError] if that one is too
-// low, too.
+// highestSeenRevision from before that read. A lower revision may only mean that the upstream lags, so confirmRevision reads
+// the revision once more, over another connection. If the second revision is too low, too, it returns an
+// [otherTimelineError].
 func (f *feed) confirmRevision(ctx context.Context, revision, highestBefore uint64) (uint64, error) {
 	err := f.collection.recordRevision(revision, highestBefore)
 	if err == nil {
@@ -79,7 +79,7 @@ func (f *feed) handleProbe(result probeResult, err error) error {
 		f.log.Debug("probe refused", "error", err)
 		f.freshness.ProbeRefused(now, source.RetryPause(f.freshness.RefusalPause(), err))
 	case isOtherTimeline, source.IsAnswer(err):
-		return err // the upstream would refuse a watch, too, or another server answers now
+		return err // another server answers now, or the upstream would refuse a watch, too
 	default:
 		f.log.Debug("probe not answered", "error", err)
 		f.freshness.ProbeUnanswered(now)

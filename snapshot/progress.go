@@ -11,7 +11,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// progressTimeout bounds a progress watch, including the time until it is answered.
+// progressTimeout bounds a progress watch, including the time until it is answered. A progress watch is a short watch beside
+// the stream, opened only to learn from its first bookmark what has happened up to a revision.
 const progressTimeout = 15 * time.Second
 
 // errNoBookmark says that a progress watch has lasted until its timeout without a bookmark.
@@ -33,10 +34,10 @@ func (p progress) last() uint64 {
 	return p.start
 }
 
-// watchProgress opens a progress watch after the revision start. It reads the watch up to the first bookmark, or up to the
-// first change after the revision target. Either shows that no earlier change is missing. It calls onChange for each change
-// up to target, and stops at the first error. If the watch lasts until its timeout without a bookmark, watchProgress returns
-// errNoBookmark and the changes that have come.
+// watchProgress opens a progress watch after the revision start. It reads up to the first bookmark, or up to the first change
+// after the revision target: either shows that no earlier change is missing. It calls onChange for each change up to target,
+// and stops at the first error. If the watch lasts until its timeout without a bookmark, watchProgress returns errNoBookmark
+// and the changes that have come.
 func (f *feed) watchProgress(ctx context.Context, start, target uint64, onChange func(wire.Event) error) (progress, error) {
 	ctx, cancel := context.WithTimeout(source.WithPurpose(ctx, source.ForProgress), progressTimeout)
 	defer cancel()
@@ -70,8 +71,8 @@ func (f *feed) watchProgress(ctx context.Context, start, target uint64, onChange
 	return p, fmt.Errorf("a progress watch broke before its bookmark: %w", s.Err)
 }
 
-// handleProgress handles the end of a progress watch that was open beside the stream. What it has shown becomes r.unapplied.
-// A watch that failed has shown nothing, and the stream goes on. Only an inconsistency is returned as an error: then the
+// handleProgress handles the end of a progress watch that was open beside the stream. What the watch has shown becomes
+// r.unapplied; a watch that failed has shown nothing. handleProgress returns an error only for an inconsistency: then the
 // stream must not be read any more.
 func (r *reader) handleProgress(shown progress, err error) error {
 	now := time.Now()
@@ -79,7 +80,7 @@ func (r *reader) handleProgress(shown progress, err error) error {
 	_, isInconsistent := errors.AsType[wire.InconsistencyError](err)
 	switch {
 	case err == nil && r.freshness.TimelineUncertain(now):
-		// The watch may be of another timeline than the stream, which will be left soon.
+		// The watch may be of another timeline (history of etcd) than the stream, which will be left soon.
 		r.freshness.ProgressEnded(false)
 	case err == nil:
 		r.unapplied = shown
@@ -101,9 +102,9 @@ func (r *reader) handleProgress(shown progress, err error) error {
 	return nil
 }
 
-// applyProgress advances the interval to p.end once the stream has sent all changes that the progress watch has shown. Until
-// then it returns p, which the caller must apply again later. It returns an error if the stream has passed over one of the
-// changes.
+// applyProgress advances the interval to p.end if the stream has sent all changes that the progress watch has shown. If the
+// stream has not come so far yet, applyProgress returns p, to be applied again later. If it has passed over one of the
+// changes, applyProgress returns an error.
 func (c *Collection) applyProgress(p progress) (unapplied progress, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,7 +116,7 @@ func (c *Collection) applyProgress(p progress) (unapplied progress, err error) {
 		return p, nil
 	}
 	for _, revision := range p.revisions {
-		// Find returns a version, since its revision is above From.
+		// Find returns a version for every revision above From.
 		if revision > v.From && v.versions.Find(revision).Revision != revision {
 			return p, wire.Inconsistent("a watch tells of a change at revision %d, which the stream has passed over", revision)
 		}

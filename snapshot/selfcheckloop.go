@@ -25,8 +25,8 @@ func (c *Collections) selfCheckLoop(interval time.Duration) {
 	}
 }
 
-// longestUnchecked returns the collection whose last check ended first. It skips collections without a newest state that
-// requests may get, and returns nil if no other is left.
+// longestUnchecked returns the collection whose last check is the longest ago, among those whose newest state may be given to
+// requests. It returns nil if there are none.
 func (c *Collections) longestUnchecked() (found *runningCollection) {
 	for _, r := range c.list() {
 		_, why := r.view.Load().latest(r.now(), 0)
@@ -52,8 +52,8 @@ func (c *Collections) selfCheck(r *runningCollection) {
 	}
 }
 
-// restart drops a collection that differs from the upstream, and bans it for a duration. If that is 0, restart starts another
-// in its place at once. Otherwise the first request after the ban starts it.
+// restart drops a collection that differs from the upstream, and starts it again at once if banned is 0. Otherwise the
+// collection is banned for that duration, and the first request after the ban starts it.
 func (c *Collections) restart(r *runningCollection, banned time.Duration) {
 	now := time.Now()
 	scope := OfCollection(r.key)

@@ -12,8 +12,8 @@ import (
 // CollectionKey names a collection.
 type CollectionKey = source.CollectionKey
 
-// Snapshot is the state of a collection at one revision. It is immutable and safe for concurrent use. While it is referenced,
-// the memory of its objects is not freed.
+// Snapshot is the state of a collection at one revision. It is immutable and safe for concurrent use. While a Snapshot is
+// referenced, the memory of its objects is not freed.
 type Snapshot struct {
 	// Revision is the resourceVersion of the list.
 	Revision uint64
@@ -21,13 +21,13 @@ type Snapshot struct {
 	Envelope *wire.Envelope
 	// Tree has the objects.
 	Tree index.Tree
-	// CurrentAt is a time: a newest state has everything that was written before it. It is zero for a state at an exact
-	// revision.
+	// CurrentAt is the time up to which the state has everything that was written. It is zero for a state at an exact
+	// revision, which need not be the newest.
 	CurrentAt time.Time
 
 	// epoch is the collection's epoch in which the state was known.
 	epoch uint64
-	// broadcaster serves the watches that begin at a newest state; nil if no watches are served.
+	// broadcaster serves the watches that begin at the state; nil if none are served.
 	broadcaster *watch.Broadcaster
 }
 

@@ -21,23 +21,23 @@ type CollectionStats struct {
 	Interval
 	// Oldest is the time at which the first state of the history was the newest one; zero if there is no history.
 	Oldest time.Time
-	// CurrentAt is a time: the newest state has everything that was written before it. It is zero if there is no newest state.
+	// CurrentAt is the time up to which the newest state has everything that was written; zero if there is no newest state.
 	CurrentAt time.Time
 	// Window is the time for which states are kept.
 	Window time.Duration
 	// LastUse is the time of the last request for the collection.
 	LastUse time.Time
-	// Losses counts, by cause, the states that were lost or had to be loaded anew. Idle collections that were dropped do not
+	// Losses counts, by cause, the states that were lost or had to be loaded anew. States that were dropped as idle do not
 	// count.
 	//
 	// Losses and Watches count from the start of listproxy, and include earlier collections with the same key. If there are
-	// too many keys, those without a collection are forgotten.
+	// too many keys, the counts of keys without a collection are forgotten.
 	Losses map[reason.Reason]uint64
 	// Watches counts the clients' watches.
 	Watches watch.Stats
 }
 
-// Stats returns the CollectionStats of each collection, in no order.
+// Stats returns the CollectionStats of each collection, in no particular order.
 func (c *Collections) Stats() []CollectionStats {
 	var all []CollectionStats
 	for _, r := range c.list() {
@@ -46,7 +46,7 @@ func (c *Collections) Stats() []CollectionStats {
 	return all
 }
 
-// Stored returns the number of bytes that all collections store, and the limit; a limit of 0 means that there is none.
+// Stored returns the number of bytes that all collections store, and their limit; 0 means no limit.
 func (c *Collections) Stored() (bytes, limit int64) {
 	return c.shared.budget.used.Load(), c.shared.budget.limit
 }
@@ -84,13 +84,13 @@ type Change struct {
 	At time.Time
 	// Scope names the collections, as [Scope.String] does.
 	Scope string
-	// What says what has changed; it may be empty.
+	// What describes the change to people; it may be empty.
 	What  string
 	Cause Cause
 }
 
-// Changes returns the last changes, the latest first. Of those with the same Scope and Cause, it has only the latest. The
-// caller must not change the slice.
+// Changes returns the last changes, the latest first. Of several changes with the same Scope and Cause, only the latest is
+// kept. The caller must not change the slice.
 func (c *Collections) Changes() []Change {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

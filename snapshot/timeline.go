@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// proveTimeline makes up to leasePauses pauses of leasePause. Together they are longer than ten seconds, in which each
-	// API server writes its Lease once.
+	// proveTimeline makes up to leasePauses pauses of leasePause: together more than the ten seconds in which each API server
+	// writes its Lease once.
 	leasePauses = 2
 	leasePause  = 6 * time.Second
 )
 
-// proveTimeline returns nil if the upstream has the timeline of the known states, and [errUnproven] if nothing shows that.
-// Any other error means that the upstream could not be asked.
+// proveTimeline returns nil if the upstream proves to have the timeline of the known states, and [errUnproven] if it does
+// not. After any other error, the upstream could not be asked.
 //
-// Suppose etcd was restored from an older backup, and was then written to until its revision passed ours. A watch could
-// begin at our newest revision as if nothing had happened. There are two proofs of the contrary. API servers are stopped
-// before etcd is restored, so an API server that ran before the break and still runs proves the timeline. Otherwise the
-// upstream must send the newest change once more.
+// Suppose etcd was restored from an older backup, and was then written to until its revision passed ours. A watch could begin
+// at our newest revision as if nothing had happened. Two things prove that this has not happened. API servers are stopped
+// before etcd is restored, so one that ran before the break and still runs is a proof. So is the newest change, if the
+// upstream sends it once more.
 func (f *feed) proveTimeline(ctx context.Context) error {
 	v := f.collection.view.Load()
 	lastChange, _ := v.lastChange()
@@ -34,7 +34,7 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 		if same {
 			return nil
 		}
-		canCompare := lastChange != nil // otherwise only a Lease can prove the timeline
+		canCompare := lastChange != nil // if not, only a Lease can prove the timeline
 		if canCompare || !mayBeKnownSoon || pauses == leasePauses {
 			return f.compareLastChange(ctx, v)
 		}
@@ -44,10 +44,11 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 	}
 }
 
-// compareLastChange compares the end of the history of v with a progress watch: the newest change that is no deletion, byte
-// for byte, and the revisions of the deletions that followed it. It returns nil if the watch shows exactly these changes,
-// and [errUnproven] if it shows others. If the history has only deletions, it also returns errUnproven, since another
-// timeline can have deletions at the same revisions. An example with the newest revision 120, where a is an object:
+// compareLastChange compares the end of the history of v with a progress watch, which is a short watch up to a bookmark. It
+// compares the newest change that is no deletion, byte for byte, and the revisions of the deletions after that change. It
+// returns nil if the watch shows exactly these changes, and [errUnproven] otherwise. A history of nothing but deletions
+// proves nothing, since another timeline can have deletions at the same revisions. An example with the newest revision 120,
+// where a is an object:
 //
 //	the last changes known         the watch from 114 shows      result
 //	115 of a, deletions 117, 120   the same                      nil

@@ -7,16 +7,16 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// checkpointsPerHistory is the largest number of checkpoints in the time Limits.History.
+// checkpointsPerHistory bounds the number of checkpoints within Limits.History.
 const checkpointsPerHistory = 256
 
-// checkpoint records that the newest state was at a revision at a time.
+// checkpoint records the revision of the newest state at a time.
 type checkpoint struct {
 	at       time.Time
 	revision uint64
 }
 
-// addCheckpointLocked adds a checkpoint unless the last one is recent.
+// addCheckpointLocked adds a checkpoint, if the last one is old enough for checkpointsPerHistory.
 func (c *Collection) addCheckpointLocked(now time.Time, revision uint64) {
 	if n := len(c.checkpoints); n > 0 && now.Sub(c.checkpoints[n-1].at) < c.limits.History/checkpointsPerHistory {
 		return
@@ -61,8 +61,8 @@ func (c *Collection) trimToCheckpointLocked(i int) {
 	c.checkpoints = slices.Delete(c.checkpoints, 0, i)
 }
 
-// trimBeforeLocked removes the states before a revision, but not the newest state. The interval then begins at the revision.
-// It does nothing if no state is known, or if the interval does not begin before the revision.
+// trimBeforeLocked removes the states before a revision, except the newest state. The interval then begins at the revision.
+// If the interval already begins there or later, or if no state is known, it does nothing.
 func (c *Collection) trimBeforeLocked(revision uint64) {
 	v := c.view.Load()
 	from := min(revision, v.To)

@@ -7,7 +7,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// Validity has what decides whether a state that was read from a collection earlier may still be given to a request.
+// Validity decides whether a state that was read from a collection earlier may still be given to a request.
 type Validity struct {
 	// Epoch is the collection's current epoch.
 	Epoch uint64
@@ -25,9 +25,9 @@ func (c *Collection) Validity() Validity {
 	return Validity{Epoch: v.epoch, Unavailable: v.unavailable, Interval: v.Interval, Staleness: c.limits.Staleness}
 }
 
-// WhyNot returns the reason why a state that was found before must not be given to a request now, or None if it may be
-// given. Four things can be the reason: the collection has lost its states; the state was found as the newest and is too old
-// now; its revision is no longer known; its epoch has ended.
+// WhyNot returns the reason why a state that was found earlier must not be given to a request now; None if it may be given.
+// There are four reasons: the collection has lost its states; the state was the newest and is too old now; its revision is no
+// longer known; its epoch has ended.
 func (v Validity) WhyNot(found Snapshot, now time.Time) reason.Reason {
 	isNewest := !found.CurrentAt.IsZero() // a state at an exact revision has no such time
 	switch {

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// maxLag is the time that the slowest API server may need, in addition to [Skew], to learn of a change.
+	// maxLag is the time, after [Skew], in which even the slowest API server learns of a change.
 	maxLag = time.Minute
-	// verifyLoops is the number of verifyLoops that run, and so the number of collections that are verified at the same time.
+	// verifyLoops is the number of goroutines in verifyLoop, each of which verifies one collection at a time.
 	verifyLoops = 2
 	// verifyPoll is the interval at which a verifyLoop looks for a collection that must be verified.
 	verifyPoll = time.Second
@@ -23,8 +23,8 @@ const (
 	verifyTimeout = 10 * time.Minute
 )
 
-// verification says whether a collection must be compared with the upstream, because the API servers may have changed and
-// write other bytes now. Collections.mu guards it.
+// verification says whether a collection must be compared with the upstream, since the API servers may write other bytes
+// after a change. Collections.mu guards it.
 type verification struct {
 	// requiredAt is the time of the last event that requires a comparison; zero if none is required. States that were loaded
 	// later need no comparison.
@@ -38,9 +38,9 @@ type verification struct {
 }
 
 // Verify requires that the collections of a scope are compared with the upstream, page by page: the API servers may write the
-// same objects in other bytes now, or have another timeline. The text what tells people what has changed.
+// same objects in other bytes now, or have another timeline. what describes the change to people.
 //
-// Lists are answered from memory meanwhile, since API servers need that most while they are upgraded or restarted. A
+// Lists are answered from memory meanwhile, since API servers need this relief most while they are upgraded or restarted. A
 // collection that differs, or that cannot be compared within verifyTimeout, is loaded anew.
 func (c *Collections) Verify(scope Scope, what string) {
 	now := time.Now()
@@ -48,8 +48,8 @@ func (c *Collections) Verify(scope Scope, what string) {
 	c.requireVerification(scope, now)
 }
 
-// verifyAfterSkew waits until the slowest API server has learned of a change of a definition or of a route. Then it requires
-// a comparison of the scope's collections.
+// verifyAfterSkew requires a comparison of the scope's collections, once the slowest API server has learned of a change of a
+// definition or of a route.
 func (c *Collections) verifyAfterSkew(scope Scope) {
 	if clock.Sleep(c.ctx, Skew+maxLag) {
 		c.requireVerification(scope, time.Now())
@@ -83,7 +83,7 @@ func (c *Collections) verifyLoop() {
 }
 
 // nextToVerify chooses a collection that must be verified now, preferably an eager one, and marks its verification as
-// running. It returns the collection and its verification.requiredAt, or nil if no collection must be verified now.
+// running. It returns nil if there is none. requiredAt is that of the verification.
 func (c *Collections) nextToVerify(now time.Time) (found *runningCollection, requiredAt time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,8 +102,8 @@ func (c *Collections) nextToVerify(now time.Time) (found *runningCollection, req
 	return found, found.verification.requiredAt
 }
 
-// endVerification acts on the result err of a comparison at a revision, which was required at requiredAt. The collection is
-// kept, compared again later, dropped or loaded anew.
+// endVerification acts on err, the result of a comparison at a revision: the collection is kept, compared again later,
+// restarted or loaded anew. The comparison was required at requiredAt.
 func (c *Collections) endVerification(r *runningCollection, requiredAt time.Time, revision uint64, err error) {
 	mismatch, differs := errors.AsType[*source.MismatchError](err)
 	mustRetry := err != nil && !differs && time.Since(requiredAt) < verifyTimeout
@@ -112,7 +112,7 @@ func (c *Collections) endVerification(r *runningCollection, requiredAt time.Time
 	v.running = false
 	if mustRetry {
 		v.notBefore = time.Now().Add(source.RetryPause(verifyRetry, err))
-	} else if v.requiredAt.Equal(requiredAt) { // otherwise a later event requires another comparison
+	} else if v.requiredAt.Equal(requiredAt) { // otherwise a later change requires another comparison
 		v.requiredAt = time.Time{}
 	}
 	c.mu.Unlock()

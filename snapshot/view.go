@@ -63,13 +63,13 @@ func (v *View) clone() *View {
 // replaced returns a channel that is closed when there is another view.
 func (v *View) replaced() <-chan struct{} { return v.replacedCh }
 
-// freshened returns a channel that is closed when a probe has proven a newer state, or when the state is lost or found.
+// freshened returns a channel that is closed when a later probe has proven the state, or when the state is lost or loaded.
 func (v *View) freshened() <-chan struct{} { return v.freshenedCh }
 
-// isReloading reports whether a load is under way that will replace the known state.
+// isReloading reports whether a load that will replace the known state is under way.
 func (v *View) isReloading() bool { return !v.reloadingSince.IsZero() }
 
-// moment has everything that decides whether the newest state of a view is too old at a time.
+// moment has what decides, besides the view, whether the newest state is too old.
 type moment struct {
 	at     time.Time
 	bound  time.Duration // [Limits].Staleness
@@ -90,12 +90,12 @@ func (v *View) age(m moment) time.Duration {
 	return clock.Age(v.provenBy.Sent, m.outage.AsOfWithoutStream(m.at, m.bound))
 }
 
-// knowsTimeline reports whether the state's timeline is the upstream's. Otherwise a request that names a revision cannot be
-// answered. While no stream is read, the upstream may get another timeline, which has another state at the revision. In an
-// outage nobody can have seen another timeline.
+// knowsTimeline reports whether the state is known to be of the upstream's timeline (one history of etcd, until a backup is
+// restored). A request that names a revision needs this, since another timeline has another state at the revision. A stream
+// that is read shows the timeline. In an outage, nobody can have seen another one.
 func (v *View) knowsTimeline(m moment) bool { return v.streaming || m.inOutage() }
 
-// latest returns the newest state if it is younger than the bound and its revision is at least minRevision.
+// latest returns the newest state, if it is younger than the bound and at minRevision or later.
 func (v *View) latest(m moment, minRevision uint64) (Snapshot, reason.Reason) {
 	switch {
 	case v.unavailable != reason.None:
@@ -110,7 +110,7 @@ func (v *View) latest(m moment, minRevision uint64) (Snapshot, reason.Reason) {
 	return s, reason.None
 }
 
-// notOlder is latest for a list. If the list names a revision (minRevision is not 0), the timeline must be known, too.
+// notOlder is latest for a list. If the list names a revision (minRevision > 0), the timeline must be known, too.
 func (v *View) notOlder(m moment, minRevision uint64) (Snapshot, reason.Reason) {
 	s, why := v.latest(m, minRevision)
 	if why == reason.None && minRevision > 0 && !v.knowsTimeline(m) {
@@ -131,7 +131,7 @@ func (v *View) snapshot() Snapshot {
 	}
 }
 
-// exact returns the state at a revision, if that is known.
+// exact returns the state at a revision, if that state is known.
 func (v *View) exact(m moment, revision uint64) (Snapshot, reason.Reason) {
 	if v.unavailable != reason.None {
 		return Snapshot{}, v.unavailable
@@ -156,8 +156,8 @@ func (i Interval) whyUnknown(revision uint64) reason.Reason {
 	return reason.None
 }
 
-// lastChange returns the object of the newest change that is not a deletion, or nil if the history has no such change.
-// revisions has the revisions of that change and of the deletions that followed it, in ascending order.
+// lastChange returns the object of the newest change that is not a deletion; nil if the history has none. revisions has the
+// revisions of that change and of the deletions after it, in ascending order.
 func (v *View) lastChange() (last *index.Object, revisions []uint64) {
 	for i := v.versions.Len() - 1; i >= 0 && last == nil; i-- {
 		version := v.versions.At(i)

@@ -18,7 +18,7 @@ func (c *Collection) install(l *stateLoad) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.retired {
-		c.shared.budget.add(-l.size) // which the load has added
+		c.shared.budget.add(-l.size) // the load has added its size
 		return
 	}
 	old := c.view.Load()
@@ -55,7 +55,7 @@ type stateChange struct {
 	revision uint64
 	// object is the object after the change; nil for a deletion.
 	object *index.Object
-	// deleted is the object that the event of a deletion shows; nil for other events, or if no watches are served.
+	// deleted is the object in the event of a deletion; nil for other events, or if no watches are served.
 	deleted *index.Object
 }
 
@@ -91,8 +91,8 @@ func (ch stateChange) applyTo(state index.Tree) (*index.Object, error) {
 // errFull says that a state, or a change of it, does not fit into the budget.
 var errFull = errors.New("the byte bound leaves no room for this collection")
 
-// applyChange advances the newest state by one change. If the budget is exceeded then, applyChange trims the history. It
-// returns errFull if even that is not enough. In this case, too, the change was applied.
+// applyChange advances the newest state by one change. If the budget is exceeded then, it trims the history. If even that is
+// not enough, it returns errFull, although the change was applied.
 func (c *Collection) applyChange(ch stateChange) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,8 +114,8 @@ func (c *Collection) applyChange(ch stateChange) error {
 		Revision: ch.revision,
 		Tree:     state,
 		Put:      ch.object,
-		// When the version before this one is forgotten, three things are freed: its nodes of which this version has copies
-		// (which take as many bytes), the old object, and the deleted object of this version's event.
+		// When the version before this one is forgotten, three things are freed: the nodes that this version has copied (the
+		// copies are as large), the old object, and the deleted object of this version's event.
 		SupersededBytes: nodesSize + sizeOf(old) + deletedSize,
 	}
 	if v.broadcaster != nil {
@@ -157,8 +157,8 @@ func (c *Collection) applyBookmark(revision uint64) error {
 }
 
 // advanceLocked advances the interval from v.To to a revision with this state. Pending probes whose revision is reached now
-// prove the state. An event or a bookmark alone proves nothing. It may be old when it comes, because the upstream lags, or
-// because the connection or this process was suspended.
+// prove the state. An event or a bookmark alone proves nothing, since it may be old when it comes: the upstream may lag, or
+// the connection or this process may have been suspended.
 func (c *Collection) advanceLocked(v *View, revision uint64, state index.Tree) {
 	c.highestSeen = max(c.highestSeen, revision)
 	c.addCheckpointLocked(time.Now(), revision)
@@ -172,8 +172,8 @@ func (c *Collection) advanceLocked(v *View, revision uint64, state index.Tree) {
 	c.publishLocked(next)
 }
 
-// takeReachedProbesLocked removes the pending probes that gave this revision or a lower one. It returns the last of them, or
-// the zero Probe.
+// takeReachedProbesLocked removes the pending probes that gave this revision or a lower one, and returns the last of them;
+// the zero Probe if there are none.
 func (c *Collection) takeReachedProbesLocked(revision uint64) (last source.Probe) {
 	count := 0
 	for count < len(c.pendingProbes) && c.pendingProbes[count].revision <= revision {
@@ -210,8 +210,8 @@ func (c *Collection) recordProbe(result probeResult) (hasReached bool) {
 	return false
 }
 
-// highestSeenRevision returns the highest revision that the upstream has given since the last drop. A read of the upstream
-// that begins now must not give a lower one.
+// highestSeenRevision returns the highest revision that the upstream has given since the last drop. A later read of the
+// upstream must not give a lower revision.
 func (c *Collection) highestSeenRevision() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -227,8 +227,8 @@ func (e otherTimelineError) Error() string {
 }
 
 // recordRevision records the revision that a read of the upstream gave. highestBefore is the highestSeenRevision from before
-// that read. If the revision is lower, recordRevision returns an [otherTimelineError]. A much higher one is no error: some
-// control planes use the time in nanoseconds as the revision.
+// that read: a lower revision is an [otherTimelineError]. A much higher revision is no error, since some control planes use
+// the time in nanoseconds as the revision.
 func (c *Collection) recordRevision(revision, highestBefore uint64) error {
 	if revision < highestBefore {
 		return otherTimelineError{before: highestBefore, got: revision}
@@ -250,7 +250,7 @@ func (c *Collection) update(edit func(next *View)) {
 	}
 }
 
-// setEnvelope replaces the envelope of a collection that was empty until now by one that knows the form of items.
+// setEnvelope sets the envelope that knows the form of items, after the first object of an empty collection.
 func (c *Collection) setEnvelope(envelope *wire.Envelope) {
 	c.update(func(next *View) {
 		next.envelope = envelope
@@ -285,7 +285,7 @@ func (c *Collection) drop(why reason.Reason) {
 	}
 }
 
-// retire is drop for ever: the collection also ignores what the feed still loads or reads. It reports whether there was a
+// retire is drop for ever: the collection also ignores what the feed still loads or reads. retire reports whether there was a
 // state.
 func (c *Collection) retire(why reason.Reason) (hadState bool) {
 	c.mu.Lock()

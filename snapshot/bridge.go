@@ -69,7 +69,7 @@ func (f *feed) bridge(ctx context.Context, v *View, l *stateLoad) error {
 			return err
 		}
 	}
-	// A client's watch that takes longer ends when the loaded state is installed.
+	// Clients' watches that take longer end when the loaded state is installed.
 	v.broadcaster.AwaitDelivered(ctx, bridgeDeliveryTimeout)
 	return nil
 }

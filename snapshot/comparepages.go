@@ -33,10 +33,10 @@ const (
 	allPages = math.MaxInt
 )
 
-// errDropped says that a state was dropped before it was compared.
+// errDropped says that a state was dropped before its comparison was complete.
 var errDropped = errors.New("the state is not there any more")
 
-// comparedPages says how far comparePages has come.
+// comparedPages says how far comparePages came.
 type comparedPages struct {
 	// next is the key with which the next page begins; "" if no page is left. Even after a page that failed, it is the page
 	// after that: a page that the upstream never gives must not keep later ones from being compared.

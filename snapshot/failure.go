@@ -113,8 +113,8 @@ func (f *feed) logFailure(ctx context.Context, err error, pause time.Duration) {
 	f.log.Log(ctx, f.logLevel(err), message, "error", err, "attempt", f.attempt, "retry", pause.Round(time.Millisecond))
 }
 
-// loggedAttempt is the attempt at which a failure that may concern only this resource is logged, once: after more than a
-// moment.
+// loggedAttempt is the attempt at which a failure that may concern only this resource is logged, once. Many failures are over
+// before.
 const loggedAttempt = 4
 
 // logLevel returns the level at which the error of a session is logged.

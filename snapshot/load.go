@@ -76,7 +76,7 @@ func (f *feed) load(ctx context.Context, learned source.Learned) (*stateLoad, er
 	}
 	giveBack := sync.OnceFunc(func() { slots.Release(1) })
 	defer giveBack()
-	defer time.AfterFunc(loadSlotTimeout, giveBack).Stop()
+	defer time.AfterFunc(loadSlotTimeout, giveBack).Stop() // a longer load goes on without its slot
 	if !mayFit(learned, f.collection.shared.budget) {
 		return nil, errFull
 	}

@@ -47,8 +47,7 @@ func (f *feed) readRevision(ctx context.Context, src source.Source) (uint64, err
 
 // confirmRevision records the revision that a read of the upstream gave, and returns it. highestBefore is the collection's
 // highestSeenRevision from before that read. A lower revision may only mean that the upstream lags, so confirmRevision reads
-// the revision once more, over another connection. If the second revision is too low, too, it returns an
-// [otherTimelineError].
+// the revision once more, over another connection. If that is too low, too, it returns an [otherTimelineError].
 func (f *feed) confirmRevision(ctx context.Context, revision, highestBefore uint64) (uint64, error) {
 	err := f.collection.recordRevision(revision, highestBefore)
 	if err == nil {
@@ -66,7 +65,8 @@ func (f *feed) confirmRevision(ctx context.Context, revision, highestBefore uint
 	return revision, f.collection.recordRevision(revision, highestBefore)
 }
 
-// handleProbe handles the result of a probe, or its error. The stream goes on unless handleProbe returns an error.
+// handleProbe handles the result of a probe, or its error. After an error from handleProbe, the stream must not be read any
+// more.
 func (f *feed) handleProbe(result probeResult, err error) error {
 	now := time.Now()
 	_, isOtherTimeline := errors.AsType[otherTimelineError](err)
@@ -75,7 +75,7 @@ func (f *feed) handleProbe(result probeResult, err error) error {
 		hasReached := f.collection.recordProbe(result)
 		f.freshness.ProbeAnswered(now, result.revision, hasReached)
 	case source.IsBusy(err):
-		// The stream goes on: to open it again would only add to the upstream's load. The state gets older meanwhile.
+		// The stream goes on, and the state gets older: another stream would only add to the upstream's load.
 		f.log.Debug("probe refused", "error", err)
 		f.freshness.ProbeRefused(now, source.RetryPause(f.freshness.RefusalPause(), err))
 	case isOtherTimeline, source.IsAnswer(err):

@@ -19,8 +19,8 @@ const (
 	leasePause  = 6 * time.Second
 )
 
-// proveTimeline returns nil if the upstream proves to have the timeline of the known states, and [errUnproven] if it does
-// not. After any other error, the upstream could not be asked.
+// proveTimeline returns nil if there is a proof that the upstream still has the timeline (the history of etcd) of the known
+// states, and [errUnproven] if there is none. Any other error means that the upstream could not be asked.
 //
 // Suppose etcd was restored from an older backup, and was then written to until its revision passed ours. A watch could begin
 // at our newest revision as if nothing had happened. Two things prove that this has not happened. API servers are stopped
@@ -44,11 +44,10 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 	}
 }
 
-// compareLastChange compares the end of the history of v with a progress watch, which is a short watch up to a bookmark. It
-// compares the newest change that is no deletion, byte for byte, and the revisions of the deletions after that change. It
-// returns nil if the watch shows exactly these changes, and [errUnproven] otherwise. A history of nothing but deletions
-// proves nothing, since another timeline can have deletions at the same revisions. An example with the newest revision 120,
-// where a is an object:
+// compareLastChange compares the end of v's history with a progress watch, a short watch up to a bookmark: the newest change
+// that is no deletion, byte for byte, and the revisions of the deletions after that change. It returns nil if the watch shows
+// exactly these changes, and [errUnproven] otherwise. A history of nothing but deletions proves nothing, since another
+// timeline can have deletions at the same revisions. An example with the newest revision 120, where a is an object:
 //
 //	the last changes known         the watch from 114 shows      result
 //	115 of a, deletions 117, 120   the same                      nil

@@ -112,7 +112,7 @@ func (c *Collections) endVerification(r *runningCollection, requiredAt time.Time
 	v.running = false
 	if mustRetry {
 		v.notBefore = time.Now().Add(source.RetryPause(verifyRetry, err))
-	} else if v.requiredAt.Equal(requiredAt) { // otherwise a later change requires another comparison
+	} else if v.requiredAt.Equal(requiredAt) { // otherwise a later event requires another comparison
 		v.requiredAt = time.Time{}
 	}
 	c.mu.Unlock()

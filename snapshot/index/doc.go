@@ -5,6 +5,5 @@
 // [Query] is answered with a [Page].
 //
 // object.go has the objects, and tree.go and history.go keep them. page.go answers queries, and filter.go is for watches:
-// both use selector.go, which uses signature.go for labels. pagelimit.go bounds the pages that are compared with the
-// upstream.
+// both use selector.go, which uses signature.go for labels. pagelimit.go bounds the pages of self-checks.
 package index

@@ -43,8 +43,7 @@ type Page struct {
 	Objects []*Object
 	// Next is the key with which the following page begins, relative to the scope; "" if this is the last page.
 	Next string
-	// Remaining is the number of objects that follow this page. It is 0 for a query with selectors, since nothing is counted
-	// then.
+	// Remaining is the number of objects that follow this page. With selectors it is 0, since nothing is counted then.
 	Remaining int64
 }
 

@@ -21,8 +21,7 @@ type matcher struct {
 	// if there are any ranges.
 	shards      []sharding.ShardRangeRequirement
 	readSharded func(*Object) string
-	// indexedValue is the value that the field selector requires of the indexed field. It counts only if hasIndexedValue is
-	// true.
+	// indexedValue is the value that the field selector requires of the indexed field, provided hasIndexedValue is true.
 	indexedValue    string
 	hasIndexedValue bool
 	// namespace is the namespace that the field selector requires; empty if it requires none.

@@ -87,8 +87,8 @@ func (t Tree) Clone() Tree {
 	return c
 }
 
-// VersionSize returns the number of bytes, without its objects, of a version in which the object after has replaced the
-// object before. before is nil for a new object, and after is nil for a removed one.
+// VersionSize returns the number of bytes of a version, without its objects, after the object before was replaced by the
+// object after. before is nil for a new object, and after is nil for a removed one.
 func (t Tree) VersionSize(before, after *Object) int64 {
 	switch {
 	case before != nil && after != nil:

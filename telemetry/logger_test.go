@@ -26,8 +26,7 @@ type lazyToken struct{}
 
 func (lazyToken) LogValue() slog.Value { return slog.StringValue("Bearer " + secret) }
 
-// TestNoCredentialReachesTheLog: NewLogger's logger masks a credential wherever it stands in a record, and keeps the rest
-// of the line.
+// TestNoCredentialReachesTheLog: a logger of NewLogger masks credentials in every part of a record, and keeps the rest.
 func TestNoCredentialReachesTheLog(t *testing.T) {
 	const (
 		// In two parts, for scanners of secrets.
@@ -42,7 +41,7 @@ func TestNoCredentialReachesTheLog(t *testing.T) {
 	for name, tt := range map[string]struct {
 		message  string
 		attrs    []any
-		wantGone string // must not be in the line, nor must the secret
+		wantGone string // what else must not be in the line, besides the secret
 		wantKept string
 	}{
 		"in the message":   {message: "sent Bearer " + secret + " upstream", wantKept: "sent Bearer MASKED upstream"},
@@ -181,8 +180,8 @@ func TestMaskBootstrapTokens(t *testing.T) {
 	}
 }
 
-// TestUserAgent: UserAgent returns the first word of a header, or MASKED if that word is no short ASCII product token, or may be a
-// credential.
+// TestUserAgent: UserAgent returns the first word of a header. It returns MASKED in place of a word that may be a credential,
+// or that is no short ASCII product token.
 func TestUserAgent(t *testing.T) {
 	jwt := "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9." + "c2lnbmF0dXJl"
 	for header, want := range map[string]string{

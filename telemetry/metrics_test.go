@@ -10,8 +10,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestResource: newResource has the service's name from the environment, or listproxy, and a version and an instance. It refuses
-// attributes that it cannot read.
+// TestResource: newResource takes the service's name from the environment, or else it is listproxy. It adds a version and an
+// instance, and refuses attributes that it cannot read.
 func TestResource(t *testing.T) {
 	clearOTEL(t)
 	for _, tt := range []struct{ serviceName, attributes, wantName string }{

@@ -25,9 +25,8 @@ func clearOTEL(t *testing.T) {
 	}
 }
 
-// TestNewTraces: the environment decides whether NewTraces returns a provider, and whether the provider samples. An
-// error names the variable. An unknown sampler is logged. (In TestTraces of test/e2e/operators spans are sent over gRPC, the
-// default.)
+// TestNewTraces: the environment decides whether NewTraces returns a provider, and whether the provider samples. An error names
+// the variable. An unknown sampler is logged. (TestTraces of test/e2e/operators sends spans over gRPC, the default.)
 func TestNewTraces(t *testing.T) {
 	const endpoint = "http://127.0.0.1:1"
 	for name, tt := range map[string]struct {

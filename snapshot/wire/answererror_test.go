@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestRetryAfter: retryAfter returns a header's whole seconds, at most maxRetryAfter. It returns 0 if the header is missing
-// or anything else.
+// TestRetryAfter: retryAfter returns the seconds of a Retry-After header, at most maxRetryAfter. It returns 0 if the header is
+// missing or has anything but whole seconds.
 func TestRetryAfter(t *testing.T) {
 	for header, want := range map[string]time.Duration{
 		"":                              0,

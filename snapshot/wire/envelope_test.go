@@ -28,7 +28,7 @@ func widgetList(items, metadata string) string {
 	return `{"apiVersion":"x.io/v1","items":[` + items + `],"kind":"WidgetList","metadata":{` + metadata + "}}\n"
 }
 
-// jsonLists are bodies for LearnEnvelope. wantErr is nil if API servers write such lists.
+// jsonLists are bodies for LearnEnvelope. wantErr is nil for the lists that API servers write.
 var jsonLists = map[string]struct {
 	body    string
 	wantErr error

@@ -18,10 +18,10 @@ import (
 // podLead is the JSON with which pods begin in events, after the opening brace.
 const podLead = `"kind":"Pod","apiVersion":"v1",`
 
-// sampleRecord is the record of an event.
+// sampleRecord is the record of an event, as a stream has it.
 type sampleRecord struct {
 	encoding Encoding
-	form     ItemForm // of the object
+	form     ItemForm // the form of the object
 	bytes    []byte
 }
 
@@ -63,8 +63,8 @@ func readEvent(t *testing.T, e Encoding, stream []byte) Event {
 	return ev
 }
 
-// TestAppendEvent: AppendEvent writes an event with the upstream's bytes. ReviseItem changes the revision of an item, and
-// changes it back to the same bytes.
+// TestAppendEvent: AppendEvent writes an event with the upstream's bytes. ReviseItem changes the revision of an item, and with
+// the item's own revision gives its bytes again.
 func TestAppendEvent(t *testing.T) {
 	for name, tt := range sampleRecords() {
 		t.Run(name, func(t *testing.T) {
@@ -131,9 +131,9 @@ func TestRefusedEvents(t *testing.T) {
 	secondTypeMeta := append(slices.Clone(object), "\x0a\x00"...)
 	extension := appendWireBytes(nil, extensionRawField, object)
 	twoRawObjects := appendWireBytes(appendWireString(nil, eventTypeField, "ADDED"), eventObjectField, slices.Concat(extension, extension))
-	labelWithTwoKeys := appendWireString(nil, metaRevisionField, "7")
-	labelWithTwoKeys = appendWireBytes(labelWithTwoKeys, metaLabelsField, []byte("\x0a\x01a\x0a\x01b\x12\x01v"))
-	labelWithTwoKeys = appendWireBytes([]byte(protobufMagic), wrapperObjectField, appendWireBytes(nil, metadataField, labelWithTwoKeys))
+	metadata := appendWireString(nil, metaRevisionField, "7")
+	metadata = appendWireBytes(metadata, metaLabelsField, []byte("\x0a\x01a\x0a\x01b\x12\x01v"))
+	labelWithTwoKeys := appendWireBytes([]byte(protobufMagic), wrapperObjectField, appendWireBytes(nil, metadataField, metadata))
 	for e, records := range map[Encoding]map[string][]byte{
 		jsonEncoding{}: {
 			"no revision":    []byte(`{"type":"ADDED","object":{"metadata":{"name":"a"}}}`),
@@ -185,7 +185,7 @@ func TestBookmark(t *testing.T) {
 			if got := b.AppendTo(nil, 27); !bytes.Equal(got, record) {
 				t.Errorf("the bookmark at its own revision is %q\nwant %q", got, record)
 			}
-			const laterRevision uint64 = 100_000 // it has more digits than the learned one
+			const laterRevision uint64 = 100_000 // has more digits than the learned revision
 			later := readEvent(t, e, b.AppendTo(nil, laterRevision))
 			expect.Same(t, laterRevision, later.Meta.Revision)
 			expect.Same(t, true, later.Meta.EndsInitial)
@@ -203,8 +203,8 @@ func TestBookmark(t *testing.T) {
 	}
 }
 
-// FuzzReviseItem: ReviseItem returns an item with the given revision. An item that it has set back to its own revision does not
-// change any more.
+// FuzzReviseItem: ReviseItem returns an item with the given revision. An item that was set back to its own revision stays the
+// same if it is set to that revision again.
 func FuzzReviseItem(f *testing.F) {
 	for _, item := range []string{`{"metadata":{"resourceVersion":"1"}}`, "\x0a\x05\x32\x0312", "\x0a\x08\x0a\x01a\x32\x0312"} {
 		f.Add([]byte(item), uint64(17))
@@ -213,7 +213,7 @@ func FuzzReviseItem(f *testing.F) {
 		revision &= 1<<63 - 1 // the greatest revision
 		for _, e := range []Encoding{jsonEncoding{}, protobufEncoding{}} {
 			if e == (jsonEncoding{}) && !isValidJSON(item) {
-				continue // items are parts of lists and events, which were validated
+				continue // ReviseItem gets only parts of lists and events, which were validated
 			}
 			original, err := e.ParseItem(item)
 			if err != nil || original.Revision == 0 {

@@ -6,8 +6,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestFieldValues: NewFieldPaths puts the indexed field first. ReadValues reads each field from JSON, and returns its zero if the
-// path leads nowhere. (TestBuiltinFields has the JSON of real types.)
+// TestFieldValues: NewFieldPaths puts the indexed field first. ReadValues reads each field from JSON, and returns the field's
+// Zero if its path leads nowhere. (TestBuiltinFields has the JSON of real types.)
 func TestFieldValues(t *testing.T) {
 	paths := NewFieldPaths([]Field{
 		{Name: "spec.hostNetwork", JSON: []string{"spec", "hostNetwork"}, Zero: "false"},

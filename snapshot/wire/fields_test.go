@@ -23,8 +23,8 @@ func TestNoBuiltinFields(t *testing.T) {
 	}
 }
 
-// TestBuiltinFields: BuiltinFields returns the selectable fields of a type in k8s.io/api. ReadValues reads each from its place in
-// JSON and in protobuf, and from no other.
+// TestBuiltinFields: BuiltinFields returns the selectable fields of a type in k8s.io/api. ReadValues reads each field from its
+// own place in JSON and in protobuf, and from nowhere else.
 func TestBuiltinFields(t *testing.T) {
 	for resource, tt := range map[string]struct {
 		kind       string
@@ -86,8 +86,8 @@ func parseGVR(text string) schema.GroupVersionResource {
 	return schema.ParseGroupResource(resource).WithVersion(version)
 }
 
-// checkBuiltinValues makes an object that has a JSON text at a path and nothing else. In JSON and in protobuf, ReadValues must
-// return value for the fields with this path, and for all others their zero.
+// checkBuiltinValues makes an object that has only a JSON text at a path. In JSON and in protobuf, ReadValues must return
+// value for the fields with this path, and Zero for all others.
 func checkBuiltinValues(t *testing.T, gvk schema.GroupVersionKind, all []Field, path []string, text, value string) {
 	t.Helper()
 	for _, name := range slices.Backward(path) {

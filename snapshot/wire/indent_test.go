@@ -12,7 +12,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// indentPieces indents JSON in pieces. A piece ends after a token that ends at an index i if isEnd(i) is true.
+// indentPieces indents JSON in pieces. A piece ends at index i if a token ends there and isEnd(i) is true.
 func indentPieces(text []byte, bufferSize int, isEnd func(i int) bool) (string, error) {
 	var got bytes.Buffer
 	out := bufio.NewWriterSize(&got, bufferSize)
@@ -30,10 +30,10 @@ func indentPieces(text []byte, bufferSize int, isEnd func(i int) bool) (string, 
 	return got.String(), errors.Join(errs...)
 }
 
-// wholeText is the isEnd for one piece.
+// wholeText is an isEnd for a single piece.
 func wholeText(int) bool { return false }
 
-// checkIndent requires that JSON is indented as encoding/json does, in whatever pieces it comes.
+// checkIndent requires that Indent indents JSON as encoding/json does, in whatever pieces the JSON comes.
 func checkIndent(t *testing.T, text []byte) {
 	t.Helper()
 	var want bytes.Buffer
@@ -87,7 +87,7 @@ func FuzzIndent(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	for _, text := range someJSON() {
-		if len(text) < 1000 { // those of the deepest nesting would become very long
+		if len(text) < 1000 { // longer texts are nested so deeply that their indentation would be huge
 			f.Add([]byte(text))
 		}
 	}

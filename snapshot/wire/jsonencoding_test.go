@@ -9,7 +9,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// validObjects are accepted by jsonEncoding.ParseItem, and invalidObjects are refused.
+// jsonEncoding.ParseItem accepts validObjects, and refuses invalidObjects.
 var (
 	validObjects = []string{
 		// Metadata, and what looks like it in other places.
@@ -48,8 +48,8 @@ var (
 	}
 )
 
-// TestJSONItem: ParseItem of jsonEncoding accepts objects. It refuses those without metadata, with members of wrong types, or
-// that clients could read in two ways.
+// TestJSONItem: ParseItem of jsonEncoding accepts objects. It refuses what has no metadata, has members of wrong types, or
+// could be read by clients in two ways.
 func TestJSONItem(t *testing.T) {
 	for _, object := range validObjects {
 		if _, err := (jsonEncoding{}).ParseItem([]byte(object)); err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestMissingLabels: Lookup and Get return no value for a label that a set lacks, whether it would be the first, the last, or
-// between others.
+// TestMissingLabels: Lookup and Get return no value for a label that a set lacks, whether the label's place would be first,
+// last, or between others.
 func TestMissingLabels(t *testing.T) {
 	set, err := MakeLabels([][]byte{[]byte("b"), []byte("2"), []byte("d"), []byte("4")})
 	expect.NoError(t, err)

@@ -20,7 +20,7 @@ import (
 // twoRevisions is an object whose metadata has a revision twice.
 const twoRevisions = protobufMagic + "\x12\x08\x0a\x06\x32\x011\x32\x012"
 
-// FuzzProtobufObject: of an object that it accepts, unwrap reads the wrapper and the metadata that apimachinery reads.
+// FuzzProtobufObject: if unwrap accepts an object, it reads the wrapper and the metadata that apimachinery reads.
 func FuzzProtobufObject(f *testing.F) {
 	f.Add(encodeProtobuf(f, samplePod("a")))
 	f.Add(encodeProtobuf(f, &metav1.Status{
@@ -89,7 +89,7 @@ func FuzzProtobufList(f *testing.F) {
 	})
 }
 
-// checkProtobufEvent requires that a record is refused, or has the event that apimachinery reads. The event must be
+// checkProtobufEvent requires that ParseEvent refuses a record, or reads the event that apimachinery reads. The event must be
 // Reproducible if and only if apimachinery writes it with the same bytes.
 func checkProtobufEvent(t *testing.T, record []byte) {
 	t.Helper()
@@ -115,8 +115,8 @@ func checkProtobufEvent(t *testing.T, record []byte) {
 	}
 }
 
-// FuzzProtobufStream: ReadRecord reads the records that client-go reads. It returns an InconsistencyError for a record that is too
-// long, and ErrEnded at the end. ParseEvent refuses a record, or reads it as apimachinery does.
+// FuzzProtobufStream: ReadRecord reads the records that client-go reads. It returns an InconsistencyError for a record that is
+// too long, and ErrEnded at the end. If ParseEvent accepts a record, it reads the event that apimachinery reads.
 func FuzzProtobufStream(f *testing.F) {
 	object := encodeProtobuf(f, samplePod("a"))
 	record := protobufEvent(f, "ADDED", object)

@@ -24,8 +24,7 @@ var (
 	listMeta = wire.ListMeta{Revision: 7, Continue: "x"}
 )
 
-// newObjects returns n objects of about size bytes each, with the numbers first, first+1 and so on. With another first number,
-// the objects have other bytes.
+// newObjects returns n objects of about size bytes each, numbered from first on. Their bytes depend on first, too.
 func newObjects(first, n, size int) []*index.Object {
 	random := rand.New(rand.NewPCG(uint64(first), 1))
 	members := make([]string, 64) // the objects share them, so that they can be compressed
@@ -47,7 +46,7 @@ func newObjects(first, n, size int) []*index.Object {
 	return objects
 }
 
-// newVersion returns a new version of an object, with a number of its own and with bytes added at the end.
+// newVersion returns a new version of an object, with another number and with bytes added at the end.
 func newVersion(number uint64, o *index.Object, added string) *index.Object {
 	return index.NewObject(number, o.Key, 2, append(bytes.Clone(o.Bytes), added...))
 }
@@ -114,8 +113,8 @@ func keptSegments(c *Compressor) (n int, size int64) {
 	return n, size
 }
 
-// TestWriteAfterChanges: Write and WriteEvents write the current objects, whatever was added, removed and changed since the last
-// list. The cache keeps segments, and no more bytes than its size.
+// TestWriteAfterChanges: Write and WriteEvents write the current objects, whatever was added, removed and changed since the
+// last list. The cache keeps segments, and no more bytes than its size.
 func TestWriteAfterChanges(t *testing.T) {
 	const (
 		listSize   = 10 * segmentTarget // about ten segments, since segmentTarget is the average
@@ -172,9 +171,9 @@ func changeObject(objects []*index.Object, next uint64, random *rand.Rand) []*in
 	return objects
 }
 
-// checkEvents writes the initial events of a watch again and again. The first time, proceed returns false at its first call, the
-// next time at its second call, and so on, until everything is written. Each time, a client must read the events of the objects
-// that WriteEvents says it has written. After the last object it must read the tail, too.
+// checkEvents writes the initial events of a watch again and again. The first time, proceed returns false at its first call,
+// the next time at its second call, and so on, until everything is written. Each time, a client must read the events of the
+// objects that WriteEvents says it has written. After the last object it must read the tail, too.
 func checkEvents(t *testing.T, c *Compressor, objects []*index.Object) {
 	t.Helper()
 	const tail = "the end\n"
@@ -217,8 +216,8 @@ func eventsOf(objects []*index.Object) (events []byte) {
 	return events
 }
 
-// TestJoinedMembers: Go's reader, which client-go uses, returns all bytes that WriteEvents or WriteStored has written. Only then
-// does it wait for the next member, which may come much later.
+// TestJoinedMembers: Go's gzip reader, which client-go uses, returns all bytes that WriteEvents or WriteStored has written
+// before it waits for the next member, which may come much later.
 func TestJoinedMembers(t *testing.T) {
 	c := newTestCompressor(t, 64<<20)
 	objects := newObjects(1_000, 500, 6600)
@@ -311,8 +310,8 @@ func TestEqualCacheKeys(t *testing.T) {
 	checkList(t, c, objects)
 }
 
-// TestReusedPiecesFit: a segment has the bytes of its own objects, though compress takes pieces from an earlier segment. Not all
-// of these fit: in a list, each object but the first of a segment follows a comma, and a piece may refer to the piece before it.
+// TestReusedPiecesFit: a segment has the bytes of its own objects, though compress takes pieces from an earlier segment. Not
+// every piece fits: in a list, all objects but a segment's first follow a comma, and a piece may refer to the one before.
 func TestReusedPiecesFit(t *testing.T) {
 	c := newTestCompressor(t, 0)
 	list, events := format{envelope: envelope}, format{envelope: envelope, events: true}
@@ -351,8 +350,7 @@ func checkSegment(t *testing.T, f format, objects []*index.Object, s *segment) {
 	}
 }
 
-// TestConcurrentWrites: Write writes a list whole to each of several clients at the same time, also while the Compressor is
-// closed.
+// TestConcurrentWrites: Write writes whole lists to several clients at the same time, even while the Compressor is closed.
 func TestConcurrentWrites(t *testing.T) {
 	c := newTestCompressor(t, 64<<20)
 	objects := newObjects(1, 100, 6600)

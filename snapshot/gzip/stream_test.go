@@ -9,7 +9,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestStream: a client reads the bytes that were written to a Stream, whatever the sizes of the writes are.
+// TestStream: a client reads the bytes that were written to a Stream, in writes of whatever sizes.
 func TestStream(t *testing.T) {
 	c := newTestCompressor(t, 0)
 	random := rand.New(rand.NewPCG(1, 2))

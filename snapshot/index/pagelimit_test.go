@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestPageLimit: PageLimit returns the number of objects from a key on that fit into maxBytes, and at least one. If all of
-// them fit, it returns maxObjects.
+// TestPageLimit: PageLimit returns how many objects from a key on fit into maxBytes, but at least 1. If all of them fit, it
+// returns maxObjects.
 func TestPageLimit(t *testing.T) {
 	const objects, size = 10, 100
 	tree := NewTree(false)

@@ -14,8 +14,8 @@ import (
 	"github.com/listproxy/listproxy/test/samples"
 )
 
-// TestShards: Page returns the objects whose hash is in any range of the query, as apimachinery's own selector does. A hash may be
-// the start or the end of a range.
+// TestShards: Page returns the objects whose hash is in any range of the query, as apimachinery's own selector chooses them,
+// also if the hash is the start or the end of a range.
 func TestShards(t *testing.T) {
 	envelope := samples.Envelope("PodList", "v1")
 	envelope.Paths = envelope.Paths.WithUID()

@@ -23,8 +23,8 @@ func TestVersionSize(t *testing.T) {
 	}
 	for _, indexed := range []bool{false, true} {
 		for name, tt := range map[string]struct {
-			change   func(version Tree, n int, o *Object) // makes the n-th version, by a change of o
-			replaces bool                                 // else objects come or go
+			change   func(version Tree, n int, o *Object) // changes o, to make the n-th version
+			replaces bool                                 // change replaces o; false: o comes or goes
 		}{
 			"objects are replaced":                {change: replace, replaces: true},
 			"objects are removed":                 {change: remove},

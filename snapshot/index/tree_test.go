@@ -163,8 +163,8 @@ func (m *checkedTree) check(t *testing.T) {
 	}
 }
 
-// checkRuns compares signatures and index with the objects. Since Count visits each run, runs must be at least an eighth full
-// on average.
+// checkRuns compares the runs' signatures and the index with the objects. Count visits each run, so runs
+// must be at least an eighth full on average.
 func (m *checkedTree) checkRuns(t *testing.T) {
 	t.Helper()
 	expect.Same(t, m.tree.Len(), m.tree.byField.Len())
@@ -187,7 +187,7 @@ func (m *checkedTree) checkRuns(t *testing.T) {
 	})
 }
 
-// labelSelectors and fieldSelectors are those of random pages.
+// labelSelectors and fieldSelectors are the selectors of random pages.
 var (
 	labelSelectors = []string{
 		"", "", "", // most lists have none
@@ -235,7 +235,7 @@ func (m *checkedTree) checkPage(t *testing.T, keys []string) {
 	case q.Limit > 0 && len(keys) > 0 && m.random.IntN(2) == 0:
 		q.Start = m.pick(keys...)
 		if m.random.IntN(2) == 0 {
-			q.Start = q.Start[len("a/"):] // as in a page of one namespace; elsewhere it is odd, but allowed
+			q.Start = q.Start[len("a/"):] // as for a list of one namespace; odd for others, but allowed
 		}
 	}
 	want, wantKeys := m.findPage(q, keys)
@@ -278,8 +278,8 @@ func (m *checkedTree) findPage(q Query, keys []string) (page Page, found []strin
 	return page, found
 }
 
-// TestNodeIndexEnds: with UsesIndex, no page follows the one with the last pod of a node. Without it, one follows if other pods
-// do.
+// TestNodeIndexEnds: with UsesIndex, the page with the last pod of a node is the last page. Without UsesIndex, another page
+// follows if there are more pods.
 func TestNodeIndexEnds(t *testing.T) {
 	m := newCheckedTree(0)
 	for key, node := range map[string]string{"a/1": "n1", "a/2": "n2"} {
@@ -291,8 +291,8 @@ func TestNodeIndexEnds(t *testing.T) {
 	}
 }
 
-// TestCountWalksLittle: Count looks at no object of the runs between its ends. Set puts objects that come in order into full
-// runs.
+// TestCountWalksLittle: Count looks only at objects of the first and the last run of its range. (Set puts objects that come in
+// order into full runs.)
 func TestCountWalksLittle(t *testing.T) {
 	const objects, skipped = 20 * maxRun, 10
 	tree := NewTree(false)

@@ -11,8 +11,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestComparePagesOfShards: isWrittenAs accepts a page of a shard with or without a remainingItemCount: kube-apiserver 1.36
-// writes one, 1.37 does not. If there is one it must be right. The list must have its shardInfo.
+// TestComparePagesOfShards: isWrittenAs accepts a page of a shard without a remainingItemCount, as kube-apiserver 1.37 writes
+// it, or with the right one, as 1.36 writes it. The list must have its shardInfo.
 func TestComparePagesOfShards(t *testing.T) {
 	const item = `{"metadata":{"name":"a","namespace":"n","resourceVersion":"5"}}`
 	src := Source{Resource: CollectionKey{Namespaced: true, Representation: media.JSON}}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// newTestFreshness returns a Freshness whose stream was opened, and whose last probe (number 7) was sent, at the time now.
+// newTestFreshness returns a Freshness whose stream was opened now, and whose last probe, number 7, was sent now.
 func newTestFreshness(now time.Time) *Freshness {
 	f := &Freshness{schedule: newProbeSchedule(90*time.Second, 0), probe: Probe{Number: 7, Sent: now}}
 	f.StreamOpened(now)
@@ -64,7 +64,7 @@ func TestFreshness(t *testing.T) {
 	waitForEvent := Action{}
 	probe, progress, leave := Action{Step: SendProbe}, Action{Step: OpenProgressWatch}, Action{Step: LeaveStream}
 	wakeAfter := func(after time.Duration) Action { return Action{Wake: at(after)} }
-	scheduled := wakeAfter(18 * time.Second) // a fifth of the bound
+	scheduled := wakeAfter(18 * time.Second) // for the next probe, after a fifth of the bound
 	for name, tt := range map[string]struct {
 		happened []event
 		after    time.Duration // since the start; Next is called then

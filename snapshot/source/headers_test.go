@@ -10,7 +10,7 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// sourceOf returns a source of a collection whose requests get these answers.
+// sourceOf returns a source of the collection r. Its requests are answered by answer.
 func sourceOf(r CollectionKey, answer func(*http.Request) *http.Response) *Source {
 	transport := proxytest.Transport(func(r *http.Request) (*http.Response, error) { return answer(r), nil })
 	return &Source{
@@ -23,8 +23,8 @@ const (
 	tokenWarning      = `299 - "Use tokens from the TokenRequest API"`
 )
 
-// TestHeadersFail: Headers fails for a list with warnings if the question which of them are for listproxy's own token gets no
-// proper answer.
+// TestHeadersFail: for a list with warnings, Headers asks for /version, to learn which warnings concern only listproxy's own
+// token. It fails if that request is refused.
 func TestHeadersFail(t *testing.T) {
 	for _, code := range []int{http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusBadGateway} {
 		s := sourceOf(CollectionKey{}, func(r *http.Request) *http.Response { return proxytest.JSONResponse(r, code, "") })
@@ -34,8 +34,8 @@ func TestHeadersFail(t *testing.T) {
 	}
 }
 
-// TestHeaders: Headers returns the headers of a list that every client gets. It leaves out the warnings that listproxy gets with
-// any answer: they are about its own token. It asks for these only if the list has warnings.
+// TestHeaders: Headers returns the headers of a list that every client gets. It leaves out warnings about listproxy's own
+// token, which come with any answer. It makes a request for those only if the list has warnings.
 func TestHeaders(t *testing.T) {
 	const hsts = "max-age=3600"
 	for name, tt := range map[string]struct {

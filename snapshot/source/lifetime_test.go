@@ -8,8 +8,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestLifetime: LatestEnd returns the time at which the end of a watch was noticed, or the end of its timeout after the answer
-// if that is earlier. reachedTimeout returns true from maxEarlyEnd before the end of the timeout after the request.
+// TestLifetime: LatestEnd returns the time at which the end of a watch was noticed, but none after its timeout, counted from
+// the answer. reachedTimeout returns true from maxEarlyEnd before the timeout is over, counted from the request.
 func TestLifetime(t *testing.T) {
 	sent := time.Now()
 	life := lifetime{sentAt: sent, answeredAt: sent.Add(20 * time.Second), timeout: time.Minute}
@@ -40,7 +40,7 @@ func TestLifetime(t *testing.T) {
 	}
 }
 
-// TestLifetimeOfASuspendedMachine: LatestEnd is the end of the timeout if that has passed by the wall clock alone.
+// TestLifetimeOfASuspendedMachine: LatestEnd is the end of the timeout even if only the wall clock has passed it.
 func TestLifetimeOfASuspendedMachine(t *testing.T) {
 	now := time.Now()
 	const suspended = time.Hour // the monotonic clock stood still

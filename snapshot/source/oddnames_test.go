@@ -28,8 +28,8 @@ func TestKey(t *testing.T) {
 	expect.Same(t, "n/𐀀:a", key)
 }
 
-// TestKeyRefusesLostBytes: Key refuses a namespace or a name with U+FFFD. In JSON, U+FFFD stands for bytes that are not UTF-8,
-// and without these bytes the order of the keys is unknown.
+// TestKeyRefusesLostBytes: Key refuses a namespace or a name with U+FFFD. In JSON, U+FFFD stands for lost bytes that were not
+// UTF-8, and without them the order of keys is unknown.
 func TestKeyRefusesLostBytes(t *testing.T) {
 	source := Source{Resource: CollectionKey{Namespaced: true}}
 	for _, m := range []wire.ObjectMeta{{Namespace: "n", Name: "a\ufffd"}, {Namespace: "\ufffd", Name: "a"}} {

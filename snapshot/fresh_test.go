@@ -34,7 +34,7 @@ func TestConsistentOfAQuietResource(t *testing.T) {
 	for name, tt := range map[string]struct {
 		upstreamRevision  uint64      // when the list comes
 		progressRepeats   string      // the line that a progress watch sends every second; "": none
-		probes            interceptor // answers probes from then on; nil: they are answered as usual
+		probes            interceptor // answers probes since the list came; nil: the upstream answers
 		want              reason.Reason
 		wantProgressWatch bool
 		wantReload        bool

@@ -172,7 +172,7 @@ var stepKinds = []stepKind{
 		l.freedBefore = l.applied.To
 		return nil
 	}},
-	// The byte bound changes, or there is none any more.
+	// The byte bound changes or is lifted.
 	{name: "set bound", weight: 2, run: func(l *life, s step) error {
 		const unit = 64 // bytes: about one object
 		l.budget.limit = 0
@@ -292,7 +292,7 @@ func (l *life) receiveBookmark(step) error {
 	return l.collection.applyBookmark(revision)
 }
 
-// delay makes the stream slow or fast again, or applies some of the delayed changes.
+// delay applies some of the delayed changes. When none is left, it makes the stream slow, or fast again.
 func (l *life) delay(s step) error {
 	for range 1 + s.choice%4 {
 		if !l.streams() {

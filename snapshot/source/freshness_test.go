@@ -12,7 +12,7 @@ func newTestFreshness(now time.Time) *Freshness {
 	return f
 }
 
-// TestFreshness: Next returns the action that is due after some events, or else the time at which one will be due.
+// TestFreshness: Next returns the step that is due after some events. If none is, it returns when to call Next again.
 func TestFreshness(t *testing.T) {
 	start := time.Now()
 	at := start.Add
@@ -25,7 +25,7 @@ func TestFreshness(t *testing.T) {
 		}
 	}
 	threeTimes := func(e event) event { return sequence(e, e, e) }
-	// Probes. The upstream is at revision 30.
+	// Probes. The upstream is at revision 30; the last argument of ProbeAnswered says whether the state has reached it.
 	const nextProbe, laterProbe = 8, 9 // the numbers of the first two probes that a case sends
 	awaitProbe := func(number uint64) event { return func(f *Freshness) { f.ProbeAwaited(start, number) } }
 	probeSent := func(f *Freshness) { f.ProbeSent(Probe{Number: f.probe.Number + 1, Sent: start}) }

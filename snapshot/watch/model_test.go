@@ -56,8 +56,8 @@ type follower struct {
 	name    string // of its query
 	options Options
 	begunAt time.Time
-	asleep  bool // it has taken everything, and only a wake lets it take more
-	// extraBookmarks is the number of bookmarks that came before their time.
+	asleep  bool // the client has taken everything, and takes no more until it is woken
+	// extraBookmarks is the number of bookmarks that the model asked for before their time.
 	extraBookmarks int
 	// undispatchedTo is the newest revision when the client last took changes before they were dispatched. Dispatching these
 	// changes wakes the client again.
@@ -349,6 +349,7 @@ func (w *follower) missing() int { return len(w.want) - len(w.events) }
 // isForgotten reports whether a change that may concern a client was forgotten before the client got it.
 func (m *model) isForgotten(w *follower) bool {
 	retainedAfter := max(m.retainedAfter, m.span.Versions.Forgotten())
+	// At its beginning, and for changes that are dispatched late, a watch also looks at changes that do not concern it.
 	looksAtAll := w.delivered == w.after || w.undispatchedTo >= w.delivered
 	if looksAtAll && retainedAfter > w.delivered {
 		return true

@@ -102,7 +102,7 @@ func (b *body) countItemBytes() int {
 // eventOverhead is the approximate number of bytes of an event without its object.
 const eventOverhead = 64
 
-// addInitialState adds the objects with which a watch begins to an empty body, or none if it begins with the next event.
+// addInitialState adds the objects with which a watch begins, if any, to an empty body.
 func (b *body) addInitialState(d *decision) {
 	if d.Initial {
 		b.objects = d.snapshot.Page(d.query, b.objects).Objects

@@ -63,7 +63,7 @@ type decision struct {
 	caller *caller
 	// asked is the list or watch that the client asks for.
 	asked *policy.Request
-	// Evaluation follows from asked and the policy: the semantics, for example.
+	// Evaluation is what follows from asked and the policy alone, such as the semantics.
 	policy.Evaluation
 
 	// attributes are what the review asks about, and ruling is the result of the last review.
@@ -115,8 +115,7 @@ func attributesFor(asked *policy.Request) auth.Attributes {
 	return attributes
 }
 
-// checkAccepted returns None if kube-apiserver accepts the caller. If it has not judged the credentials yet, a review is
-// sent.
+// checkAccepted returns None if kube-apiserver accepts the caller. Without a verdict on the caller, it sends a review.
 func (h *Handler) checkAccepted(ctx context.Context, d *decision) reason.Reason {
 	switch d.caller.verdict {
 	case auth.Refused, auth.NoToken:

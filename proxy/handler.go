@@ -22,8 +22,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/gzip"
 )
 
-// Handler has the parts that handle a request, in the order of [Handler.Chain]. A field must be set unless its comment says
-// that it may be nil.
+// Handler has the parts that handle a request, in the order of [Handler.Chain]. The parts that record requests come last. A
+// field must be set unless its comment says that it may be nil.
 type Handler struct {
 	// Draining reports whether the process is about to end.
 	Draining func() bool
@@ -59,8 +59,8 @@ type Handler struct {
 }
 
 // Chain returns the handler of all requests, from all listeners. As in kube-apiserver's DefaultBuildHandlerChain, each line
-// wraps the handler from the line before. So a request passes the filters from the last to the first, and then respond. A
-// filter that refuses a request answers it.
+// wraps the handler from the line before. So a request passes the filters from the last line to the first, and then reaches
+// respond. A filter that refuses a request answers it.
 func (h *Handler) Chain() http.Handler {
 	var handler http.Handler = http.HandlerFunc(h.respond)
 	handler = h.withSeat(handler)                               // waits for one of the seats, which callers share fairly

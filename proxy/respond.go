@@ -27,7 +27,7 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// handle answers a request. If it is a watch from memory, handle only begins it: the caller must serve the stream.
+// handle answers a request. For a watch from memory, it returns the stream, which the caller must serve.
 func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 	record := observe.RecordOf(r.Context())
 	d, why := h.decide(r)

@@ -168,7 +168,7 @@ func (s *watchStream) serve() {
 	s.report()
 }
 
-// serveInitial writes the header and the state, if the watch begins with it, and releases the state.
+// serveInitial writes the header, and the state if the watch begins with it. It releases the state.
 func (s *watchStream) serveInitial() {
 	defer func() {
 		s.state.release()

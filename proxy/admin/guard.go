@@ -16,8 +16,8 @@ const hostRefused = "listproxy's admin port is not known by the name in this add
 // guard returns handler with two protections.
 //
 // The first is against DNS rebinding: a web page, open in the browser of somebody inside, reads this port, which asks for no
-// credentials. For this the attacker makes the name of the page resolve to this machine. The browser sends this name as the
-// Host, so guard accepts only hosts, and names that cannot be rebound (cannotBeRebound).
+// credentials. For this the attacker makes the name of the page resolve to this machine. But the browser sends that name as
+// the Host, so guard accepts only hosts, and names that cannot be rebound (cannotBeRebound).
 //
 // The second is against slow clients: a client that has not read the answer within timeout loses its connection.
 func guard(hosts []string, timeout time.Duration, handler http.Handler) http.Handler {
@@ -37,8 +37,7 @@ func guard(hosts []string, timeout time.Duration, handler http.Handler) http.Han
 	})
 }
 
-// cannotBeRebound reports whether nobody can register name in the public DNS, and so make it resolve to this machine. That holds
-// for
+// cannotBeRebound reports whether nobody can register name in the public DNS, and so make it resolve to this machine:
 //
 //   - an IP address, as probes and Prometheus use, since it is not resolved;
 //   - a name without a dot, such as localhost, the name of a machine, or of a Service in the same namespace;

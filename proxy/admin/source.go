@@ -43,11 +43,11 @@ type Source struct {
 	Collections collections
 	// Eager returns the state of the eager collections. Some may not exist yet.
 	Eager func() []proxy.EagerStats
-	// Compression returns the counts of the compressor of lists.
+	// Compression returns the counts of the compressor.
 	Compression func() gzip.CompressorStats
 	// ReviewLookups counts the questions about callers' rights, with and without a remembered answer.
 	ReviewLookups func() (hits, misses uint64)
-	// Inflight returns the state of each limiter, by the kind of thing that it limits.
+	// Inflight returns the state of each limiter, by its name in metrics.
 	Inflight func() map[string]limits.Stats
 	// Connections has the connections of each port, by the port's name.
 	Connections map[string]*limits.Connections

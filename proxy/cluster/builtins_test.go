@@ -22,8 +22,8 @@ func serveApps(t *testing.T, f *proxytest.FakeAPI, resources ...metav1.APIResour
 	f.SetDocument("/apis/apps/v1", discoveryOf(t, "apps/v1", resources...))
 }
 
-// TestDiscoveryIsReadAgain: discovery is read when API servers or routes have changed, and once more snapshot.Skew later, when the
-// slowest API server has learnt of that; else every discoveryInterval. No lookup waits for it.
+// TestDiscoveryIsReadAgain: discovery is read when API servers or routes have changed, and once more snapshot.Skew later,
+// when the slowest API server has learnt of the change. Without a change, discovery is read every discoveryInterval.
 func TestDiscoveryIsReadAgain(t *testing.T) {
 	restart := func(f *proxytest.FakeAPI) { f.Event(leasesPath, "MODIFIED", serverLease("one", "one_2", 2)) }
 	for name, tt := range map[string]struct {
@@ -59,10 +59,10 @@ func TestDiscoveryIsReadAgain(t *testing.T) {
 			if !tt.wantReadAgain {
 				return
 			}
-			serveApps(t, f) // by another API server
+			serveApps(t, f) // no resources, says another API server
 			time.Sleep(snapshot.Skew)
 			expectLookup(t, c, "apps v1 deployments", notFound(reason.UnknownResource))
-			if got := f.CountRequests(appsPath) - before; got < 2 || got > 3 { // three with the one that failed
+			if got := f.CountRequests(appsPath) - before; got < 2 || got > 3 { // three if one read failed
 				t.Errorf("discovery was read %d times, want 2 or 3", got)
 			}
 		})
@@ -85,8 +85,8 @@ func TestDiscoveryIsNotReadForCustomResources(t *testing.T) {
 	})
 }
 
-// TestDiscoveryFails: while discovery is refused, or fails, the resources that were read before are found. A 404 means that
-// there are none any more.
+// TestDiscoveryFails: while discovery is refused, or fails, the resources that were read before are found. After a 404,
+// none are found.
 func TestDiscoveryFails(t *testing.T) {
 	for _, tt := range []struct {
 		status      int

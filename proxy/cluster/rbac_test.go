@@ -27,7 +27,7 @@ func namespaceOf(resource string) string {
 	return "n"
 }
 
-// rbacObject returns an object with a part of its metadata, and with its rules, or its role and subjects.
+// rbacObject returns an object of a resource. The metadata is JSON after the name; grants are rules, or a role and subjects.
 func rbacObject(resource, metadata, grants string) string {
 	if namespace := namespaceOf(resource); namespace != "" {
 		metadata = fmt.Sprintf(`,"namespace":%q`, namespace) + metadata
@@ -45,14 +45,14 @@ func bind(role string, subjects ...string) string {
 
 // rbacChange is a change of an object that was there when the watch began.
 type rbacChange struct {
-	event         string // its type
+	event         string // the type of the event
 	before, after string // what the object grants
 	labels        bool   // the object has labels and annotations afterwards
 	wantRevoked   bool
 }
 
-// TestRBACRoles: WatchRBAC calls revoked once, with the namespace ("" for a cluster role), for a change of a role that takes away
-// a rule; not for one that only adds rules or changes metadata, nor for the first list.
+// TestRBACRoles: WatchRBAC calls revoked once, with the namespace ("" for a cluster role), if a change of a role takes away a
+// rule. It does not call revoked for the first list, or for a change that only adds rules or changes metadata.
 func TestRBACRoles(t *testing.T) {
 	const (
 		pods       = `{"verbs":["get","list"],"apiGroups":[""],"resources":["pods"]}`
@@ -74,8 +74,9 @@ func TestRBACRoles(t *testing.T) {
 	}
 }
 
-// TestRBACBindings: WatchRBAC calls revoked once, with the namespace ("" for a cluster role binding), for a change of a binding
-// that takes away a subject or replaces the role; not for one that only adds subjects or changes metadata.
+// TestRBACBindings: WatchRBAC calls revoked once, with the namespace ("" for a cluster role binding), if a change of a
+// binding takes away a subject or replaces the role. It does not call revoked for a change that only adds subjects or changes
+// metadata.
 func TestRBACBindings(t *testing.T) {
 	const (
 		jane      = `{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"jane"}`

@@ -57,8 +57,8 @@ func TestServersShowThePast(t *testing.T) {
 	const revision = 100 // up to which the timeline is in question
 	const uptime = 10 * time.Minute
 	for name, tt := range map[string]struct {
-		version             string        // "": one that tells of its start
-		lease               string        // that server "one" writes after the break; "": none
+		version             string        // of the servers; "": one whose servers name a new holder at each start
+		lease               string        // the Lease that server "one" writes after the break; "": none
 		current             time.Duration // from the start until the watch was last current
 		refused             bool          // the Leases may not be read any more
 		wantSame, wantRetry bool
@@ -178,8 +178,8 @@ func TestVersionTracker(t *testing.T) {
 	}
 }
 
-// storageVersion returns the StorageVersion of a resource: the version in which all API servers write it, and the status of the
-// condition that they agree; "" for none.
+// storageVersion returns the StorageVersion of a resource. common is the version in which all API servers write the resource,
+// and agree the status of the condition that they agree. Each is "" if there is none.
 func storageVersion(name, common, agree string) string {
 	conditions := `{"type":"Other","status":"False"}`
 	if agree != "" {
@@ -190,7 +190,7 @@ func storageVersion(name, common, agree string) string {
 }
 
 // TestStorageVersions: lists of a resource are forwarded while the API servers disagree on its version, from the first
-// list on. When they agree again, or say nothing of it any more, the resource is verified.
+// list on. When they agree again, or its StorageVersion is gone, the resource is verified.
 func TestStorageVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)

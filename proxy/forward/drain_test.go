@@ -15,7 +15,7 @@ import (
 
 const aWatch = "/api/v1/pods?watch=true"
 
-// endServer ends the server of d, and describes how it ended.
+// endServer ends the server of d, and describes the end.
 func endServer(d *serve.Drain, timeout time.Duration) string {
 	cut, clean := d.Shutdown(timeout)
 	return fmt.Sprintf("%d requests were cut, clean: %t", cut, clean)
@@ -99,8 +99,8 @@ func testDrain(t *testing.T, over protocols) {
 	}
 }
 
-// TestDrainCuts: when the timeout is over, the open requests are cut and counted: a request, and an upgraded connection, for
-// which net/http's Shutdown would not wait.
+// TestDrainCuts: when the timeout is over, the open requests are cut and counted. That includes upgraded connections, for which
+// net/http's Shutdown would not wait.
 func TestDrainCuts(t *testing.T) {
 	ended := make(chan struct{}, 2) // requests at the upstream
 	exec := proxytest.SwitchTo(t, func(rw *bufio.ReadWriter) {

@@ -25,8 +25,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestOnlyStreamsAreFlushed: an answer with one object is sent in one piece, and a log or a watch as it comes, whether its
-// length is known or not. ([TestStoppedClient] has watches over all protocols.)
+// TestOnlyStreamsAreFlushed: an answer with one object is sent in one piece, and a log or a watch is sent as it comes. The
+// answer's length makes no difference. ([TestStoppedClient] has watches over all protocols.)
 func TestOnlyStreamsAreFlushed(t *testing.T) {
 	forwarder := newForwarder(t, proxytest.StartUpstream(t, proxytest.HTTP2, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("sized") {
@@ -203,7 +203,7 @@ func TestAnswersPass(t *testing.T) {
 		w.WriteHeader(http.StatusEarlyHints)
 		w.Header().Del("Link")
 		maps.Copy(w.Header(), upstreamsOwn)
-		// Otherwise net/http would add both.
+		// Values of nil keep net/http from adding these headers.
 		w.Header()["Date"] = nil
 		w.Header()["Content-Type"] = nil
 		w.WriteHeader(http.StatusTemporaryRedirect)

@@ -94,7 +94,7 @@ func isOfConnection(name string) bool {
 	}, strings.ToLower(name))
 }
 
-// connectionOptions returns the header names in a Connection header, in lower case.
+// connectionOptions returns the names of headers that Connection lists, in lower case.
 func connectionOptions(header http.Header) []string {
 	var options []string
 	for _, value := range header["Connection"] {
@@ -156,7 +156,7 @@ func FuzzForward(f *testing.F) {
 		arrived.Header.Del("X-Forwarded-For")
 		options := connectionOptions(sent)
 		for name, values := range sent {
-			isIdentity := name == "Authorization" || strings.HasPrefix(name, "Impersonate-") // not dropped as an option either
+			isIdentity := name == "Authorization" || strings.HasPrefix(name, "Impersonate-") // never dropped, even if Connection names it
 			if isIdentity || !mustDrop(name, options) {
 				if diff := cmp.Diff(values, arrived.Header[name]); diff != "" {
 					t.Errorf("%s:\n%s", name, diff)

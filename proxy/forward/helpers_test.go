@@ -48,13 +48,13 @@ func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) one
 	return oneCallerForwarder{Forwarder: New(up, log), caller: caller, up: up}
 }
 
-// startProxy serves handler as the command does: behind [serve.OnlyPaths], with the server's own limits.
+// startProxy serves handler as the listproxy command does: behind [serve.OnlyPaths], with the server's own limits.
 func startProxy(t *testing.T, handler http.Handler, http2 bool) *httptest.Server {
 	t.Helper()
 	return proxytest.Serve(t, serve.New(serve.OnlyPaths(handler), nil, proxytest.DiscardLog()), http2)
 }
 
-// protocols says which connections speak HTTP/2, and not HTTP/1.1: the proxy's to the upstream, the client's to the proxy.
+// protocols says which connections speak HTTP/2, not HTTP/1.1: the proxy's to the upstream, the client's to the proxy.
 type protocols struct{ http2Upstream, http2Client bool }
 
 // forEachProtocol runs test as a subtest for each combination of protocols.

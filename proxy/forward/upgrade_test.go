@@ -41,7 +41,7 @@ var (
 // the connection.
 func TestUpgrades(t *testing.T) {
 	upstreamEnded := make(chan error)
-	// HTTP/2 is offered, and must not be used.
+	// The upstream offers HTTP/2, which has no upgrades and must not be used.
 	upstream := proxytest.StartUpstream(t, proxytest.HTTP2, proxytest.SwitchTo(t, func(rw *bufio.ReadWriter) {
 		_, _ = rw.WriteString("out\n")
 		_ = rw.Flush()
@@ -140,18 +140,20 @@ func TestUnaskedProtocolIsNotSwitchedTo(t *testing.T) {
 	}
 }
 
-// TestImpersonatedUpgrades: a request with listproxy's credentials is refused if it asks for an upgrade to another protocol than
-// those of Kubernetes. A caller's own request is not.
+// TestImpersonatedUpgrades: a request with listproxy's credentials is refused if it asks for an upgrade to a protocol that
+// Kubernetes does not use. A request with the caller's own credentials is not refused.
 func TestImpersonatedUpgrades(t *testing.T) {
+	const notRefused = "" // in place of a reason
 	for protocol, want := range map[string]string{
-		"websocket": "", "WebSocket": "", "SPDY/3.1": "", "h2c": observe.RefusedUpgrade, "websocket, h2c": observe.RefusedUpgrade,
+		"websocket": notRefused, "WebSocket": notRefused, "SPDY/3.1": notRefused,
+		"h2c": observe.RefusedUpgrade, "websocket, h2c": observe.RefusedUpgrade,
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/exec", nil)
 		r.Header = upgrade(protocol)
 		if got, _ := whyRefused(r, proxytest.Jane(auth.NewAuthenticator(nil))); got != want {
 			t.Errorf("%s, impersonated: refused with %q, want %q", protocol, got, want)
 		}
-		if got, _ := whyRefused(r, auth.Identity{}); got != "" {
+		if got, _ := whyRefused(r, auth.Identity{}); got != notRefused {
 			t.Errorf("%s, not impersonated: refused with %q", protocol, got)
 		}
 	}

@@ -23,7 +23,7 @@ func openReader(t *testing.T, u *upload) io.ReadCloser {
 	return r
 }
 
-// TestUploadCloseEndsAWaitingRead: Close ends a Read that waits, which does not count as a failure of the caller. A Close
+// TestUploadCloseEndsAWaitingRead: Close ends a waiting Read, and that does not count as a failure of the caller. A Close
 // before the first Read leaves the body open.
 func TestUploadCloseEndsAWaitingRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// newPort returns the admin port's handler with all its pages; hosts are the further names by which requests may call it.
+// newPort returns the admin port's handler with all its pages. Requests may call the port by the further names in hosts.
 func newPort(t *testing.T, hosts ...string) http.Handler {
 	t.Helper()
 	s := newHealthySource(t)
@@ -101,8 +101,8 @@ func TestGuardEndsSlowReaders(t *testing.T) {
 	}
 }
 
-// TestPort: each path of New answers what it should. The headers of no answer let a browser store it, embed it, or take
-// it for another type.
+// TestPort: each path of New gives the right answer. The headers of every answer keep a browser from storing or embedding it,
+// and from taking it for another type.
 func TestPort(t *testing.T) {
 	port := newPort(t)
 	expect.Says(t, contentPolicy, "default-src 'none'", "frame-ancestors 'none'")

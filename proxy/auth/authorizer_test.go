@@ -24,7 +24,7 @@ func answerYes(r *http.Request) (*http.Response, error) {
 	return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 }
 
-// newAuthorizer returns an Authorizer of the upstream rt, under an address with a path.
+// newAuthorizer returns an Authorizer that asks the upstream rt, whose address has a path.
 func newAuthorizer(t testing.TB, rt proxytest.Transport, cfg ReviewConfig) *Authorizer {
 	t.Helper()
 	base, err := url.Parse("https://upstream.example/prefix/")
@@ -182,7 +182,7 @@ func TestReviewAnswers(t *testing.T) {
 }
 
 // TestReviewNotAsked: the decision is No, without a question, if a review cannot express the question. It is also No if JSON
-// cannot express the bytes, since the answer is to another question then.
+// cannot express the question's bytes, since the answer is then about another question.
 func TestReviewNotAsked(t *testing.T) {
 	token := proxytest.Identify(NewAuthenticator(nil), "Bearer token")
 	notUTF8 := listPods()

@@ -28,8 +28,9 @@ func makeSelfSigned(t *testing.T, dir string, hosts ...string) (tls.Certificate,
 	return pair, roots
 }
 
-// TestSelfSigned: SelfSigned makes a certificate for all names and addresses of the machine, and for the given ones. It is valid
-// for selfSignedLifetime. Its key is ECDSA, since handshakes with RSA cost many times as much, and only the owner may read it.
+// TestSelfSigned: SelfSigned makes a certificate for all names and addresses of the machine, and for the given hosts. It is
+// valid for selfSignedLifetime. Its key is ECDSA, since RSA handshakes cost many times as much. Only the owner may read the
+// key.
 func TestSelfSigned(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "folder")
 	pair, roots := makeSelfSigned(t, dir, "proxy.example", "10.1.2.3", "localhost")
@@ -66,8 +67,8 @@ func TestSelfSigned(t *testing.T) {
 func TestSelfSignedIsUsedAgain(t *testing.T) {
 	const day = 24 * time.Hour
 	for name, tt := range map[string]struct {
-		hosts         []string      // the second time
-		after         time.Duration // between both times
+		hosts         []string      // of the second call
+		after         time.Duration // between the two calls
 		change        func(t *testing.T, dir string)
 		wantUsedAgain bool
 	}{
@@ -76,7 +77,7 @@ func TestSelfSignedIsUsedAgain(t *testing.T) {
 		"more than 30 days left": {after: selfSignedLifetime - renewBefore - day, wantUsedAgain: true},
 		"less than 30 days left": {after: selfSignedLifetime - renewBefore + day},
 		"another host":           {hosts: []string{"a.example", "b.example"}},
-		"key of another":         {change: func(t *testing.T, dir string) { copyFile(t, newPair(t).KeyFile, filepath.Join(dir, "tls.key")) }},
+		"key of another pair":    {change: func(t *testing.T, dir string) { copyFile(t, newPair(t).KeyFile, filepath.Join(dir, "tls.key")) }},
 		"no key":                 {change: func(t *testing.T, dir string) { expect.NoError(t, os.Remove(filepath.Join(dir, "tls.key"))) }},
 		"garbage for a certificate": {change: func(t *testing.T, dir string) {
 			expect.NoError(t, os.WriteFile(filepath.Join(dir, "tls.crt"), []byte("garbage"), 0o600))

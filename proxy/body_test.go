@@ -29,7 +29,8 @@ func newListAnswer(n, size int) *decision {
 			Bytes:    []byte(text + strings.Repeat("x", max(0, size-len(text)-2)) + `"}`),
 		})
 	}
-	return &decision{asked: &policy.Request{}, Evaluation: policy.Evaluation{Decision: policy.Decision{Semantics: policy.Any}}, snapshot: newSnapshot("PodList", objects...)}
+	evaluation := policy.Evaluation{Decision: policy.Decision{Semantics: policy.Any}}
+	return &decision{asked: &policy.Request{}, Evaluation: evaluation, snapshot: newSnapshot("PodList", objects...)}
 }
 
 // newSnapshot returns a snapshot with these objects.
@@ -59,7 +60,7 @@ var listHandler = func() *Handler {
 	return &Handler{Compressor: c}
 }()
 
-// writeAnswer writes the answer to r.
+// writeAnswer writes the answer a to r.
 func writeAnswer(w http.ResponseWriter, r *http.Request, list *policy.Request, a *decision) {
 	b, err := newBody(a, kubehttp.AuditID(r))
 	if err != nil {
@@ -69,8 +70,8 @@ func writeAnswer(w http.ResponseWriter, r *http.Request, list *policy.Request, a
 	listHandler.writeList(w, list.Gzip, b)
 }
 
-// TestListHeaders: a list has the headers that kube-apiserver always sends, and those of the upstream's lists. An upstream's
-// header replaces another of the same name.
+// TestListHeaders: a list has the headers that kube-apiserver always sends, and the headers learned from the upstream's
+// lists. A learned header replaces another of the same name.
 func TestListHeaders(t *testing.T) {
 	const cacheControl, contentType = "no-cache, private", "application/json"
 	for name, tt := range map[string]struct {
@@ -110,7 +111,7 @@ func TestAPageDoesNotAllocateByItsSize(t *testing.T) {
 	r.Header.Set("Audit-Id", "x")
 	for _, tt := range []struct {
 		gzip, indented bool
-		tolerance      float64 // the pools lose their content now and then, mostly with the race detector
+		tolerance      float64 // since pools lose their content now and then, mostly with the race detector
 	}{
 		{gzip: false, indented: false, tolerance: 20},
 		{gzip: false, indented: true, tolerance: 500},

@@ -35,7 +35,7 @@ type refusing struct {
 	main, connect *httptest.Server
 	metrics       prometheus.Gatherer
 	log           *logbuffer.Buffer
-	serving       sync.WaitGroup // requests; each is counted and logged after its answer is sent
+	serving       sync.WaitGroup // for the requests, each of which is counted and logged after its answer is sent
 }
 
 func newRefusing(t *testing.T) *refusing {
@@ -93,11 +93,11 @@ func (f *refusing) accessLine(t *testing.T) map[string]any {
 func TestRefusalsAreSeen(t *testing.T) {
 	for name, tt := range map[string]struct {
 		tunnelPort bool   // the request comes to the port for CONNECT
-		request    string // with the line and the rest of the header, but for Host
+		request    string // the request line, and the header without Host
 		body       string
 		wantCode   int
 		wantReason string
-		wantVerb   string // of the metric; "": other
+		wantVerb   string // the metric's label; "": other
 	}{
 		"CONNECT":  {request: "CONNECT a:1 HTTP/1.1\r\n", wantCode: 405, wantReason: "connect"},
 		"full URL": {request: "GET http://a/x HTTP/1.1\r\n", wantCode: 400, wantReason: "target"},

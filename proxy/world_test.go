@@ -154,7 +154,7 @@ func (w *modelWorld) item() string {
 		w.revision, w.generation, w.bulk)
 }
 
-// feed answers a request of a feed. It refuses to continue a watch that broke, since the revision is too old.
+// feed answers a request of a feed. It refuses to continue a broken watch, as an API server does whose revisions are newer.
 func (w *modelWorld) feed(r *http.Request) (*http.Response, error) {
 	query := r.URL.Query()
 	isWatch := query.Get("watch") != ""
@@ -329,7 +329,7 @@ func (w *modelWorld) request(ctx context.Context, query string) *http.Request {
 	return r
 }
 
-// respond returns the handler's response to a request of who.
+// respond returns the handler's response to a request that who sends.
 func (w *modelWorld) respond(t *testing.T, query string, who *caller) *httptest.ResponseRecorder {
 	t.Helper()
 	out := httptest.NewRecorder()

@@ -11,8 +11,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// compare sends each request to all sides in turn, round by round, and reports a table with a row for each request and side.
-// Turns begin with another side each time, so that a noisy machine disturbs all alike.
+// compare sends each request whose name matches --rows to all sides in turn, round by round, and reports a table with a row
+// for each request and side. Turns begin with another side each time, so that a noisy machine disturbs all alike.
 func (b *bench) compare(ctx context.Context, caption string, sides []side, requests []request) (*table, error) {
 	idle := make([]cpu[float64], len(sides))
 	for i, s := range sides {
@@ -24,6 +24,9 @@ func (b *bench) compare(ctx context.Context, caption string, sides []side, reque
 	rows := make([][]*result, len(requests))
 	for round := range b.settings.rounds {
 		for i, q := range requests {
+			if !b.settings.rows.MatchString(q.name) {
+				continue
+			}
 			resolved, err := b.resolve(ctx, q)
 			if err != nil {
 				return nil, err

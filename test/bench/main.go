@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -50,6 +51,8 @@ type settings struct {
 
 	objects []int
 	once    bool
+	rows    *regexp.Regexp
+	args    []string // --listproxy
 	// otherProgram is --before: the path of another program of listproxy.
 	otherProgram string
 }
@@ -132,9 +135,14 @@ func parse(args []string, complaints io.Writer) (s settings, err error) {
 	flags.IntSliceVar(&s.objects, "objects", []int{1, 10, 100, 1000, 10_000}, "newest: how many config maps a list has")
 	flags.StringVar(&s.otherProgram, "before", "",
 		"lists, forward, newest, load: another `program` of listproxy, as of the commit before, that is measured beside this one")
+	rows := flags.String("rows", "", "lists, forward, newest: only requests whose name this `regexp` matches")
+	flags.StringArrayVar(&s.args, "listproxy", nil, "another `argument` for listproxy, as --listproxy=--log-level=debug")
 	flags.BoolVar(&s.once, "once", false, "demo: end by itself")
 	if err := flags.Parse(args); err != nil {
 		return s, err
+	}
+	if s.rows, err = regexp.Compile(*rows); err != nil {
+		return s, fmt.Errorf("--rows: %w", err)
 	}
 	if flags.NArg() != 1 || args[0] != flags.Arg(0) || measurements()[args[0]] == nil {
 		names := strings.Join(slices.Sorted(maps.Keys(measurements())), ", ")

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -98,7 +99,7 @@ func (b *bench) fillPods(ctx context.Context) error {
 // start starts a program of listproxy, or the limit, before an upstream.
 func (b *bench) start(ctx context.Context, program string, upstream *rest.Config, args ...string) (*harness.Proxy, error) {
 	p, err := harness.StartProxy(ctx, harness.ProxyOptions{
-		Upstream: upstream, Binary: program, Args: append([]string{"--log-level", "info"}, args...),
+		Upstream: upstream, Binary: program, Args: slices.Concat([]string{"--log-level", "info"}, args, b.settings.args),
 	})
 	if err == nil {
 		b.running = append(b.running, p)

@@ -14,13 +14,12 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// telemetryOptions has the level and the format of the log. Metrics are served on the admin port. Environment variables
-// (OTEL_*) configure traces.
+// telemetryOptions are the flags of the log. Metrics have no flags, and environment variables (OTEL_*) configure traces.
 type telemetryOptions struct {
 	logFormat telemetry.Format
 	logLevel  string
 
-	level slog.Level // set by Validate, from logLevel
+	level slog.Level // logLevel, parsed by Validate
 }
 
 // AddFlags implements optionGroup.
@@ -50,8 +49,8 @@ type instruments struct {
 	metrics  *prometheus.Registry
 }
 
-// newInstruments makes the metrics, and the traces if the environment (OTEL_*) asks for them. The caller must close the
-// instruments.
+// newInstruments makes the metrics, and the traces if the environment (OTEL_*) asks for them. The caller must call close at
+// the end, or the last traces are lost.
 func newInstruments(ctx context.Context, log *slog.Logger) (*instruments, error) {
 	traces, err := telemetry.NewTraces(ctx, version(), log)
 	if err != nil {
@@ -64,7 +63,7 @@ func newInstruments(ctx context.Context, log *slog.Logger) (*instruments, error)
 	return &instruments{observer: observe.New(traces, metrics), traces: traces, metrics: metrics}, nil
 }
 
-// close sends the last traces.
+// close sends the last traces, if any are sent at all.
 func (i *instruments) close(log *slog.Logger) {
 	if i.traces == nil {
 		return

@@ -19,21 +19,20 @@ type WatchOptions struct {
 	Timeout time.Duration
 }
 
-// readWatchParameter reads the parameter watch, which makes a list request a watch. For a watch, usual reports whether the
-// parameter is given once, in a spelling that clients use. For a list, usual is true: setListParameter checks the spelling.
+// readWatchParameter reads the parameter watch, which makes a list request a watch. usual is false for a watch whose parameter
+// is given twice, or in a spelling that clients do not use. For a list, usual is true: setListParameter checks the parameter.
 func readWatchParameter(query url.Values) (watch, usual bool) {
-	values, found := query["watch"]
-	if !found {
+	values := query["watch"]
+	if len(values) == 0 {
 		return false, true
 	}
-	watch, usual = parseBool(values[0]) // the API server reads the first value
-	if !watch {
-		return false, true
-	}
-	return true, usual && len(values) == 1
+	watch, hasUsualSpelling := parseBool(values[0]) // the API server reads the first value
+	isUsualWatch := hasUsualSpelling && len(values) == 1
+	return watch, !watch || isUsualWatch
 }
 
-// setWatchParameter is [Request.setListParameter] for a watch.
+// setWatchParameter checks one query parameter of a watch, and sets its field. As setListParameter does, it returns false if
+// the request must be forwarded.
 func (r *Request) setWatchParameter(name, value string) bool {
 	switch name {
 	case "watch":
@@ -61,12 +60,12 @@ func (r *Request) setWatchParameter(name, value string) bool {
 }
 
 // decideWatch maps the options of a watch to semantics as a kube-apiserver with streaming lists does (k8s.io/apiserver:
-// storage/cacher, and apimachinery's internalversion defaults and validation). resourceVersionMatch must be NotOlderThan
-// with sendInitialEvents, and empty without it. Watches with other options are forwarded.
+// storage/cacher, and apimachinery's internalversion defaults and validation). If sendInitialEvents is given, true or false,
+// resourceVersionMatch must be NotOlderThan; if not, it must be empty. Watches with other options are forwarded.
 //
 //	resourceVersion  sendInitialEvents    semantics     begins with
-//	none             not given, or true   Consistent    the newest state
-//	none             false                Consistent    the next event
+//	""               not given, or true   Consistent    the newest state
+//	""               false                Consistent    the next event
 //	"0"              not given, or true   Any           the state, of any age
 //	"0"              false                Any           the next event
 //	N                true                 NotOlderThan  the state at N or later
@@ -76,7 +75,7 @@ func decideWatch(o ListOptions, w WatchOptions) Decision {
 	if w.SendInitialEvents != "" {
 		wantMatch = matchNotOlderThan
 	}
-	initial := w.SendInitialEvents != "false"
+	initial := w.SendInitialEvents != "false" // true, or not given
 	revision, isRevision := parseDecimal(o.ResourceVersion)
 	switch {
 	case o.ResourceVersionMatch != wantMatch:
@@ -90,5 +89,5 @@ func decideWatch(o ListOptions, w WatchOptions) Decision {
 	case w.SendInitialEvents == "true":
 		return Decision{Semantics: NotOlderThan, Revision: revision, Initial: true}
 	}
-	return Decision{Semantics: After, Revision: revision}
+	return Decision{Semantics: After, Revision: revision} // sendInitialEvents is false or not given
 }

@@ -16,29 +16,31 @@ type conditions struct {
 	whyNoEntry reason.Reason
 	// memory says which states of the collection are valid.
 	memory snapshot.Validity
-	// allowed reports whether the caller's right is still valid.
+	// allowed reports whether the ruling that the caller may read is still valid.
 	allowed bool
 }
 
-// conditions returns the current conditions of an answer. It does not wait.
-func (h *Handler) conditions(d *decision) *conditions {
+// currentConditions returns the conditions of an answer as they are now. It does not wait.
+func (h *Handler) currentConditions(d *decision) *conditions {
 	now := time.Now()
+	timeLeft := h.Authorizer.ValidFor(&d.ruling, now)
 	current := &conditions{
 		now:     now,
 		memory:  d.collection.Validity(),
-		allowed: h.Authorizer.ValidFor(&d.ruling, now) > 0,
+		allowed: timeLeft > 0,
 	}
 	current.entry, current.whyNoEntry = h.Cluster.Lookup(resourceOf(d.asked))
 	return current
 }
 
-// lastCheck returns None if the answer may be written under the current conditions, otherwise the reason to forward the
-// request. It must be called after everything that waits: reviews, loads, proofs, the wait for room, the audit log.
+// lastCheck returns None if the answer that was decided may be written under the current conditions. If it may not, lastCheck
+// returns the reason to forward the request. Everything that waits must come before: reviews, loads, proofs, the wait for room,
+// the audit log.
 func lastCheck(d *decision, current *conditions) reason.Reason {
 	if current.whyNoEntry != reason.None {
 		return current.whyNoEntry
 	}
-	if current.entry != d.entry { // the resource was defined anew
+	if current.entry != d.entry { // the resource was defined anew since the decision
 		return reason.Warming
 	}
 	if why := current.memory.WhyNot(d.snapshot, current.now); why != reason.None {

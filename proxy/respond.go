@@ -123,7 +123,7 @@ func (h *Handler) answerFromMemory(
 
 // serveList writes a list. If it returns a reason other than None, it has written nothing.
 func (h *Handler) serveList(w *serve.AnswerWriter, r *http.Request, d *decision, b *body) reason.Reason {
-	if why := lastCheck(d, h.conditions(d)); why != reason.None {
+	if why := lastCheck(d, h.currentConditions(d)); why != reason.None {
 		return why
 	}
 	record := observe.RecordOf(r.Context())
@@ -150,7 +150,7 @@ func (h *Handler) audit(r *http.Request, d *decision, b *body) reason.Reason {
 	sender, impersonated, err := h.findUsers(r.Context(), &d.caller.Caller)
 	if err == nil {
 		// With this check, the log hardly ever has a request that is forwarded in the end.
-		if why := lastCheck(d, h.conditions(d)); why != reason.None {
+		if why := lastCheck(d, h.currentConditions(d)); why != reason.None {
 			return why
 		}
 		err = h.AuditLog.Write(observe.AuditEvent{

@@ -139,7 +139,7 @@ func (s *watchStream) follow(d *decision) reason.Reason {
 	if s.watcher == nil { // the history no longer reaches back to after, or the state was lost meanwhile
 		return cmp.Or(d.collection.WhyNotFollow(after), reason.Warming)
 	}
-	why := lastCheck(d, h.conditions(d))
+	why := lastCheck(d, h.currentConditions(d))
 	if why != reason.None {
 		s.watcher.Close("") // the watch does not count
 	}

@@ -19,18 +19,20 @@ var errNotKept = errors.New(
 // Reserve reserves memory for a body of length bytes, until release is called. ok is false if too little memory is left.
 type Reserve func(length int64) (release func(), ok bool)
 
-// upload is the body of a caller's request on its way to the API server. Requests share connections there. When the API
-// server closes a connection (GOAWAY) without having looked at a request, the transport sends the request again, and asks
-// for its body from the beginning. So the whole body is read and kept before it is sent, if its length is known and there is
-// memory for it. Any other body is passed on as it comes.
+// upload is the body of a caller's request on its way to the API server. The transport may need it more than once: if the API
+// server closes the connection (GOAWAY) before it looks at the request, the transport sends the request again.
+//
+// So the body is read and kept before the request is sent, if the body's length is known and there is memory for it. Any other
+// body is passed on as it comes, and can be sent again only if nothing of it was read.
 type upload struct {
 	body    io.ReadCloser
 	kept    []byte                // all bytes of body; nil if it is not kept
-	begun   atomic.Bool           // a Read of a body that is not kept has begun
-	readErr atomic.Pointer[error] // the error of reading body, other than io.EOF
+	begun   atomic.Bool           // a Read by an attempt has begun
+	readErr atomic.Pointer[error] // the error of reading body; io.EOF is none
 }
 
-// newUpload returns the body of r, and reads it if it is to be kept. release gives back the memory that reserve has reserved.
+// newUpload returns the body of r, and reads it if it is to be kept. If reserve is nil, the body is not kept. If reading fails,
+// failure returns the error, and r must not be sent. release gives back the memory that reserve has reserved.
 func newUpload(r *http.Request, reserve Reserve) (u *upload, release func()) {
 	u = &upload{body: r.Body}
 	none := func() {}
@@ -54,8 +56,7 @@ func newUpload(r *http.Request, reserve Reserve) (u *upload, release func()) {
 	return u, release
 }
 
-// reader returns the body from its beginning, or errNotKept if a Read has begun and the body is not kept. There must be a
-// body.
+// reader returns the body from its beginning. It returns errNotKept if the body is not kept and a Read of it has begun.
 func (u *upload) reader() (io.ReadCloser, error) {
 	if u.kept != nil {
 		return io.NopCloser(bytes.NewReader(u.kept)), nil
@@ -82,7 +83,7 @@ type attempt struct {
 
 // Read implements [io.Reader].
 func (a *attempt) Read(b []byte) (int, error) {
-	a.upload.begun.Store(true) // before closed is loaded, see Close
+	a.upload.begun.Store(true) // must come before closed.Load: see Close
 	if a.closed.Load() {
 		return 0, http.ErrBodyReadAfterClose
 	}
@@ -93,11 +94,11 @@ func (a *attempt) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close implements [io.Closer]. It ends a Read that waits. If no Read has begun, the body stays open, so that another
-// attempt can send it.
+// Close implements [io.Closer]. If a Read has begun, Close closes the caller's body, which ends a Read that waits. If none has
+// begun, the body stays open, so that another attempt can send it.
 //
-// Read stores begun before it loads closed, and Close stores closed before it loads begun. So of a Read and a Close at the
-// same time, at least one sees the other.
+// Close stores closed, and then loads begun. Read stores begun, and then loads closed. So if they run at the same time, Read
+// sees that it must not read, or Close sees that it must close the body, or both.
 func (a *attempt) Close() error {
 	a.closed.Store(true)
 	if !a.upload.begun.Load() {

@@ -30,20 +30,22 @@ func (rec *Record) writeAccessLog(log *slog.Logger) {
 	if namespace := kubehttp.LoggedNamespace(r); namespace != "" {
 		attrs = append(attrs, slog.String("namespace", namespace))
 	}
+	// The target leaves out the query, so it says "list" for a watch that the query asks for (?watch=true).
 	if kubehttp.RequestOf(r).EndableWatch {
-		attrs = append(attrs, slog.Bool("watch", true)) // the target says "list" if the query asks for the watch
+		attrs = append(attrs, slog.Bool("watch", true))
 	}
 	switch rec.labels.decision {
 	case DecisionRefuse:
 		attrs = append(attrs, slog.String("refused", rec.labels.reason))
 	case DecisionForward:
-		attrs = append(attrs, slog.String("cacheStatus", kubehttp.CacheForwarded(reason.Reason(rec.labels.reason))))
+		whyForwarded := reason.Reason(rec.labels.reason)
+		attrs = append(attrs, slog.String("cacheStatus", kubehttp.CacheForwarded(whyForwarded)))
 	case DecisionServe:
 		attrs = append(attrs,
 			slog.String("cacheStatus", kubehttp.CacheHit(rec.labels.semantics)),
 			slog.Uint64("revision", rec.memory.Revision))
 	}
-	if !rec.handlerReturned { // a panic broke the answer off
+	if !rec.handlerReturned { // it panicked, which broke the answer off
 		attrs = append(attrs, slog.Bool("broken", true))
 	}
 	// The line is written even if the client has left.

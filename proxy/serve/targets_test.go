@@ -10,27 +10,28 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// mustTargets returns the targets for an upstream and further hosts.
-func mustTargets(t testing.TB, upstream string, more ...string) Targets {
+// mustTargets returns the targets for the upstream's URL and further hosts.
+func mustTargets(t testing.TB, upstream string, further ...string) Targets {
 	t.Helper()
 	u, err := url.Parse(upstream)
 	expect.NoError(t, err)
-	targets, err := NewTargets(u, more)
+	targets, err := NewTargets(u, further)
 	expect.NoError(t, err)
 	return targets
 }
 
-// reading is what a text is read as, in a CONNECT and as a Host. "" means that the text is refused.
-type reading struct{ Target, Host string }
+// parsed is the "host:port" that listproxy reads from a text: as the target of a CONNECT, and as a Host header. "" means that
+// the text is refused.
+type parsed struct{ Target, Host string }
 
-func read(text string) (r reading) {
-	r.Target, _ = parseTarget(text)
-	r.Host, _ = parseTargetOrHost(text)
-	return r
+func parse(text string) (p parsed) {
+	p.Target, _ = parseTarget(text)
+	p.Host, _ = parseTargetOrHost(text)
+	return p
 }
 
-// TestParseTarget: a host and port are read in one spelling, in a CONNECT and as a Host alike. A text that could be read in two
-// ways is refused. A CONNECT must have a port; in a Host, 443 is the port if there is none.
+// TestParseTarget: all spellings of a host and port are read as the same text, whether in a CONNECT or in a Host header. A text
+// that could be read in two ways is refused. A CONNECT must have a port; in a Host header, the port is 443 if there is none.
 func TestParseTarget(t *testing.T) {
 	for in, want := range map[string]string{
 		"api.example:6443":      "api.example:6443",
@@ -40,16 +41,16 @@ func TestParseTarget(t *testing.T) {
 		"[0:0:0:0:0:0:0:1]:443": "[::1]:443",
 		"[FD00::A]:443":         "[fd00::a]:443",
 		"[::ffff:10.0.0.1]:443": "[::ffff:10.0.0.1]:443", // not 10.0.0.1
-		"0xa.0.0.1:443":         "0xa.0.0.1:443",         // a name, as the next two
-		"012.0.0.1:443":         "012.0.0.1:443",
-		"167772161:443":         "167772161:443",
+		"0xa.0.0.1:443":         "0xa.0.0.1:443",         // a name, not 10.0.0.1
+		"012.0.0.1:443":         "012.0.0.1:443",         // a name, not 10.0.0.1
+		"167772161:443":         "167772161:443",         // a name, not 10.0.0.1
 	} {
-		expect.Same(t, reading{Target: want, Host: want}, read(in))
+		expect.Same(t, parsed{Target: want, Host: want}, parse(in))
 	}
-	for _, host := range []string{"api.example", "10.0.0.1", "[::1]"} {
-		expect.Same(t, reading{Host: host + ":443"}, read(host))
+	for _, withoutPort := range []string{"api.example", "10.0.0.1", "[::1]"} {
+		expect.Same(t, parsed{Target: "", Host: withoutPort + ":443"}, parse(withoutPort))
 	}
-	for _, in := range []string{
+	for _, refused := range []string{
 		// No name, or empty labels.
 		"", ":443", "api.example.:443", ".api.example:443", "api..example:443",
 		// No port, a bad one, or another text after it.
@@ -62,18 +63,19 @@ func TestParseTarget(t *testing.T) {
 		"https://api.example:443", "//api.example:443", "/api", "*", "api%2eexample:443", "api.example%00:443",
 		// Letters that IDNA folds to ASCII, such as the sign for kelvin, which is a k in lower case.
 		"api\u3002example:443", "ａｐｉ.example:443", "\u212a.example:443",
-		// IPv6 without brackets or with wrong ones, brackets around others, zones.
+		// IPv6 without brackets or with wrong ones, brackets around something else, zones.
 		"::1", "::1:443", "[::1", "::1]:443", "[::1]443", "[[::1]]:443", "[10.0.0.1]:443", "[api.example]:443",
 		"[fe80::1%eth0]:443", "[fe80::1%25eth0]:443",
 		strings.Repeat("a", 254) + ":443", // longer than a name may be
 	} {
-		if got := read(in); got != (reading{}) {
-			t.Errorf("%q is read as %+v, want it refused", in, got)
+		if got := parse(refused); got != (parsed{}) {
+			t.Errorf("%q is read as %+v, want it refused", refused, got)
 		}
 	}
 }
 
 // TestTargets: CONNECT is allowed only to the upstream and to the further targets, each at its own port (443 if none is given).
+// String returns all targets, and Hosts their hosts without ports, each host once.
 func TestTargets(t *testing.T) {
 	targets := mustTargets(t, "https://API.example:6443/prefix",
 		"kubernetes.default.svc", "api.example", "fd00::a", "10.0.0.1:6443",
@@ -106,8 +108,11 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// FuzzConnectTarget: a text that the targets contain is one of them, also as net/url and net/netip read it. The result of
-// parseTarget is parsed to itself, and parseTargetOrHost reads a target alike.
+// FuzzConnectTarget: whatever text a CONNECT names,
+//
+//   - if parseTarget refuses the text, it is not allowed
+//   - parseTarget reads its own result as the same text, and parseTargetOrHost reads every target as parseTarget does
+//   - if the text is allowed, net/url and net/netip read it as the same target, which has a host and port of the Targets
 func FuzzConnectTarget(f *testing.F) {
 	for _, seed := range []string{
 		"api.example:6443", "API.EXAMPLE:6443", "[fd00::a]:443", "[FD00:0:0::A]:443", "10.0.0.1:443", "10.0.0.1:443@evil",
@@ -117,7 +122,7 @@ func FuzzConnectTarget(f *testing.F) {
 		f.Add(seed)
 	}
 	targets := mustTargets(f, "https://api.example:6443", "fd00::a", "10.0.0.1")
-	ports := map[string]string{"api.example": "6443", "fd00::a": "443", "10.0.0.1": "443"} // of the targets
+	portsByHost := map[string]string{"api.example": "6443", "fd00::a": "443", "10.0.0.1": "443"} // of targets
 	f.Fuzz(func(t *testing.T, s string) {
 		target, err := parseTarget(s)
 		if err != nil {
@@ -140,15 +145,15 @@ func FuzzConnectTarget(f *testing.F) {
 		if err != nil || u.User != nil || u.Path != "" || u.Host != s {
 			t.Fatalf("%q is allowed, and net/url reads %+v (%v), want nothing but a host", s, u, err)
 		}
-		name := strings.ToLower(u.Hostname())
-		if address, err := netip.ParseAddr(name); err == nil {
-			name = address.String()
+		host := strings.ToLower(u.Hostname())
+		if address, err := netip.ParseAddr(host); err == nil {
+			host = address.String()
 		}
-		if got := net.JoinHostPort(name, u.Port()); got != target {
+		if got := net.JoinHostPort(host, u.Port()); got != target {
 			t.Fatalf("%q is allowed as %q, and net/url reads %q", s, target, got)
 		}
-		if u.Port() != ports[name] {
-			t.Fatalf("%q is allowed at port %s, want %s", s, u.Port(), ports[name])
+		if u.Port() != portsByHost[host] {
+			t.Fatalf("%q is allowed at port %s, want %s", s, u.Port(), portsByHost[host])
 		}
 	})
 }

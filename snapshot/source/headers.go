@@ -9,14 +9,14 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// listHeaders are the headers that kube-apiserver sends with a list to every caller, besides Content-Type and Audit-Id.
-// Cache-Control always comes, Strict-Transport-Security with --strict-transport-security-directives, and Warning if the
-// resource is deprecated.
+// listHeaders are the headers that kube-apiserver sends to every caller of a list, besides Content-Type and Audit-Id:
+// Cache-Control always, Strict-Transport-Security with --strict-transport-security-directives, and Warning if the resource is
+// deprecated.
 var listHeaders = []string{"Cache-Control", "Strict-Transport-Security", "Warning"}
 
-// Headers returns the listHeaders of a list, without warnings that are for listproxy alone: kube-apiserver also warns each
-// caller about its credentials, for example about a token from a Secret. So if the list has warnings, Headers sends one
-// request to learn the warnings about listproxy's own credentials, and leaves these out.
+// Headers returns those listHeaders of a list that any caller would get. It leaves out warnings about listproxy's own
+// credentials, which kube-apiserver also sends with the list, for example about a token from a Secret. If the list has
+// warnings, Headers sends one request to learn which of them are about the credentials.
 func (s *Source) Headers(ctx context.Context, list ListResponse) (http.Header, error) {
 	kept := http.Header{}
 	for _, name := range listHeaders {
@@ -39,9 +39,9 @@ func (s *Source) Headers(ctx context.Context, list ListResponse) (http.Header, e
 }
 
 // credentialWarnings returns the warnings about listproxy's own credentials. It reads them from an answer to GET /version,
-// which has no other warnings: /version is no resource that could be deprecated. kube-apiserver gives these warnings when it
-// authenticates a request, so a 403 or a 404 has them as well. A 401 may lack them, and a 429 or 5xx may come from a load
-// balancer: these are errors.
+// which has no other warnings: /version is no resource that could be deprecated.
+//
+// kube-apiserver adds these warnings when it authenticates a request, so even a 403 or a 404 has them.
 func (s *Source) credentialWarnings(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
@@ -54,8 +54,9 @@ func (s *Source) credentialWarnings(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("asking the upstream for warnings about listproxy's credentials: %w", err)
 	}
 	defer resp.Body.Close()
-	switch code := resp.StatusCode; {
-	case code == http.StatusUnauthorized, code == http.StatusTooManyRequests, code >= http.StatusInternalServerError:
+	code := resp.StatusCode
+	mayBeLoadBalancer := code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
+	if code == http.StatusUnauthorized || mayBeLoadBalancer { // the warnings may be missing
 		return nil, wire.ReadAnswerError(resp)
 	}
 	return resp.Header.Values("Warning"), nil

@@ -20,7 +20,7 @@ type Learned struct {
 	Count int64
 	// Mean is an estimate of the mean size of an object in memory, in bytes.
 	Mean int64
-	// Reproducible reports whether listproxy would write the event of the first object with the same bytes.
+	// Reproducible reports whether listproxy would write the first object's watch event with the same bytes as the upstream.
 	Reproducible bool
 }
 
@@ -32,8 +32,9 @@ const (
 )
 
 // Learn learns the envelope of lists from an empty list and from a list of a few objects. It learns the form of items by
-// comparing the first object in the list with the same object in a watch. Without objects, that form stays unknown. fields
-// returns the fields that some API servers accept in a selector. Learn keeps those that this upstream accepts.
+// comparing the first object in the list with the same object in a watch. Without objects, the form of items stays unknown.
+//
+// Learn also tries which fields the upstream accepts in a field selector. fields returns the candidates.
 func (s *Source) Learn(ctx context.Context, fields func(context.Context) ([]wire.Field, error)) (Learned, error) {
 	empty, err := s.learnEmptyList(ctx, fields)
 	if err != nil {
@@ -71,17 +72,19 @@ func (s *Source) learnSample(ctx context.Context, empty *wire.Envelope) (learned
 	if err != nil || !found {
 		return Learned{}, false, err
 	}
-	envelope.Item, err = wire.LearnItem(s.Encoding(), first, ev)
+	if envelope.Item, err = wire.LearnItem(s.Encoding(), first, ev); err != nil {
+		return Learned{}, false, err
+	}
 	return Learned{
 		Envelope:     envelope,
 		Count:        int64(len(sample.Items)) + sample.Meta.Remaining,
 		Mean:         int64(len(sample.Body)/len(sample.Items)) + index.ObjectOverhead,
 		Reproducible: ev.Reproducible,
-	}, true, err
+	}, true, nil
 }
 
-// sample lists the first few objects. sharded reports whether the upstream supports shard selectors: an API server with this
-// support repeats the selector in the list, and any other ignores it.
+// sample lists the first few objects. sharded reports whether the upstream supports shard selectors: an API server that does
+// repeats the selector in the list, and an older one ignores it.
 func (s *Source) sample(ctx context.Context) (sample ListResponse, sharded bool, err error) {
 	limit := strconv.Itoa(sampleSize)
 	sample, err = s.List(ctx, "", url.Values{"limit": {limit}, "shardSelector": {wire.AllShards}})
@@ -89,15 +92,16 @@ func (s *Source) sample(ctx context.Context) (sample ListResponse, sharded bool,
 		return ListResponse{}, false, err
 	}
 	sharded = sample.Meta.Shards == wire.AllShards
-	if sharded && sample.Meta.Continue != "" && sample.Meta.Remaining == 0 {
-		// Kubernetes 1.37 does not count the objects after a page if there is a shard selector. Without one it does.
+	lacksCount := sample.Meta.Continue != "" && sample.Meta.Remaining == 0
+	if sharded && lacksCount {
+		// Kubernetes 1.37 counts the objects after a page only if there is no shard selector.
 		sample, err = s.List(ctx, "", url.Values{"limit": {limit}})
 	}
 	return sample, sharded, err
 }
 
-// EnvelopeOf returns the envelope of a list with objects. What such a list does not show, like the fields for selectors, is
-// copied from known, the envelope of another list of the same collection.
+// EnvelopeOf returns the envelope of a list. What the list does not show, like the fields for selectors, is copied from known,
+// the envelope of another list of the same collection.
 func (s *Source) EnvelopeOf(ctx context.Context, list ListResponse, known *wire.Envelope) (*wire.Envelope, error) {
 	envelope, err := wire.LearnEnvelope(s.Encoding(), list.Body, list.Header.Get("Content-Type"), known.EmptyItems)
 	if err != nil {
@@ -111,7 +115,7 @@ func (s *Source) EnvelopeOf(ctx context.Context, list ListResponse, known *wire.
 }
 
 // learnEmptyList returns the envelope of an empty list, without content type and headers, but with the fields that the
-// upstream accepts in a selector: older API servers accept fewer.
+// upstream accepts in a selector. Older API servers accept fewer fields.
 func (s *Source) learnEmptyList(ctx context.Context, fields func(context.Context) ([]wire.Field, error)) (*wire.Envelope, error) {
 	all := []wire.Field{{Name: wire.NamespaceField}}
 	if !s.Resource.Representation.IsMetadata() {
@@ -127,9 +131,9 @@ func (s *Source) learnEmptyList(ctx context.Context, fields func(context.Context
 	}
 	ctx = WithPurpose(ctx, ForLearn)
 	accepted := all
-	emptyList, _, err := s.Probe(ctx, names...) // A probe reads an empty list. This probe also tries all fields.
+	emptyList, _, err := s.Probe(ctx, names...) // tries all fields at once
 	if Answered(err, http.StatusBadRequest) {
-		// The upstream does not accept one of the fields. They are few, so each is tried by itself.
+		// The upstream does not accept one of the fields. There are few, so each is tried by itself.
 		accepted, err = s.acceptedFields(ctx, all)
 		if err != nil {
 			return nil, err
@@ -139,7 +143,8 @@ func (s *Source) learnEmptyList(ctx context.Context, fields func(context.Context
 	if err != nil {
 		return nil, err
 	}
-	envelope, err := wire.LearnEnvelope(s.Encoding(), emptyList, "", "")
+	const noContentType, noEmptyItems = "", ""
+	envelope, err := wire.LearnEnvelope(s.Encoding(), emptyList, noContentType, noEmptyItems)
 	if err != nil {
 		return nil, err
 	}

@@ -96,8 +96,8 @@ func (s *Source) List(ctx context.Context, namespace string, query url.Values) (
 // maxListTries is the number of tries of [Source.ListRetrying].
 const maxListTries = 6
 
-// ListRetrying is like [Source.List], but tries again after a pause if the upstream is busy ([IsBusy]). It is for lists
-// without which the whole collection would be loaded again: that costs the upstream more than another try.
+// ListRetrying is like [Source.List], but tries again after a pause if the upstream is busy ([IsBusy]). It is for a list whose
+// failure would make listproxy load the whole collection again, which costs the upstream more than another try.
 func (s *Source) ListRetrying(ctx context.Context, namespace string, query url.Values) (ListResponse, error) {
 	pause := Backoff()
 	for try := 1; ; try++ {
@@ -116,16 +116,15 @@ func (s *Source) NonexistentKey() (namespace, fieldSelector string) {
 	return namespace, wire.NameField + "=" + probeName
 }
 
-// Probe lists an object that cannot exist. It returns the revision of the empty list, which is the upstream's current one,
-// and the body. A probe costs the upstream the lookup of one key, and makes the watch cache ask etcd for the current
-// revision. (A list with limit=1 would cost more: for every page, kube-apiserver 1.36 walks all objects that come after the
-// page.)
+// Probe lists an object that cannot exist. It returns the body of the empty list and its revision, which is the upstream's
+// current one. A probe costs the upstream little: its watch cache asks etcd for the current revision, and looks up one key.
 //
 // The field selector also names the fields in fieldNames. If the upstream does not accept one of them, it answers 400.
 func (s *Source) Probe(ctx context.Context, fieldNames ...string) (body []byte, revision uint64, err error) {
-	namespace, nothing := s.NonexistentKey()
+	// A list with limit=1 would cost more: for every page, kube-apiserver 1.36 walks all objects that come after the page.
+	namespace, selectsNothing := s.NonexistentKey()
 	var selector strings.Builder
-	selector.WriteString(nothing)
+	selector.WriteString(selectsNothing)
 	for _, name := range fieldNames {
 		selector.WriteString("," + name + "=")
 	}
@@ -139,8 +138,8 @@ func (s *Source) Probe(ctx context.Context, fieldNames ...string) (body []byte, 
 	return list.Body, list.Meta.Revision, nil
 }
 
-// Watch begins a watch, and adds watch and timeoutSeconds to query. The watch goes on until ctx ends, the upstream ends it,
-// or the caller stops the stream, which the caller must do in any case. The timeout is truncated to seconds.
+// Watch begins a watch. It sets watch and timeoutSeconds in query; the timeout is truncated to seconds. The watch goes on until
+// ctx ends, the upstream ends it, or the stream is stopped. The caller must stop the stream, however the watch ends.
 func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, timeout time.Duration) (*Stream, error) {
 	query.Set("watch", "true")
 	// Without a timeout, the upstream would choose how long the watch lasts.
@@ -150,7 +149,8 @@ func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, 
 	sentAt := time.Now()
 	answerTimer := time.AfterFunc(AnswerTimeout, cancel)
 	resp, err := s.get(ctx, namespace, s.Resource.Representation.AcceptWatch(), query)
-	if !answerTimer.Stop() && err == nil {
+	tookTooLong := !answerTimer.Stop() // the timer has fired, and canceled ctx
+	if tookTooLong && err == nil {
 		resp.Body.Close()
 		err = fmt.Errorf("the upstream did not begin to answer a watch of %s within %v", s.Resource, AnswerTimeout)
 	}
@@ -160,7 +160,7 @@ func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, 
 	}
 	stream := &Stream{
 		ContentType: resp.Header.Get("Content-Type"),
-		Compressed:  resp.Uncompressed, // The transport has decompressed the answer.
+		Compressed:  resp.Uncompressed, // net/http sets Uncompressed if it has decompressed a gzip answer
 		lifetime:    lifetime{sentAt: sentAt, answeredAt: time.Now(), timeout: timeout},
 		cancel:      cancel,
 	}

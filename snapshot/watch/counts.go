@@ -6,14 +6,14 @@ import (
 	"sync/atomic"
 )
 
-// Counts counts the watchers of a collection's broadcasters, their events and their endings. It is safe for concurrent use;
-// the zero value is ready for use.
+// Counts counts the watchers of a collection, the events that they delivered, and how they ended. All broadcasters of the
+// collection share it. It is safe for concurrent use; the zero value is ready for use.
 type Counts struct {
-	open      atomic.Int64
-	delivered atomic.Uint64
+	open      atomic.Int64  // changed when a broadcaster adds or removes a watcher
+	delivered atomic.Uint64 // changed by watchers
 
 	mu    sync.Mutex
-	ended map[Ending]uint64
+	ended map[Ending]uint64 // changed by addEnd
 }
 
 // addEnd counts the end of a watcher.
@@ -26,7 +26,7 @@ func (c *Counts) addEnd(why Ending) {
 	c.ended[why]++
 }
 
-// Stats has the values of a [Counts]. They may be of slightly different moments.
+// Stats are the values of [Counts], which may be of slightly different moments.
 type Stats struct {
 	// Open is the number of open watches.
 	Open int64

@@ -209,3 +209,22 @@ func TestALoadIsCounted(t *testing.T) {
 	l.discard()
 	expect.Same(t, int64(0), b.used.Load())
 }
+
+// TestShardsAreCounted: if the API server does not count the objects after a page of a shard, the feed counts them by one list
+// without a shard.
+func TestShardsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		countingLists := 0
+		c := runFeed(t, &upstream{revision: 9, intercept: func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
+			q := r.URL.Query()
+			if kind == kindList && q.Get("limit") == sampleLimit && !q.Has("shardSelector") {
+				countingLists++
+			}
+			return answerShards(r, kind)
+		}}, time.Minute)
+		expectNewest(t, c, reason.None)
+		if countingLists != 1 {
+			t.Errorf("got %d lists without a shard, want 1", countingLists)
+		}
+	})
+}

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// maxLag is the time, after [Skew], in which even the slowest API server learns of a change.
+	// maxLag is the time beyond [Skew] after which even the slowest API server has learned of a change.
 	maxLag = time.Minute
-	// verifyLoops is the number of goroutines in verifyLoop, each of which verifies one collection at a time.
+	// verifyLoops is the number of collections that are verified at the same time: each verifyLoop verifies one.
 	verifyLoops = 2
 	// verifyPoll is the interval at which a verifyLoop looks for a collection that must be verified.
 	verifyPoll = time.Second
@@ -19,17 +19,16 @@ const (
 	verifyEvery = 2 * time.Minute
 	// verifyRetry is the pause after a comparison without a verdict.
 	verifyRetry = 10 * time.Second
-	// verifyTimeout is the time after which a collection that could not be compared is loaded anew.
+	// verifyTimeout is how long a required comparison may stay without a verdict. Then the collection is loaded anew.
 	verifyTimeout = 10 * time.Minute
 )
 
-// verification says whether a collection must be compared with the upstream, since the API servers may write other bytes
-// after a change. Collections.mu guards it.
+// verification says whether and when a collection must be compared with the upstream. Collections.mu guards it.
 type verification struct {
-	// requiredAt is the time of the last event that requires a comparison; zero if none is required. States that were loaded
-	// later need no comparison.
+	// requiredAt is the time of the last event that requires a comparison; zero if none is required. A state that was loaded
+	// after requiredAt needs no comparison.
 	requiredAt time.Time
-	// notBefore is the time before which the collection must not be compared.
+	// notBefore is the earliest time for the next comparison.
 	notBefore time.Time
 	// begunAt is the time at which the last comparison began.
 	begunAt time.Time
@@ -37,8 +36,9 @@ type verification struct {
 	running bool
 }
 
-// Verify requires that the collections of a scope are compared with the upstream, page by page: the API servers may write the
-// same objects in other bytes now, or have another timeline. what describes the change to people.
+// Verify requires that the collections of a scope are compared with the upstream, page by page. It is called after a change of
+// the API servers: they may write the same objects in other bytes now, or have another timeline (history of etcd). what
+// describes the change to people.
 //
 // Lists are answered from memory meanwhile, since API servers need this relief most while they are upgraded or restarted. A
 // collection that differs, or that cannot be compared within verifyTimeout, is loaded anew.
@@ -48,15 +48,16 @@ func (c *Collections) Verify(scope Scope, what string) {
 	c.requireVerification(scope, now)
 }
 
-// verifyAfterSkew requires a comparison of the scope's collections, once the slowest API server has learned of a change of a
-// definition or of a route.
+// verifyAfterSkew is called after a change of a definition or of a route. It waits until even the slowest API server has
+// learned of the change, and then requires a comparison of the scope's collections.
 func (c *Collections) verifyAfterSkew(scope Scope) {
 	if clock.Sleep(c.ctx, Skew+maxLag) {
 		c.requireVerification(scope, time.Now())
 	}
 }
 
-// requireVerification requires a comparison of the scope's collections, if their states were loaded before now.
+// requireVerification requires a comparison of the scope's collections. comparePages leaves out states that were loaded after
+// now.
 func (c *Collections) requireVerification(scope Scope, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,27 +84,34 @@ func (c *Collections) verifyLoop() {
 }
 
 // nextToVerify chooses a collection that must be verified now, preferably an eager one, and marks its verification as
-// running. It returns nil if there is none. requiredAt is that of the verification.
-func (c *Collections) nextToVerify(now time.Time) (found *runningCollection, requiredAt time.Time) {
+// running. It returns nil if there is none. requiredAt is the time at which the verification was required.
+func (c *Collections) nextToVerify(now time.Time) (next *runningCollection, requiredAt time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key, r := range c.all {
 		v := &r.verification
 		isDue := !v.requiredAt.IsZero() && !v.running && !v.notBefore.After(now)
-		if isDue && (found == nil || c.eager[key] && !c.eager[found.key]) {
-			found = r
+		if isDue && (next == nil || c.eager[key] && !c.eager[next.key]) {
+			next = r
 		}
 	}
-	if found == nil {
+	if next == nil {
 		return nil, time.Time{}
 	}
-	found.verification.running = true
-	found.verification.begunAt = now
-	return found, found.verification.requiredAt
+	next.verification.running = true
+	next.verification.begunAt = now
+	return next, next.verification.requiredAt
 }
 
-// endVerification acts on err, the result of a comparison at a revision: the collection is kept, compared again later,
-// restarted or loaded anew. The comparison was required at requiredAt.
+// endVerification ends a verification that was required at requiredAt. err is the result of its comparison, whose last page
+// was compared at the revision:
+//
+//	err                                    the collection is
+//	nil: nothing differs                   kept
+//	not compared, before verifyTimeout     kept, and compared again later
+//	MismatchError, other objects           dropped, and started again at once
+//	MismatchError, other bytes only        loaded anew; the old state is used until then
+//	not compared for verifyTimeout         loaded anew; the old state is used until then
 func (c *Collections) endVerification(r *runningCollection, requiredAt time.Time, revision uint64, err error) {
 	mismatch, differs := errors.AsType[*source.MismatchError](err)
 	mustRetry := err != nil && !differs && time.Since(requiredAt) < verifyTimeout
@@ -112,7 +120,7 @@ func (c *Collections) endVerification(r *runningCollection, requiredAt time.Time
 	v.running = false
 	if mustRetry {
 		v.notBefore = time.Now().Add(source.RetryPause(verifyRetry, err))
-	} else if v.requiredAt.Equal(requiredAt) { // otherwise a later event requires another comparison
+	} else if v.requiredAt.Equal(requiredAt) { // if not, a later event requires another comparison
 		v.requiredAt = time.Time{}
 	}
 	c.mu.Unlock()
@@ -124,7 +132,8 @@ func (c *Collections) endVerification(r *runningCollection, requiredAt time.Time
 		log.Debug("not verified yet", "error", err)
 	case differs && !mismatch.SameObjects:
 		c.recordCheck(r, revision, err)
-		c.restart(r, 0) // without a ban: etcd may have been restored, and a state that is loaded now is right
+		const noBan = 0 // unlike a self-check: etcd may have been restored, and a state that is loaded now is right
+		c.restart(r, noBan)
 	case differs:
 		log.Info("the API servers write the collection differently now, so it is loaded anew", "error", err)
 		r.requestReload()

@@ -13,53 +13,61 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestVerify: Verify compares collections with the upstream. Lists are answered meanwhile. A collection that differs is loaded
-// anew. If it has other objects, and not only other bytes, it is dropped at once and counts as a mismatch. A collection that
-// could not be compared for verifyTimeout is loaded anew.
+// TestVerify: Verify compares a collection with the upstream, page by page. Lists are answered meanwhile.
+//
+//   - If nothing differs, the collection is kept.
+//   - If only bytes differ, it is loaded anew.
+//   - If it has other objects, it is dropped, loaded anew at once, and counts as a mismatch.
+//   - If it could not be compared for verifyTimeout, it is loaded anew.
 func TestVerify(t *testing.T) {
-	answer := func(instead func(*http.Request) (int, string)) func(*checkedWidgets, *Collection) {
-		return func(w *checkedWidgets, _ *Collection) { w.interceptComparisons(instead) }
-	}
+	changeByteOnPage3 := func(_ *checkedWidgets, c *Collection) { corrupt(c, changeOne(keyOnPage3, changeByte)) }
+	removeFromPage3 := func(_ *checkedWidgets, c *Collection) { corrupt(c, removeOne(keyOnPage3)) }
 	goneOnce := answerFirst(1, http.StatusGone, "")
 	for name, tt := range map[string]struct {
-		prepare      func(*checkedWidgets, *Collection) // nil: nothing
+		prepare      func(*checkedWidgets, *Collection) // nil: nothing differs
 		wantCompared []string                           // nil: any pages
-		// A reload begins between these times after Verify; 0 and 0: there is none.
+		// The collection is loaded anew between these times after Verify; if both are 0, it is not loaded anew.
 		wantReloadFrom, wantReloadTo time.Duration
-		wantDropped                  bool
+		wantDropped                  bool // and counted as a mismatch
 	}{
 		"nothing differs": {wantCompared: []string{page1, page2, page3}},
 		"bytes of an object differ": {
-			prepare:      func(_ *checkedWidgets, c *Collection) { corrupt(c, changeOne(keyOnPage3, changeByte)) },
-			wantCompared: []string{page1, page2, page3, page3}, // a page that differs is compared once more
+			prepare:      changeByteOnPage3,
+			wantCompared: []string{page1, page2, page3, page3}, // a page whose bytes differ is compared again after Skew
 			wantReloadTo: Skew + 10*time.Second,
 		},
 		"an object is missing": {
-			prepare:      func(_ *checkedWidgets, c *Collection) { corrupt(c, removeOne(keyOnPage3)) },
+			prepare:      removeFromPage3,
 			wantReloadTo: Skew, wantDropped: true,
 		},
-		"an object is missing again within mismatchWindow": {
+		"an object is missing again within mismatchWindow": { // which is no reason for a ban here
 			prepare: func(w *checkedWidgets, c *Collection) {
 				w.collections.countCheck(widgets, CheckMismatch, time.Now())
-				corrupt(c, removeOne(keyOnPage3))
+				removeFromPage3(w, c)
 			},
 			wantReloadTo: Skew, wantDropped: true,
 		},
 		"the second page is answered 410 once": {
-			prepare: answer(func(r *http.Request) (int, string) {
-				if r.URL.Query().Has("continue") {
-					return goneOnce(r)
-				}
-				return 0, ""
-			}),
+			prepare: func(w *checkedWidgets, _ *Collection) {
+				w.interceptComparisons(func(r *http.Request) (int, string) {
+					if r.URL.Query().Has("continue") {
+						return goneOnce(r)
+					}
+					return 0, ""
+				})
+			},
 			wantCompared: []string{page1, page2, page2, page3},
 		},
 		"the first page is answered 429 three times": {
-			prepare:      answer(answerFirst(3, http.StatusTooManyRequests, "")),
+			prepare: func(w *checkedWidgets, _ *Collection) {
+				w.interceptComparisons(answerFirst(3, http.StatusTooManyRequests, ""))
+			},
 			wantCompared: []string{page1, page1, page1, page1, page2, page3},
 		},
 		"every page is answered 500": {
-			prepare:        answer(answerFirst(math.MaxInt, http.StatusInternalServerError, "")),
+			prepare: func(w *checkedWidgets, _ *Collection) {
+				w.interceptComparisons(answerFirst(math.MaxInt, http.StatusInternalServerError, ""))
+			},
 			wantReloadFrom: verifyTimeout, wantReloadTo: verifyTimeout + time.Minute,
 		},
 	} {
@@ -108,14 +116,15 @@ func TestVerify(t *testing.T) {
 func TestVerifyNewerLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCheckedWidgets(t, threePages, noSelfChecks)
-		w.collections.requireVerification(Scope{}, time.Now().Add(-time.Hour))
+		changedAt := time.Now().Add(-time.Hour) // before the load
+		w.collections.requireVerification(Scope{}, changedAt)
 		time.Sleep(20 * time.Minute)
 		expect.Same(t, []string{}, w.compared())
 		w.expectLoads(t, 1)
 	})
 }
 
-// TestVerifyShards: a state that was loaded by shards is loaded anew when an API server no longer knows shards.
+// TestVerifyShards: a state from API servers that know shard selectors is loaded anew if one of them no longer knows these.
 func TestVerifyShards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{revision: 9, intercept: answerShards}
@@ -141,27 +150,8 @@ func TestVerifyShards(t *testing.T) {
 	})
 }
 
-// TestShardsAreCounted: if the API server does not count the objects after a page of a shard, the feed counts them by one list
-// without a shard.
-func TestShardsAreCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		countingLists := 0
-		c := runFeed(t, &upstream{revision: 9, intercept: func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
-			q := r.URL.Query()
-			if kind == kindList && q.Get("limit") == sampleLimit && !q.Has("shardSelector") {
-				countingLists++
-			}
-			return answerShards(r, kind)
-		}}, time.Minute)
-		expectNewest(t, c, reason.None)
-		if countingLists != 1 {
-			t.Errorf("got %d lists without a shard, want 1", countingLists)
-		}
-	})
-}
-
-// TestVerifyAfterMaxLag: a load soon after a change of the definition may come from an API server that has not learned of it.
-// So the collection is compared with the upstream after maxLag, when every API server has.
+// TestVerifyAfterMaxLag: soon after a change of the definition, a load may come from an API server that has not learned of the
+// change. So the collection is compared with the upstream after maxLag, when every API server has learned of it.
 func TestVerifyAfterMaxLag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCheckedWidgets(t, threePages, noSelfChecks)
@@ -176,15 +166,14 @@ func TestVerifyAfterMaxLag(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		const wantLoads = 3 // at first, after the change, and since the page differs
-		// A page that differs is compared once more.
-		expect.Same(t, []string{page1, page2, page3, page3}, w.compared())
 		w.expectLoads(t, wantLoads)
+		expect.Same(t, []string{page1, page2, page3, page3}, w.compared()) // a page that differs is compared once more
 		w.expectRight(t)
 	})
 }
 
-// TestVerifiedInOrder: nextToVerify returns eager collections first, and none that is being compared. A collection for which
-// another comparison is required meanwhile is returned again after verifyEvery.
+// TestVerifiedInOrder: nextToVerify returns eager collections first, and never one that is being compared. If another comparison
+// of a collection is required meanwhile, nextToVerify returns the collection again after verifyEvery.
 func TestVerifiedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		eager := resourceNamed("eager")

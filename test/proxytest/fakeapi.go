@@ -22,9 +22,10 @@ import (
 // truthfully, see [inmemory.ControlPlane].) It is a RoundTripper, so that it works in a synctest bubble.
 type FakeAPI struct {
 	Collections map[string]*FakeCollection // by path; set before the first request
-	Requests    map[string]int             // how many there were, by "verb path"
+	// Requests is the number of requests by "verb path". While requests may come, use CountRequests.
+	Requests map[string]int
 
-	mu        sync.Mutex
+	mu        sync.Mutex               // guards Requests, the fields below, and what is in Collections
 	documents map[string]string        // what discovery reads, by path
 	status    map[string]int           // the status of an error in place of the usual answer, by "verb path"
 	stalls    map[string]chan struct{} // lists and reads wait until the channel of their path is closed
@@ -38,9 +39,9 @@ type FakeCollection struct {
 	// Now, if not nil, returns the objects in place of Objects, and their revision.
 	Now     func() (revision int, objects []string)
 	Custom  bool     // lists have the field order of custom resources
-	Watched []string // the resourceVersions of all watches
+	Watched []string // the resourceVersions of all watches so far
 	watches []*io.PipeWriter
-	silent  bool // watches have no bookmarks but those that a test sends
+	silent  bool // watches send only the bookmarks that a test sends
 }
 
 // NewFakeAPI returns an API server without collections.
@@ -75,10 +76,10 @@ func (f *FakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	if status := f.status[verb+" "+r.URL.Path]; status != 0 {
 		return Refusal(r, status), nil
 	}
-	if stalls := f.stalls[r.URL.Path]; stalls != nil && verb != "watch" {
-		f.mu.Unlock() // other requests are answered meanwhile
+	if stallEnds := f.stalls[r.URL.Path]; stallEnds != nil && verb != "watch" {
+		f.mu.Unlock() // so that other requests are answered meanwhile
 		select {
-		case <-stalls:
+		case <-stallEnds:
 		case <-r.Context().Done():
 		}
 		f.mu.Lock()
@@ -99,7 +100,8 @@ func (f *FakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	return Refusal(r, http.StatusNotFound), nil
 }
 
-// collection returns the collection at path. For a path within a namespace, that is the one of all namespaces. nil: none.
+// collection returns the collection at path, or nil if there is none. For a path within a namespace, it returns the collection
+// of all namespaces.
 func (f *FakeAPI) collection(path string) *FakeCollection {
 	if c := f.Collections[path]; c != nil {
 		return c
@@ -109,7 +111,7 @@ func (f *FakeAPI) collection(path string) *FakeCollection {
 	return f.Collections[prefix+"/"+resource]
 }
 
-// current returns the objects that a request selects by name, or all, and their revision.
+// current returns the objects that a request selects: one by name, or all. revision is the collection's.
 func (c *FakeCollection) current(r *http.Request) (revision int, objects []string) {
 	revision, objects = 1, c.Objects
 	if c.Now != nil {
@@ -117,7 +119,8 @@ func (c *FakeCollection) current(r *http.Request) (revision int, objects []strin
 	}
 	if _, name, selects := strings.Cut(r.URL.Query().Get("fieldSelector"), "metadata.name="); selects {
 		name, _, _ = strings.Cut(name, ",")
-		objects = slices.DeleteFunc(slices.Clone(objects), func(o string) bool { return !strings.Contains(o, fmt.Sprintf(`"name":%q`, name)) })
+		field := fmt.Sprintf(`"name":%q`, name)
+		objects = slices.DeleteFunc(slices.Clone(objects), func(o string) bool { return !strings.Contains(o, field) })
 	}
 	return revision, objects
 }
@@ -133,11 +136,11 @@ func (c *FakeCollection) list(r *http.Request) *http.Response {
 	joined := strings.Join(items[from:], ",")
 	if c.Custom {
 		next = cmp.Or(next, `"continue":"",`)
-		return JSONResponse(r, http.StatusOK, fmt.Sprintf(`{"apiVersion":%q,"items":[%s],"kind":%q,"metadata":{%s"resourceVersion":"%d"}}`+"\n",
-			c.apiVersion(), joined, c.Kind, next, revision))
+		const form = `{"apiVersion":%q,"items":[%s],"kind":%q,"metadata":{%s"resourceVersion":"%d"}}` + "\n"
+		return JSONResponse(r, http.StatusOK, fmt.Sprintf(form, c.apiVersion(), joined, c.Kind, next, revision))
 	}
-	return JSONResponse(r, http.StatusOK, fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":{%s"resourceVersion":"%d"},"items":[%s]}`,
-		c.Kind, c.apiVersion(), next, revision, joined))
+	const form = `{"kind":%q,"apiVersion":%q,"metadata":{%s"resourceVersion":"%d"},"items":[%s]}`
+	return JSONResponse(r, http.StatusOK, fmt.Sprintf(form, c.Kind, c.apiVersion(), next, revision, joined))
 }
 
 func (c *FakeCollection) apiVersion() string { return cmp.Or(c.APIVersion, "meta.k8s.io/v1") }
@@ -148,8 +151,9 @@ func (c *FakeCollection) bookmark(revision int, endsInitial bool) string {
 	return inmemory.Bookmark(kind, int64(revision), endsInitial)
 }
 
-// watch answers a watch, which has a bookmark every minute and lasts until the request, Cut or End ends it. A streaming list
-// begins with the objects. A watch by name has the objects alone, and ends at once.
+// watch answers a watch. It has a bookmark every minute, and lasts until the request, Cut or End ends it. There are two special
+// kinds: a streaming list (sendInitialEvents) begins with the objects and the bookmark that ends them, and a watch by name
+// (fieldSelector) ends at once after the objects.
 func (f *FakeAPI) watch(r *http.Request, c *FakeCollection) *http.Response {
 	var initialEvents strings.Builder
 	query := r.URL.Query()
@@ -187,8 +191,9 @@ func (f *FakeAPI) watch(r *http.Request, c *FakeCollection) *http.Response {
 			if silent {
 				continue
 			}
-			// Revision 1 is always true. The watch may not have sent the changes up to the revision of Now.
-			if _, err := io.WriteString(events, c.bookmark(1, false)); err != nil {
+			// A bookmark at the revision of Now could be wrong, since the watch may not have sent the changes up to it.
+			const safeRevision, endsInitial = 1, false
+			if _, err := io.WriteString(events, c.bookmark(safeRevision, endsInitial)); err != nil {
 				return
 			}
 		}

@@ -10,23 +10,26 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// TestFlowSchema: kube-apiserver classifies the requests of the chart's account by the FlowSchema of docs/flow-schema.yaml.
+// TestFlowSchema: once docs/flow-schema.yaml is applied, kube-apiserver classifies the requests of the chart's service account
+// by this FlowSchema. (cp is the control plane of all tests here, and direct asks it as the admin.)
 func TestFlowSchema(t *testing.T) {
-	const name = "listproxy" // of the schema, the account and its namespace
+	const schemaName, namespace, accountName = "listproxy", "listproxy", "listproxy" // as in flow-schema.yaml
 	expect.NoError(t, cp.ApplyDocs(t.Context(), "flow-schema.yaml"))
-	expect.NoError(t, direct.Ensure(t.Context(), "/api/v1/namespaces", kinds.Namespace(name)))
-	token, err := cp.CreateServiceAccountToken(t.Context(), name, name)
+	schema, err := direct.Get(t.Context(), "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/"+schemaName)
 	expect.NoError(t, err)
-	schema, err := direct.Get(t.Context(), "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/"+name)
+
+	expect.NoError(t, direct.Ensure(t.Context(), "/api/v1/namespaces", kinds.Namespace(namespace)))
+	token, err := cp.CreateServiceAccountToken(t.Context(), namespace, accountName)
 	expect.NoError(t, err)
 	config := cp.RESTConfig(controlplane.Anonymous)
 	config.BearerToken = token
 	account := ask.MustNew(t, config, patience)
+
 	for _, target := range []string{"/api/v1/pods?limit=1", "/version"} {
 		poll.Until(t, patience, target+" is classified by the FlowSchema", func() bool {
-			got, err := account.Get(t.Context(), target)
+			answer, err := account.Get(t.Context(), target)
 			expect.NoError(t, err)
-			return got.Header.Get("X-Kubernetes-Pf-Flowschema-Uid") == schema.Meta().UID
+			return answer.Header.Get("X-Kubernetes-Pf-Flowschema-Uid") == schema.Meta().UID
 		})
 	}
 }

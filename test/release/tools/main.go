@@ -1,6 +1,6 @@
 // Command image writes the image of a release, for several platforms, as an OCI layout in a .tar file. It makes the image that
-// the Dockerfile describes, without Docker, from the programs in the archives of the release. Its bytes are the same wherever it
-// runs. It runs in the repository's folder:
+// the Dockerfile describes, without Docker, from the programs in the archives of the release. The file's bytes are the same on
+// every machine. Run it in the repository's folder:
 //
 //	image --output FILE --version VERSION --time TIME linux/ARCH=PROGRAM...
 package main
@@ -38,9 +38,9 @@ func main() {
 
 func run(args []string) error {
 	flags := pflag.NewFlagSet("image", pflag.ContinueOnError)
-	output := flags.String("output", "", "the layout's file")
-	version := flags.String("version", "", "of the release")
-	at := flags.String("time", "", "when it was made, as in RFC 3339")
+	output := flags.String("output", "", "the file to write")
+	version := flags.String("version", "", "the version of the release")
+	at := flags.String("time", "", "the time of the release, as in RFC 3339")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func run(args []string) error {
 		name, program, ok := strings.Cut(arg, "=")
 		platform, err := v1.ParsePlatform(name)
 		if !ok || err != nil || platform.Architecture == "" {
-			return fmt.Errorf("%q is none of linux/ARCH=PROGRAM", arg)
+			return fmt.Errorf("%q: want linux/ARCH=PROGRAM", arg)
 		}
 		content, err := os.ReadFile(program)
 		if err != nil {
@@ -77,12 +77,15 @@ func run(args []string) error {
 	return write(*output, index, created)
 }
 
-// readConfig returns the image's configuration from the last stage of a Dockerfile.
+// readConfig returns the image's configuration from the last stage of a Dockerfile, which is FROM scratch.
 func readConfig(dockerfile string) (config v1.Config, err error) {
 	text, err := os.ReadFile(dockerfile)
+	if err != nil {
+		return config, err
+	}
 	_, stage, ok := strings.Cut(string(text), "\nFROM scratch\n")
-	if err == nil && !ok {
-		err = fmt.Errorf("%s: nothing is FROM scratch", dockerfile)
+	if !ok {
+		return config, fmt.Errorf("%s: nothing is FROM scratch", dockerfile)
 	}
 	config.ExposedPorts, config.Labels = map[string]struct{}{}, map[string]string{}
 	for line := range strings.Lines(stage) {
@@ -101,7 +104,7 @@ func readConfig(dockerfile string) (config v1.Config, err error) {
 				name, value, _ := strings.Cut(label, "=")
 				config.Labels[name] = value
 			}
-		case "COPY", "#", "":
+		case "COPY", "#", "": // build knows what to copy
 		default:
 			err = errors.Join(err, fmt.Errorf("%s: unknown instruction %s", dockerfile, instruction))
 		}
@@ -109,7 +112,7 @@ func readConfig(dockerfile string) (config v1.Config, err error) {
 	return config, err
 }
 
-// build makes the image of one platform.
+// build makes the image of one platform. Its only layer has the program, the license and the CAs.
 func build(platform v1.Platform, settings v1.Config, created time.Time, license, program []byte) (v1.Image, error) {
 	var packed bytes.Buffer
 	archive := tar.NewWriter(&packed)
@@ -123,8 +126,8 @@ func build(platform v1.Platform, settings v1.Config, created time.Time, license,
 	}), archive.Close()); err != nil {
 		return nil, err
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed.Bytes())), nil },
-		tarball.WithMediaType(types.OCILayer))
+	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed.Bytes())), nil }
+	layer, err := tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer))
 	if err != nil {
 		return nil, err
 	}
@@ -143,8 +146,8 @@ func build(platform v1.Platform, settings v1.Config, created time.Time, license,
 	return mutate.ConfigFile(image, config)
 }
 
-// roots returns Mozilla's CAs of public servers in PEM, without those that are trusted under conditions only, which a file of
-// certificates cannot express.
+// roots returns Mozilla's CAs of public servers in PEM. It leaves out CAs that are trusted only under conditions: a file of
+// certificates cannot express conditions.
 func roots() []byte {
 	var certs bytes.Buffer
 	for root := range bundle.Roots() {
@@ -155,8 +158,8 @@ func roots() []byte {
 	return certs.Bytes()
 }
 
-// write writes the index, and the images that it names, into a .tar file. All files have the same time.
-func write(output string, index v1.ImageIndex, changed time.Time) error {
+// write writes the index, and the images that it names, into a .tar file. All files in it have the time modified.
+func write(output string, index v1.ImageIndex, modified time.Time) error {
 	dir, err := os.MkdirTemp("", "image-")
 	if err != nil {
 		return err
@@ -171,11 +174,15 @@ func write(output string, index v1.ImageIndex, changed time.Time) error {
 	}
 	root, packed := os.DirFS(dir), fstest.MapFS{}
 	if err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
-		packed[name] = &fstest.MapFile{Mode: fs.ModeDir | 0o755, ModTime: changed}
-		if err == nil && !entry.IsDir() {
-			packed[name].Mode = 0o644
-			packed[name].Data, err = fs.ReadFile(root, name)
+		if err != nil {
+			return err
 		}
+		if entry.IsDir() {
+			packed[name] = &fstest.MapFile{Mode: fs.ModeDir | 0o755, ModTime: modified}
+			return nil
+		}
+		content, err := fs.ReadFile(root, name)
+		packed[name] = &fstest.MapFile{Data: content, Mode: 0o644, ModTime: modified}
 		return err
 	}); err != nil {
 		return err

@@ -9,25 +9,27 @@ import (
 	"time"
 )
 
-// result is a row of a table: what a request at a side cost.
+// result is a row of a table: what a request cost at a side. A side is a server to which the same requests go: kube-apiserver,
+// a listproxy, a listproxy of the commit before (--before), or the limit, the least that a proxy can cost.
 type result struct {
 	request string
 	side    string
 
-	answers, hits, refusals int
-	bytes                   int64           // of one answer as sent
-	kubeCPU, proxyCPU       time.Duration   // for all answers
-	times                   []time.Duration // of each answer
-	wholeLists              int             // that reached kube-apiserver, those of listproxy included
+	answers, hits, refusals int             // hits are answers from memory
+	bytes                   int64           // size of one answer as sent
+	kubeCPU, proxyCPU       time.Duration   // CPU of both processes for all answers
+	times                   []time.Duration // how long each answer took
+	wholeLists              int             // lists of all objects that reached kube-apiserver, from clients or listproxy
 	memory                  int64           // resident bytes of the process that the caption names
-	storedBytes             int64           // of the objects that it has in memory
+	storedBytes             int64           // size of the objects that the process stores
 
-	// The rows of the same request at other sides, which [table.add] sets. first is at kube-apiserver, and may be this row.
-	// limit is at the limit, and before at the program of --before; either is nil if it was not measured.
-	first, limit, before *result
+	// Rows of the same request at other sides, set by [table.add].
+	first  *result // the first row, which is kube-apiserver's if that was measured; may be this row itself
+	limit  *result // the limit; nil if it was not measured
+	before *result // the listproxy of the commit before; nil if it was not measured
 }
 
-// beforeSuffix ends the name of the side of the commit before.
+// beforeSuffix ends the side of a listproxy of the commit before.
 const beforeSuffix = ", before"
 
 // add adds an answer.
@@ -49,7 +51,8 @@ func (r *result) quantile(q float64) time.Duration {
 		return 0
 	}
 	sorted := slices.Sorted(slices.Values(r.times))
-	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+	shorter := int(q * float64(len(sorted))) // as many times come before the quantile
+	return sorted[min(shorter, len(sorted)-1)]
 }
 
 // perAnswer divides a duration by the number of answers.
@@ -80,7 +83,7 @@ func columns() []column {
 			return formatMillis(duration(r))
 		}
 	}
-	// unlessFirst leaves a cell of kube-apiserver's own row empty.
+	// unlessFirst leaves the cell empty in the row of kube-apiserver, with which the other rows are compared.
 	unlessFirst := func(cell func(*result) string) func(*result) string {
 		return func(r *result) string {
 			if r == r.first {
@@ -100,16 +103,19 @@ func columns() []column {
 		{"listproxy", formatMillisOf(func(r *result) time.Duration { return r.perAnswer(r.proxyCPU) })},
 		{"× limit", func(r *result) string { return formatRatio(r.cpuRatio(r.limit), 1) }},
 		{"× before", func(r *result) string { return formatRatio(r.cpuRatio(r.before), 1) }},
+		// How many times less CPU both processes take than kube-apiserver alone.
 		{"both, less", unlessFirst(func(r *result) string {
 			return formatRatio(float64(r.first.perAnswer(r.first.kubeCPU+r.first.proxyCPU)), float64(r.perAnswer(r.kubeCPU+r.proxyCPU)))
 		})},
 		{"median", formatMillisOf(func(r *result) time.Duration { return r.quantile(0.5) })},
 		{"99%", formatMillisOf(func(r *result) time.Duration { return r.quantile(0.99) })},
+		// How many times shorter the median is than kube-apiserver's.
 		{"median, less", unlessFirst(func(r *result) string {
 			return formatRatio(float64(r.first.quantile(0.5)), float64(r.quantile(0.5)))
 		})},
 		{"whole lists at kube-apiserver", func(r *result) string { return strconv.Itoa(r.wholeLists) }},
 		{"memory", func(r *result) string { return formatBytes(r.memory) }},
+		// The bytes for which the memory is used.
 		{"for", func(r *result) string { return formatBytes(r.storedBytes) }},
 		{"memory/for", func(r *result) string { return formatRatio(float64(r.memory), float64(r.storedBytes)) }},
 	}
@@ -121,16 +127,16 @@ type table struct {
 	rows    []*result
 }
 
-// add adds the rows of one request at several sides, kube-apiserver's first.
+// add adds the rows of one request at several sides, that of kube-apiserver first.
 func (t *table) add(rows ...*result) {
 	for _, r := range rows {
 		r.first = rows[0]
+		isListproxy := r != r.first && r.side != limitName
 		for _, other := range rows {
-			isLimitOfAnother := other.side == limitName && other != r
 			switch {
 			case other.side == r.side+beforeSuffix:
 				r.before = other
-			case isLimitOfAnother && r != r.first: // kube-apiserver's own row has no proxy to compare
+			case isListproxy && other.side == limitName:
 				r.limit = other
 			}
 		}
@@ -138,11 +144,11 @@ func (t *table) add(rows ...*result) {
 	}
 }
 
-// noisePercent is by how much more CPU than at the commit before a row may take without counting as slower.
+// noisePercent is how much more CPU, in percent, a row may take than at the commit before and not count as slower.
 const noisePercent = 5
 
-// slower returns a sentence with the rows for which listproxy takes more CPU than at the commit before, or "" if that was not
-// measured.
+// slower returns a sentence that names the rows for which listproxy takes more CPU than at the commit before. It returns "" if
+// the commit before was not measured.
 func (t *table) slower() string {
 	var rows []string
 	for _, r := range t.rows {

@@ -37,7 +37,7 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 		switch {
 		case same:
 			return nil
-		case lastChange != nil:
+		case lastChange != nil: // no need to wait for a Lease
 			return f.compareLastChange(ctx, v)
 		case !leaseMayCome || pauses == leasePauses:
 			return errUnproven
@@ -79,7 +79,8 @@ func (f *feed) compareLastChange(ctx context.Context, v *View) error {
 		return errUnproven
 	}
 	again, err := f.changeOf(v.envelope, first)
-	if err != nil || again.key != last.Key || again.object == nil || !bytes.Equal(again.object.Bytes, last.Bytes) {
+	isSame := err == nil && again.key == last.Key && again.object != nil && bytes.Equal(again.object.Bytes, last.Bytes)
+	if !isSame {
 		return errUnproven
 	}
 	return nil

@@ -28,10 +28,11 @@ type sampleRecord struct {
 // sampleRecords returns records as kube-apiserver 1.36.3 writes them.
 func sampleRecords() map[string]sampleRecord {
 	pod := ItemForm{Known: true, APIVersion: "v1", Kind: "Pod", lead: podLead}
+	const generateNameField, specField = 2, 2 // of ObjectMeta and Pod
 	metadata := appendWireString(nil, metaNameField, "a")
 	metadata = appendWireString(metadata, metaRevisionField, "99")
-	metadata = appendWireString(metadata, 2, strings.Repeat("x", 100)) // generateName, so that the length has two bytes
-	object := appendWireString(appendWireBytes(nil, metadataField, metadata), 2, "spec")
+	metadata = appendWireString(metadata, generateNameField, strings.Repeat("x", 100)) // metadata's length takes two bytes
+	object := appendWireString(appendWireBytes(nil, metadataField, metadata), specField, "spec")
 	return map[string]sampleRecord{
 		"built-in": {
 			encoding: jsonEncoding{},
@@ -94,10 +95,14 @@ func TestAppendEvent(t *testing.T) {
 
 // TestNoRevisionToChange: ReviseItem returns an error for an item without a revision.
 func TestNoRevisionToChange(t *testing.T) {
-	for _, e := range []Encoding{jsonEncoding{}, protobufEncoding{}} {
-		for _, withoutRevision := range []string{"", "{}", `{"metadata":{}}`, "\x0a\x00", "\x0a"} {
-			if got, err := ReviseItem(e, []byte(withoutRevision), 5); err == nil {
-				t.Errorf("%T: ReviseItem of %q: got %q, want an error", e, withoutRevision, got)
+	emptyMetadata := string(appendWireBytes(nil, metadataField, nil))
+	for e, itemsWithoutRevision := range map[Encoding][]string{
+		jsonEncoding{}:     {"", "{}", `{"metadata":{}}`},
+		protobufEncoding{}: {"", emptyMetadata, emptyMetadata[:1]},
+	} {
+		for _, item := range itemsWithoutRevision {
+			if got, err := ReviseItem(e, []byte(item), 5); err == nil {
+				t.Errorf("%T: ReviseItem of %q: got %q, want an error", e, item, got)
 			}
 		}
 	}
@@ -122,17 +127,19 @@ func TestErrorEvent(t *testing.T) {
 
 // TestRefusedEvents: for a record that is not an event of an API server, ParseEvent returns an InconsistencyError.
 func TestRefusedEvents(t *testing.T) {
+	const labelKeyField, labelValueField, unknownEventField = 1, 2, 3
 	pod := samplePod("a")
-	item, err := pod.Marshal()
+	withoutWrapper, err := pod.Marshal()
 	expect.NoError(t, err)
 	object := encodeProtobuf(t, pod)
 	added := protobufEvent(t, "ADDED", object)
 	withoutRevision := encodeProtobuf(t, &corev1.Pod{TypeMeta: pod.TypeMeta})
-	secondTypeMeta := append(slices.Clone(object), "\x0a\x00"...)
+	secondTypeMeta := appendWireBytes(slices.Clone(object), wrapperTypeField, nil)
 	extension := appendWireBytes(nil, extensionRawField, object)
 	twoRawObjects := appendWireBytes(appendWireString(nil, eventTypeField, "ADDED"), eventObjectField, slices.Concat(extension, extension))
-	metadata := appendWireString(nil, metaRevisionField, "7")
-	metadata = appendWireBytes(metadata, metaLabelsField, []byte("\x0a\x01a\x0a\x01b\x12\x01v"))
+	label := appendWireString(appendWireString(nil, labelKeyField, "a"), labelKeyField, "b")
+	label = appendWireString(label, labelValueField, "v")
+	metadata := appendWireBytes(appendWireString(nil, metaRevisionField, "7"), metaLabelsField, label)
 	labelWithTwoKeys := appendWireBytes([]byte(protobufMagic), wrapperObjectField, appendWireBytes(nil, metadataField, metadata))
 	for e, records := range map[Encoding]map[string][]byte{
 		jsonEncoding{}: {
@@ -148,11 +155,11 @@ func TestRefusedEvents(t *testing.T) {
 			"no type":                          protobufEvent(t, "", object),
 			"unknown type":                     protobufEvent(t, "RENAMED", object),
 			"no object":                        protobufEvent(t, "ADDED", nil),
-			"no wrapper":                       protobufEvent(t, "ADDED", item),
+			"no wrapper":                       protobufEvent(t, "ADDED", withoutWrapper),
 			"no revision":                      protobufEvent(t, "ADDED", withoutRevision),
 			"incomplete":                       added[:40],
-			"unknown field":                    append(slices.Clone(added), "\x1a\x00"...),
-			"two revisions":                    protobufEvent(t, "ADDED", []byte(twoRevisions)),
+			"unknown field":                    appendWireBytes(slices.Clone(added), unknownEventField, nil),
+			"two revisions in the metadata":    protobufEvent(t, "ADDED", []byte(twoRevisions)),
 			"a second TypeMeta in the wrapper": protobufEvent(t, "ADDED", secondTypeMeta),
 			"two raw objects in the extension": twoRawObjects,
 			"two keys of one label":            protobufEvent(t, "ADDED", labelWithTwoKeys),
@@ -166,12 +173,14 @@ func TestRefusedEvents(t *testing.T) {
 	}
 }
 
-// TestBookmark: AppendTo of a Bookmark writes a bookmark like the learned one, at any revision. LearnBookmark returns ErrForm
-// for an event that is no bookmark or not Reproducible.
+// TestBookmark: Bookmark.AppendTo writes a bookmark like the learned one, at any revision. LearnBookmark returns ErrForm for an
+// event of another type, and for an event that is not Reproducible.
 func TestBookmark(t *testing.T) {
 	form := ItemForm{APIVersion: "v1", Kind: "Pod"}
-	metadata := appendWireString(nil, metaRevisionField, "27")
-	metadata = appendWireString(metadata, metaAnnotationsField, "\x0a\x19k8s.io/initial-events-end\x12\x04true")
+	const annotationKeyField, annotationValueField = 1, 2
+	annotation := appendWireString(nil, annotationKeyField, initialEventsEndAnnotation)
+	annotation = appendWireString(annotation, annotationValueField, "true")
+	metadata := appendWireBytes(appendWireString(nil, metaRevisionField, "27"), metaAnnotationsField, annotation)
 	object := appendWireBytes(nil, metadataField, metadata)
 	for e, record := range map[Encoding][]byte{
 		jsonEncoding{}: []byte(`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":` +
@@ -191,10 +200,11 @@ func TestBookmark(t *testing.T) {
 			expect.Same(t, true, later.Meta.EndsInitial)
 			expect.Same(t, true, later.Reproducible)
 
-			otherBytes, added := learned, learned
-			otherBytes.Reproducible = false
+			notReproducible := learned
+			notReproducible.Reproducible = false
+			added := learned
 			added.Type = Added
-			for name, ev := range map[string]Event{"not Reproducible": otherBytes, "an ADDED event": added} {
+			for name, ev := range map[string]Event{"not Reproducible": notReproducible, "an ADDED event": added} {
 				if _, err := LearnBookmark(e, ev); !errors.Is(err, ErrForm) {
 					t.Errorf("%s: got error %v, want %v", name, err, ErrForm)
 				}
@@ -203,14 +213,15 @@ func TestBookmark(t *testing.T) {
 	}
 }
 
-// FuzzReviseItem: ReviseItem returns an item with the given revision. An item that was set back to its own revision stays the
-// same if it is set to that revision again.
+// FuzzReviseItem: ReviseItem returns an item with the given revision. It does not change an item that it has written, if the
+// item has the given revision already.
 func FuzzReviseItem(f *testing.F) {
-	for _, item := range []string{`{"metadata":{"resourceVersion":"1"}}`, "\x0a\x05\x32\x0312", "\x0a\x08\x0a\x01a\x32\x0312"} {
-		f.Add([]byte(item), uint64(17))
-	}
+	f.Add([]byte(`{"metadata":{"resourceVersion":"1"}}`), uint64(17))
+	name, revisionField := appendWireString(nil, metaNameField, "a"), appendWireString(nil, metaRevisionField, "12")
+	f.Add(appendWireBytes(nil, metadataField, revisionField), uint64(17))
+	f.Add(appendWireBytes(nil, metadataField, slices.Concat(name, revisionField)), uint64(17))
 	f.Fuzz(func(t *testing.T, item []byte, revision uint64) {
-		revision &= 1<<63 - 1 // the greatest revision
+		revision &= 1<<63 - 1 // revisions are below 2⁶³
 		for _, e := range []Encoding{jsonEncoding{}, protobufEncoding{}} {
 			if e == (jsonEncoding{}) && !isValidJSON(item) {
 				continue // ReviseItem gets only parts of lists and events, which were validated

@@ -6,11 +6,9 @@ import (
 	"strings"
 )
 
-// Indenter indents one JSON text as json.Indent(…, "", "  ") does, in a fraction of the time and without keeping the text.
-// It leaves out white space around the text, as kube-apiserver does with the line break at the end of a list. For invalid
-// JSON the output is undefined. The zero value is ready for use.
-//
-// A bufio.Writer keeps its first error, so some errors of writes are not checked.
+// Indenter indents one JSON text as json.Indent(…, "", "  ") does, in a fraction of its time and without keeping the text.
+// The line break at the end of a list is left out, like all white space around the text. kube-apiserver leaves it out, too.
+// For invalid JSON the output is undefined. The zero value is ready for use.
 type Indenter struct {
 	// depth is the number of objects and arrays that are open.
 	depth int
@@ -18,7 +16,7 @@ type Indenter struct {
 	afterOpening bool
 }
 
-// MaxIndentDepth is the deepest nesting of JSON that kube-apiserver indents: json.Indent has this bound.
+// MaxIndentDepth is the deepest nesting of JSON that kube-apiserver indents. The bound is json.Indent's.
 const MaxIndentDepth = maxDepth
 
 var errIndentDepth = errors.New("JSON that is nested too deeply to be indented")
@@ -59,7 +57,8 @@ func tokenLength(text []byte) int {
 	return len(text)
 }
 
-// writeToken writes a string, or one byte outside of strings.
+// writeToken writes a string, or one byte outside of strings. It need not check every write, since a bufio.Writer that has
+// failed returns its first error from all later writes.
 func (in *Indenter) writeToken(out *bufio.Writer, token []byte) error {
 	c := token[0]
 	if c == ' ' || c == '\n' || c == '\t' || c == '\r' {
@@ -70,7 +69,7 @@ func (in *Indenter) writeToken(out *bufio.Writer, token []byte) error {
 		in.depth = max(0, in.depth-1)
 	}
 	beginsContent := in.afterOpening && !closes
-	endsContent := closes && !in.afterOpening
+	endsContent := closes && !in.afterOpening // not so in {} and [], which stay on one line
 	if beginsContent || endsContent {
 		in.breakLine(out)
 	}

@@ -11,8 +11,9 @@ import (
 //	structShape, for built-in types    {"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[…]}
 //	sortedShape, for custom resources  {"apiVersion":"x/v1","items":[…],"kind":"XList","metadata":{"continue":"",…}}
 //
-// strconv.AppendQuote quotes printable ASCII as kube-apiserver does, except for <, > and &. If a kind, version, token or
-// selector has one of these or any other character, the bytes differ, and LearnEnvelope refuses the list.
+// strconv.AppendQuote quotes printable ASCII as kube-apiserver does, except for <, > and &. A kind, version, token or selector
+// with one of these three, or with a character that is not printable ASCII, gives other bytes than the upstream's, and
+// LearnEnvelope refuses the list.
 type (
 	structShape struct{ jsonItems }
 	sortedShape struct{ jsonItems }
@@ -24,13 +25,13 @@ type jsonItems struct{}
 // separator implements shape.
 func (jsonItems) separator() string { return "," }
 
-// appendItemHead implements shape.
+// appendItemHead implements shape. In JSON nothing but the separator comes before an item, and the caller writes it.
 func (jsonItems) appendItemHead(dst []byte, _ int) []byte { return dst }
 
 // shapes implements Encoding.
 func (jsonEncoding) shapes() []shape { return []shape{structShape{}, sortedShape{}} }
 
-// appendHead implements shape.
+// appendHead implements shape. n is the number of items.
 func (structShape) appendHead(dst []byte, e *Envelope, meta ListMeta, n, _ int) []byte {
 	dst = append(dst, `{"kind":`...)
 	dst = strconv.AppendQuote(dst, e.kind)
@@ -63,7 +64,7 @@ func (structShape) appendTail(dst []byte, _ *Envelope, _ ListMeta, n int) []byte
 	return append(dst, "}\n"...)
 }
 
-// appendHead implements shape.
+// appendHead implements shape. n is the number of items.
 func (sortedShape) appendHead(dst []byte, e *Envelope, _ ListMeta, n, _ int) []byte {
 	dst = append(dst, `{"apiVersion":`...)
 	dst = strconv.AppendQuote(dst, e.APIVersion)
@@ -88,7 +89,8 @@ func (sortedShape) appendTail(dst []byte, e *Envelope, meta ListMeta, n int) []b
 	return append(dst, "\"}}\n"...)
 }
 
-// appendItemsHead appends the key of the items and the opening bracket. If n is 0, it appends the key and the whole value.
+// appendItemsHead appends the key "items" and what comes before the first of n items: the opening bracket. If n is 0, it
+// appends the key and the whole value.
 func appendItemsHead(dst []byte, e *Envelope, n int) []byte {
 	dst = append(dst, `,"items":`...)
 	if n == 0 {
@@ -97,14 +99,15 @@ func appendItemsHead(dst []byte, e *Envelope, n int) []byte {
 	return append(dst, '[')
 }
 
-// The parts of an event around its type and object: {"type":"ADDED","object":{…}} and a line break.
+// The parts of an event around its type and its object: {"type":"ADDED","object":{…}} and a line break.
 const (
 	jsonEventType   = `{"type":"`
 	jsonEventObject = `","object":`
 	jsonEventEnd    = "}\n"
 )
 
-// appendEventHead implements Encoding.
+// appendEventHead implements Encoding. form.lead is JSON that events have behind an object's opening brace, and lists have not.
+// With such a lead, the head has the brace, too. The caller must then skip the item's own brace.
 func (jsonEncoding) appendEventHead(dst []byte, eventType string, form ItemForm, _ int) (out []byte, skip int) {
 	dst = append(dst, jsonEventType...)
 	dst = append(dst, eventType...)
@@ -112,14 +115,15 @@ func (jsonEncoding) appendEventHead(dst []byte, eventType string, form ItemForm,
 	if form.lead == "" {
 		return dst, 0
 	}
-	dst = append(dst, '{')
-	return append(dst, form.lead...), len("{") // The head has the item's brace already.
+	const brace = "{"
+	dst = append(dst, brace...)
+	return append(dst, form.lead...), len(brace)
 }
 
 // eventEnd implements Encoding.
 func (jsonEncoding) eventEnd() string { return jsonEventEnd }
 
-// isReproducible is Event.Reproducible for a record that was parsed as ev.
+// isReproducible reports whether AppendEvent would write ev with the same bytes as record, from which ev was parsed.
 func (jsonEncoding) isReproducible(record []byte, ev Event) bool {
 	head := jsonEventType + ev.Type + jsonEventObject
 	return len(record) == len(head)+len(ev.Object)+len(jsonEventEnd) &&
@@ -135,21 +139,23 @@ func (jsonEncoding) Revise(item []byte, revision uint64) (before, revised, after
 	return item[:begin], strconv.AppendQuote(nil, strconv.FormatUint(revision, 10)), item[end:], nil
 }
 
-// findRevision returns where the value of metadata.resourceVersion begins and ends in an object, with the quotation marks.
+// findRevision returns where the value of metadata.resourceVersion begins and ends in an object. The quotation marks are a
+// part of the value.
 func findRevision(object []byte) (begin, end int, err error) {
 	s := jsonScanner{text: object}
+	readMetadataMember := func(key []byte) error {
+		value, err := s.value()
+		if string(key) == "resourceVersion" {
+			end = s.at
+			begin = end - len(value)
+		}
+		return err
+	}
 	err = s.object(func(key []byte) error {
 		if string(key) != "metadata" {
 			return s.skip()
 		}
-		return s.object(func(key []byte) error {
-			value, err := s.value()
-			if string(key) == "resourceVersion" {
-				end = s.at
-				begin = end - len(value)
-			}
-			return err
-		})
+		return s.object(readMetadataMember)
 	})
 	if err == nil && end == 0 {
 		err = fmt.Errorf("%w: an object without resourceVersion", errShape)

@@ -27,8 +27,8 @@ type segment struct {
 	pieces []piece
 	// deflated is a deflate stream without its final block. It ends at a byte boundary.
 	deflated []byte
-	// crc is the checksum of the uncompressed bytes, and length is their number modulo 2³². shift is the crcShift of their
-	// number.
+	// crc is the checksum (CRC-32) of the uncompressed bytes, and length is the number of these bytes modulo 2³². shift is the
+	// crcShift of the number, which crcJoin needs to join crc to the checksum of what is written before the segment.
 	crc, length, shift uint32
 }
 
@@ -44,9 +44,9 @@ const (
 	// segmentTarget is the mean number of uncompressed bytes in a segment. Smaller segments cost more lookups in the cache,
 	// and compress less well, since no segment can refer to the bytes before it.
 	segmentTarget = 128 << 10
-	// pieceTarget is the mean number of uncompressed bytes in a piece. Each piece costs the encoder new tables, and a look at
-	// the bytes to which the piece may refer: with pieces of 8 KiB, the first compression of a list takes 1.5 times as long.
-	// With pieces of 32 KiB, the compression after a change takes twice as long.
+	// pieceTarget is the mean number of uncompressed bytes in a piece. Smaller pieces cost time in the first compression of a
+	// list (1.5 times as long with 8 KiB), since for each piece the encoder clears its tables and reads the bytes to which the
+	// piece may refer. Larger pieces cost time in the compression after a change (twice as long with 32 KiB).
 	pieceTarget = 16 << 10
 	// pieceReference is the number of bytes to which a piece may refer, at the end of the piece before it. Neighbors are
 	// mostly alike, so 8 KiB serve as well as deflate's whole window of 32 KiB. Pods even compress better, since references
@@ -58,13 +58,14 @@ const (
 	pieceOverhead   = 16
 )
 
-// firstLength returns the number of objects in the first segment, with segmentTarget as the target, or in the first piece,
-// with pieceTarget. A segment or piece ends with its first object for which KeyHash/2³² < size/target, calculated in
-// integers. So its length depends only on its own objects. An object that ends a segment also ends a piece, since pieceTarget
-// is smaller.
+// firstLength returns the number of objects in the first segment (target is segmentTarget) or in the first piece (pieceTarget).
+//
+// Whether an object ends a segment or piece depends on nothing but its size and the hash of its key: it does so if
+// KeyHash/2³² < size/target. The hash is random, so an end comes every target bytes on average. An object that ends a segment
+// also ends a piece, since pieceTarget is smaller.
 func firstLength(objects []*index.Object, target uint64) int {
 	for i, o := range objects {
-		if uint64(o.KeyHash)*target < uint64(len(o.Bytes))<<32 {
+		if uint64(o.KeyHash)*target < uint64(len(o.Bytes))<<32 { // the condition in integers
 			return i + 1
 		}
 	}
@@ -77,7 +78,7 @@ type format struct {
 	events   bool
 }
 
-// appendObjects appends objects with the bytes that the format puts around each. The first of them is object n of its segment.
+// appendObjects appends objects with the bytes that the format puts around each. objects[0] is object n of its segment.
 func (f format) appendObjects(dst []byte, n int, objects []*index.Object) []byte {
 	for i, o := range objects {
 		if f.events {
@@ -145,7 +146,7 @@ func (c *Compressor) compress(f format, objects []*index.Object, earlier *segmen
 		own := objects[:firstLength(objects, pieceTarget)]
 		objects = objects[len(own):]
 		var p piece
-		if i, found := earlier.findReusable(from, previous, own, len(s.pieces)); found {
+		if i, reusable := earlier.findReusable(from, previous, own, len(s.pieces)); reusable {
 			p = earlier.pieces[i]
 			e.out.Write(earlier.bytesOf(i))
 			from = i + 1
@@ -174,16 +175,17 @@ func (s *segment) appendPiece(p piece, own []*index.Object, deflatedEnd int) {
 	s.length += p.length
 }
 
-// findReusable looks for a piece with the objects own, beginning at the index from. It returns the piece's index, and whether
-// the piece may become piece n of another segment, after a piece with the objects previous.
-func (s *segment) findReusable(from int, previous, own []*index.Object, n int) (i int, found bool) {
+// findReusable returns the index of the piece with the objects own, looking from the index from on. reusable reports whether
+// there is one that may become the piece at the index place of another segment, after a piece with the objects previous.
+func (s *segment) findReusable(from int, previous, own []*index.Object, place int) (i int, reusable bool) {
 	for i := from; i < len(s.pieces); i++ {
 		if !sameNumbers(s.numbersOf(i), own) {
 			continue
 		}
-		// Only the first object of a segment has no comma before it. So piece 0 has other bytes than the same objects in
-		// another place, and piece 1 refers to these bytes. From piece 2 on, the place does not matter.
-		samePlace := i == n || i >= 2 && n >= 2
+		// In a list, all objects of a segment but the first have a comma before them (see appendObjects). So the same objects
+		// have other bytes in piece 0 than elsewhere. Piece 1 refers to the bytes of piece 0. From piece 2 on, the place does
+		// not matter.
+		samePlace := i == place || i >= 2 && place >= 2
 		sameReference := i == 0 || sameNumbers(s.numbersOf(i-1), previous)
 		return i, samePlace && sameReference
 	}
@@ -211,7 +213,7 @@ func newEncoder() *encoder {
 }
 
 // compressPiece compresses the objects own, which follow a piece with the objects previous, and appends the result to out.
-// The first of own is object n of its segment. The piece that it returns has only the checksum and the length.
+// own[0] is object n of its segment. The returned piece has only the checksum and the length.
 func (e *encoder) compressPiece(f format, previous, own []*index.Object, n int) piece {
 	e.plain = f.appendObjects(e.plain[:0], n, own)
 	e.reference = f.appendObjects(e.reference[:0], n-len(previous), previous)
@@ -219,7 +221,7 @@ func (e *encoder) compressPiece(f format, previous, own []*index.Object, n int) 
 	return piece{crc: crc32.ChecksumIEEE(e.plain), length: uint32(len(e.plain))} // #nosec G115 -- modulo 2³² is meant
 }
 
-// deflate compresses plain and appends the result to out. The result may refer to the end of reference. It ends at a byte
+// deflate compresses plain and appends the result to out. The result may refer to the end of reference, and ends at a byte
 // boundary.
 func (e *encoder) deflate(plain, reference []byte) {
 	e.writer.ResetDict(&e.out, reference[max(0, len(reference)-pieceReference):])

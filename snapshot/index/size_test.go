@@ -7,24 +7,23 @@ import (
 	"testing"
 )
 
-// TestVersionSize: VersionSize is at least the memory that a version takes, and at most twice as much, whether an object is
+// TestVersionSize: a version takes at most VersionSize bytes of memory, and at least half as many, whether an object is
 // replaced, comes or goes.
 func TestVersionSize(t *testing.T) {
-	replace := func(version Tree, _ int, o *Object) { version.Set(o) }
-	remove := func(version Tree, _ int, o *Object) { version.Remove(o.Key) }
-	var removed *Object
-	removeAndAdd := func(version Tree, n int, o *Object) {
-		if n%2 == 1 {
-			version.Set(removed)
-			return
+	replace := func(version Tree, n int, objects []*Object) { version.Set(objects[n]) }
+	remove := func(version Tree, n int, objects []*Object) { version.Remove(objects[n].Key) }
+	removeAndAdd := func(version Tree, n int, objects []*Object) {
+		if n%2 == 0 {
+			version.Remove(objects[n].Key)
+		} else {
+			version.Set(objects[n-1]) // which the version before has removed
 		}
-		version.Remove(o.Key)
-		removed = o
 	}
 	for _, indexed := range []bool{false, true} {
 		for name, tt := range map[string]struct {
-			change   func(version Tree, n int, o *Object) // changes o, to make the n-th version
-			replaces bool                                 // change replaces o; false: o comes or goes
+			// change makes version n of a clone of the version before.
+			change   func(version Tree, n int, objects []*Object)
+			replaces bool // each change replaces an object; false: an object comes or goes
 		}{
 			"objects are replaced":                {change: replace, replaces: true},
 			"objects are removed":                 {change: remove},
@@ -36,33 +35,35 @@ func TestVersionSize(t *testing.T) {
 }
 
 // checkVersionSize compares VersionSize with the memory that many versions take.
-func checkVersionSize(t *testing.T, name string, indexed, replaces bool, change func(version Tree, n int, o *Object)) {
+func checkVersionSize(
+	t *testing.T, name string, indexed, replaces bool, change func(version Tree, n int, objects []*Object),
+) {
 	t.Helper()
-	const objects, versions = 10_000, 2_000
+	const versions = 2_000
 	tree := NewTree(indexed)
-	all := make([]*Object, objects)
-	for i := range all {
-		all[i] = &Object{Key: fmt.Sprintf("namespace/name-%06d", i), Fields: []string{fmt.Sprintf("node-%03d", i%500)}}
-		tree.Set(all[i])
+	objects := make([]*Object, 10_000)
+	for i := range objects {
+		objects[i] = &Object{Key: fmt.Sprintf("namespace/name-%06d", i), Fields: []string{fmt.Sprintf("node-%03d", i%500)}}
+		tree.Set(objects[i])
 	}
-	var replaced *Object
+	var replaced *Object // nil means that the object is new; VersionSize is the same if it goes
 	if replaces {
-		replaced = all[0]
+		replaced = objects[0]
 	}
-	want := tree.VersionSize(replaced, all[0])
+	maxSize := tree.VersionSize(replaced, objects[0])
+	rand.Shuffle(len(objects), func(i, j int) { objects[i], objects[j] = objects[j], objects[i] })
 	kept := make([]Tree, versions)
-	order := rand.Perm(objects)
 	before := heapSize()
 	for n := range kept {
 		tree = tree.Clone()
-		change(tree, n, all[order[n]])
+		change(tree, n, objects)
 		kept[n] = tree
 	}
-	if got := (heapSize() - before) / versions; got > want || got < want/2 {
-		t.Errorf("%s: a version takes %d bytes, want %d to %d (VersionSize)", name, got, want/2, want)
+	if size := (heapSize() - before) / versions; size < maxSize/2 || size > maxSize {
+		t.Errorf("%s: a version takes %d bytes, want %d to %d (VersionSize)", name, size, maxSize/2, maxSize)
 	}
 	runtime.KeepAlive(kept)
-	runtime.KeepAlive(all)
+	runtime.KeepAlive(objects)
 }
 
 // heapSize returns the number of bytes in use, after a garbage collection.

@@ -34,10 +34,11 @@ func (p progress) last() uint64 {
 	return p.start
 }
 
-// watchProgress opens a progress watch after the revision start. It reads up to the first bookmark, or up to the first change
-// after the revision target: either shows that no earlier change is missing. It calls onChange for each change up to target,
-// and stops at the first error. If the watch lasts until its timeout without a bookmark, watchProgress returns errNoBookmark
-// and the changes that have come.
+// watchProgress opens a progress watch after the revision start, and calls onChange for each change up to the revision target.
+// It stops at the first bookmark or at the first change after target, since both show that no earlier change is missing. It
+// also stops at the first error of onChange.
+//
+// If the watch lasts until its timeout without a bookmark, watchProgress returns errNoBookmark and the changes that have come.
 func (f *feed) watchProgress(ctx context.Context, start, target uint64, onChange func(wire.Event) error) (progress, error) {
 	ctx, cancel := context.WithTimeout(source.WithPurpose(ctx, source.ForProgress), progressTimeout)
 	defer cancel()
@@ -72,20 +73,21 @@ func (f *feed) watchProgress(ctx context.Context, start, target uint64, onChange
 }
 
 // handleProgress handles the end of a progress watch that was open beside the stream. What the watch has shown becomes
-// r.unapplied; a watch that failed has shown nothing. handleProgress returns an error only for an inconsistency: then the
-// stream must not be read any more.
+// r.unapplied; a watch that failed has shown nothing. handleProgress returns an error only for an inconsistency, after which
+// the stream must not be read any more.
 func (r *reader) handleProgress(shown progress, err error) error {
 	now := time.Now()
 	r.unapplied = progress{}
 	_, isInconsistent := errors.AsType[wire.InconsistencyError](err)
 	switch {
 	case err == nil && r.freshness.TimelineUncertain(now):
-		// The watch may be of another timeline (history of etcd) than the stream, which will be left soon.
-		r.freshness.ProgressEnded(false)
+		// The watch may be of another timeline (history of etcd) than the stream, and proves nothing about it.
+		const helped = false
+		r.freshness.ProgressEnded(helped)
 	case err == nil:
 		r.unapplied = shown
-		isAhead := shown.end > r.collection.view.Load().To
-		r.freshness.ProgressEnded(isAhead)
+		helped := shown.end > r.collection.view.Load().To // the stream has proven less
+		r.freshness.ProgressEnded(helped)
 	case isInconsistent:
 		return err
 	case errors.Is(err, errNoBookmark):
@@ -102,9 +104,9 @@ func (r *reader) handleProgress(shown progress, err error) error {
 	return nil
 }
 
-// applyProgress advances the interval to p.end if the stream has sent all changes that the progress watch has shown. If the
-// stream has not come so far yet, applyProgress returns p, to be applied again later. If it has passed over one of the
-// changes, applyProgress returns an error.
+// applyProgress advances the interval of known revisions (View.Interval) to p.end if the stream has sent all changes that the
+// progress watch has shown. If the stream has not sent all of them yet, applyProgress returns p, to be applied again later. If
+// the stream has passed over one of the changes, applyProgress returns an error.
 func (c *Collection) applyProgress(p progress) (unapplied progress, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,7 +118,8 @@ func (c *Collection) applyProgress(p progress) (unapplied progress, err error) {
 		return p, nil
 	}
 	for _, revision := range p.revisions {
-		// Find returns a version for every revision above From.
+		// The state at From includes all earlier changes. Above From, Find returns the newest version up to the revision,
+		// never nil.
 		if revision > v.From && v.versions.Find(revision).Revision != revision {
 			return p, wire.Inconsistent("a watch tells of a change at revision %d, which the stream has passed over", revision)
 		}

@@ -9,7 +9,8 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// parseQuery reads the query of a list or a watch into req. If it returns a reason other than None, it has set at most Watch.
+// parseQuery reads the query of a list or a watch into req, and returns None. If the query is a reason to forward the request,
+// parseQuery returns the reason, and sets no field but req.Watch.
 //
 // It is stricter than the API server, which uses the first of several values, ignores unknown parameters, and drops what it
 // cannot unescape.
@@ -18,7 +19,8 @@ func parseQuery(raw string, req *Request) reason.Reason {
 	if err != nil {
 		return reason.NotCanonical
 	}
-	// The parameter watch is read first, since it decides which other parameters are known.
+	// The parameter watch is read first, since it decides which other parameters are known. usual reports whether it is
+	// written as clients write it.
 	watch, usual := readWatchParameter(values)
 	req.Watch = watch
 	if !usual {
@@ -34,17 +36,19 @@ func parseQuery(raw string, req *Request) reason.Reason {
 			return reason.NotCanonical
 		}
 	}
+	// An escaped name of pretty (pr%65tty) has no effect on the API server, which searches the raw query for "pretty".
 	if values.Has("pretty") && !strings.Contains(raw, "pretty") {
-		return reason.NotCanonical // the API server searches the raw query for "pretty", so an escaped name has no effect
+		return reason.NotCanonical
 	}
 	*req = parsed
 	return reason.None
 }
 
-// setListParameter checks one query parameter of a list, and sets its field, if it has one. It returns false if the request
-// must be forwarded: the parameter is unknown, or kube-apiserver may refuse the value or read it differently.
+// setListParameter checks one query parameter of a list, and sets the field of the parameter, if there is one. It returns false
+// if the request must be forwarded: the parameter is unknown, or kube-apiserver may refuse the value or read it differently.
 //
-// Like the API server, it accepts empty strings, but not empty numbers.
+// Like the API server, it accepts empty strings, but not empty numbers. Empty booleans are unusual (see parseBool), and not
+// accepted.
 func (r *Request) setListParameter(name, value string) bool {
 	switch name {
 	case "resourceVersion":
@@ -73,7 +77,7 @@ func (r *Request) setListParameter(name, value string) bool {
 		timeout, err := time.ParseDuration(value)
 		return err == nil && (timeout == 0 || timeout >= time.Second)
 	case "timeoutSeconds":
-		// A list ignores this parameter of watches, but is refused if it is not a number.
+		// The API server ignores this parameter of watches in a list, but refuses a value that is no number.
 		_, ok := parseDecimal(value)
 		return ok
 	case "watch":
@@ -81,7 +85,7 @@ func (r *Request) setListParameter(name, value string) bool {
 		watch, usual := parseBool(value)
 		return usual && !watch
 	case "allowWatchBookmarks":
-		// A list ignores this parameter of watches.
+		// The API server ignores this parameter of watches in a list.
 		_, usual := parseBool(value)
 		return usual
 	case "pretty":
@@ -108,5 +112,6 @@ func parseBool(value string) (yes, usual bool) {
 // other text, and for a number above MaxInt64.
 func parseDecimal(s string) (n uint64, ok bool) {
 	n, err := strconv.ParseUint(s, 10, 63)
-	return n, err == nil && (s == "0" || s[0] != '0')
+	hasLeadingZero := len(s) > 1 && s[0] == '0'
+	return n, err == nil && !hasLeadingZero
 }

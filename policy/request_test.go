@@ -16,7 +16,7 @@ import (
 // alice is the header of a caller with a token.
 const alice = "Authorization: Bearer a-token\r\n"
 
-// read parses the text of a request, as net/http's server does.
+// read returns the request that net/http's server reads from text.
 func read(t testing.TB, text string) *http.Request {
 	t.Helper()
 	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text)))
@@ -29,7 +29,7 @@ func get(target string, headers ...string) string {
 	return "GET " + target + " HTTP/1.1\r\nHost: listproxy\r\n" + strings.Join(headers, "") + "\r\n"
 }
 
-// parse parses a request as the proxy does: RequestInfo, the caller's credentials, then Parse.
+// parse calls Parse as the proxy does: with the RequestInfo of r's path, and the kind of r's credentials.
 func parse(r *http.Request) (*Request, reason.Reason) {
 	info, err := RequestInfo(r.Method, &url.URL{Path: r.URL.Path})
 	if err != nil {
@@ -39,7 +39,7 @@ func parse(r *http.Request) (*Request, reason.Reason) {
 	return Parse(r, info, credentials)
 }
 
-// understood has requests of clients for which Parse returns no reason to forward.
+// understood has requests of clients for which Parse returns no reason to forward. FuzzParse checks them, and begins with them.
 var understood = map[string]string{
 	// Paths.
 	"core resource":                         get("/api/v1/pods", alice),
@@ -99,33 +99,35 @@ var understood = map[string]string{
 	"kubectl":                                get("/api/v1/pods", alice, "User-Agent: kubectl/v1.36.3 (linux/amd64)\r\n"),
 }
 
-// TestParseForwards: Parse returns the reason to forward for each of these requests. If a request has several, it is the first
-// in the order of the package's documentation.
+// TestParseForwards: Parse returns the reason to forward for each of these requests. If a request has several reasons, Parse
+// returns the first in the order of the package's documentation.
 func TestParseForwards(t *testing.T) {
 	const (
-		html       = "Accept: text/html\r\n"
-		allWrong   = "Origin: x\r\nImpersonate-User: bob\r\n" + html
+		badAccept  = "Accept: text/html\r\n"
+		badHeaders = "Origin: x\r\nImpersonate-User: bob\r\n" + badAccept
 		badLabels  = "labelSelector=!!"
-		badOptions = badLabels + "&foo"
+		badQuery   = badLabels + "&foo"
 	)
+	// texts has whole requests by their reason. The bad parts of a request here would be found only after its reason, which shows
+	// the order. Further down, texts gets more requests, each of which has one target or one header.
 	texts := map[reason.Reason][]string{
 		reason.NotList: {
-			get("/api/v1/pods/name?"+badOptions, allWrong),
+			get("/api/v1/pods/name?"+badQuery, badHeaders),
 			strings.Replace(get("listproxy:443", alice), "GET", "CONNECT", 1),
 			strings.Replace(get("*", alice), "GET", "OPTIONS", 1),
 		},
-		reason.Watch: {get("/api/v1/pods?"+badOptions+"&watch", allWrong)},
+		reason.Watch: {get("/api/v1/pods?"+badQuery+"&watch", badHeaders)},
 		reason.NotCanonical: {
-			get("/api/v1/pods/?"+badOptions+"&watch", allWrong),
-			get("/api/v1/pods?"+badOptions+"&pretty", allWrong),
-			get("/api/v1/pods?"+badLabels, allWrong),
-			get("/api/v1/pods?"+badLabels, alice, html),
+			get("/api/v1/pods/?"+badQuery+"&watch", badHeaders), // the path
+			get("/api/v1/pods?"+badQuery+"&pretty", badHeaders), // the parameter foo
+			get("/api/v1/pods?"+badLabels, badHeaders),          // the header Origin
+			get("/api/v1/pods?"+badLabels, alice, badAccept),    // the selector
 			get("/api/v1/pods", alice, "Content-Length: 1\r\n") + "x",
 			get("/api/v1/pods", alice, "Transfer-Encoding: chunked\r\n") + "0\r\n\r\n",
 		},
 		reason.Credentials: {
-			get("/api/v1/pods?"+badLabels, alice, alice, html),
-			get("/api/v1/pods?"+badLabels, html),
+			get("/api/v1/pods?"+badLabels, alice, alice, badAccept),
+			get("/api/v1/pods?"+badLabels, badAccept),
 			get("/api/v1/pods", "Impersonate-User: bob\r\n"),
 			get("/api/v1/pods"),
 			get("/api/v1/pods", "Authorization: Bearer b c\r\n"), // FuzzAuthorization has more
@@ -144,7 +146,7 @@ func TestParseForwards(t *testing.T) {
 			"/api/v1/pods/name", "/api/v1/nodes/name/status", "/api/v1/namespaces/ns", "/api/v1/namespaces/ns/status",
 			"/api/v1/namespaces/ns/", "/api/v1/namespaces/ns/pods/name", "/api/v1/namespaces/ns/pods/name/log?follow=true",
 			"/api/v1/namespaces/ns/pods//log", "/apis/example.com/v1/namespaces/ns/things/a/b/c/d",
-			// What RequestInfo reads otherwise than it looks.
+			// Paths that RequestInfo reads as something else than they seem to be.
 			"/api/v1/proxy/namespaces/ns/pods/name", "/api/v1/proxy", "/api//v1/pods", "/api/v1//pods", "/api/v1%2Fx/pods",
 			"/api/../api/v1/pods", "/api/v1/watch",
 		},
@@ -158,13 +160,13 @@ func TestParseForwards(t *testing.T) {
 			"/api/v1/pods/", "//api/v1/pods", "/apis//v1/pods", "/api/v1/namespaces//pods", "/api/v1/namespaces/",
 			"/api/v1/p%6fds", "/api/v1/namespaces/%2e%2e/pods", "/api/v1/namespaces/../pods", "/api/v1/pods;v=1",
 			"/api/v1/pods%00", "/api/v1/..", "/api/v1/pods#fragment",
-			// Names that are none.
+			// Invalid names.
 			"/api/v1/namespaces/ns/namespaces", "/apis/example.com/v1/namespaces/ns/namespaces", "/api/v1/namespaces/NS/pods",
 			"/api/v1/namespaces/a.b/pods", "/api/v1/namespaces/-a/pods", "/api/v1/Pods", "/api/V1/pods",
 			"/apis/Apps/v1/deployments", "/apis/a_b/v1/deployments",
 			// Whole URLs.
 			"http://listproxy/api/v1/pods", "https://user@listproxy:443/api/v1/pods",
-			// Parameters that are unknown, malformed or there twice.
+			// Parameters that are unknown, malformed or repeated.
 			"/api/v1/pods?foo=bar", "/api/v1/pods?=", "/api/v1/pods?a;b", "/api/v1/pods?limit=1;limit=2", "/api/v1/pods?Limit=1",
 			"/api/v1/pods?limit=%zz", "/api/v1/pods?limit=%", "/api/v1/pods?limit=1&limit=1",
 			"/api/v1/pods?resourceVersion=1&resourceVersion=2", "/api/v1/pods?watch=false&watch=false",
@@ -177,7 +179,7 @@ func TestParseForwards(t *testing.T) {
 			"/api/v1/pods?timeout=", "/api/v1/pods?timeout=5", "/api/v1/pods?timeout=-1s", "/api/v1/pods?timeout=soon",
 			"/api/v1/pods?timeout=1ns", "/api/v1/pods?timeout=999ms",
 			"/api/v1/pods?timeoutSeconds=", "/api/v1/pods?timeoutSeconds=-1", "/api/v1/pods?timeoutSeconds=1.5",
-			// Booleans, and what only watches have.
+			// Booleans, and a parameter that only watches have.
 			"/api/v1/pods?allowWatchBookmarks=yes", "/api/v1/pods?allowWatchBookmarks=", "/api/v1/pods?watch=fALSE",
 			"/api/v1/pods?sendInitialEvents=true",
 			// Watches.
@@ -220,7 +222,8 @@ func TestParseForwards(t *testing.T) {
 	}
 }
 
-// TestParseWithImpersonation: Impersonate-* headers are a reason to forward unless the caller's credentials include them.
+// TestParseWithImpersonation: Impersonate-* headers are a reason to forward, except for TokenWithImpersonation: these
+// credentials include the headers.
 func TestParseWithImpersonation(t *testing.T) {
 	for credentials, want := range map[CredentialKind]reason.Reason{
 		TokenWithImpersonation: reason.None, PlainToken: reason.Credentials, VerifiedCertificate: reason.Credentials,

@@ -35,13 +35,16 @@ const (
 	labelPort   = "port"
 )
 
+// collectionID names a collection, eager or not, by the values of its labels.
+type collectionID = proxy.EagerCollection
+
 // collectionLabels returns the names of the labels of a collection, then more names.
 func collectionLabels(more ...string) []string {
 	return append([]string{observe.LabelResource, observe.LabelVersion, observe.LabelRepresentation}, more...)
 }
 
-// collectionValues returns the values of the labels of collectionLabels, then more values.
-func collectionValues(c proxy.EagerCollection, more ...string) []string {
+// collectionValues returns the values of the labels of a collection in the order of collectionLabels, then more values.
+func collectionValues(c collectionID, more ...string) []string {
 	return append([]string{c.GroupResource().String(), c.Version, string(c.Representation)}, more...)
 }
 
@@ -96,8 +99,8 @@ var (
 		"1 if the API server answers listproxy's own account as it should, else 0 and what is wrong (state).", "state")
 )
 
-// Describe implements [prometheus.Collector]. It sends no descriptions, so Source is an unchecked collector: the registry
-// checks the metrics at each scrape instead of at registration, and no list of all metrics has to be kept up to date.
+// Describe implements [prometheus.Collector]. It sends no descriptions, so that the metrics need not be listed here, too.
+// Prometheus allows this: the registry then checks the metrics at each scrape, not at registration ("unchecked collector").
 func (s *Source) Describe(chan<- *prometheus.Desc) {}
 
 // send sends a metric with a value and the values of its labels.
@@ -137,10 +140,9 @@ func (s *Source) Collect(ch chan<- prometheus.Metric) {
 // collectionLiveMetric with the value 0, so that an alert can find it.
 func (s *Source) sendCollections(ch chan<- prometheus.Metric) {
 	now := time.Now()
-	exists := map[proxy.EagerCollection]bool{}
+	exists := map[collectionID]bool{}
 	for _, c := range s.Collections.Stats() {
-		// An EagerCollection names any collection here, since it has the values of the labels.
-		id := proxy.EagerCollection{GroupVersionResource: c.Key.GroupVersionResource, Representation: c.Key.Representation}
+		id := collectionID{GroupVersionResource: c.Key.GroupVersionResource, Representation: c.Key.Representation}
 		sendCollection(ch, id, c, now)
 		exists[id] = true
 	}
@@ -152,7 +154,7 @@ func (s *Source) sendCollections(ch chan<- prometheus.Metric) {
 }
 
 // sendCollection sends the metrics of one collection.
-func sendCollection(ch chan<- prometheus.Metric, id proxy.EagerCollection, c snapshot.CollectionStats, now time.Time) {
+func sendCollection(ch chan<- prometheus.Metric, id collectionID, c snapshot.CollectionStats, now time.Time) {
 	values := collectionValues(id)
 	send(ch, collectionLiveMetric, oneIf(c.Unavailable == reason.None), collectionValues(id, observe.OrNone(string(c.Unavailable)))...)
 	send(ch, collectionObjectsMetric, c.Objects, values...)

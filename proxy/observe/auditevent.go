@@ -18,19 +18,18 @@ import (
 
 // AuditEvent has the facts for the audit event of a request that is answered from memory.
 type AuditEvent struct {
-	Request  *http.Request
-	Asked    *policy.Request // Request, parsed
-	Caller   user.Info       // who has sent Request
+	Request  *http.Request   // the request as the client sent it
+	Asked    *policy.Request // what policy.Parse has read of Request
+	Caller   user.Info       // the user who sent Request
 	Received time.Time       // when Request came
 
 	// ID is the value of the answer's Audit-Id header.
 	ID             string
 	Semantics      policy.Semantics
 	Representation media.Representation
-	// Revision is the revision of the list, or of the state with which a watch begins.
+	// Revision and Items are the revision and the number of objects of the list, or of the state with which a watch begins.
 	Revision uint64
-	// Items is the number of objects in the list, or in the state with which a watch begins.
-	Items int
+	Items    int
 	// Impersonated is the user whom the caller impersonates, or nil.
 	Impersonated user.Info
 }
@@ -41,11 +40,13 @@ type AuditEvent struct {
 //   - Its stage is ResponseStarted, also for a list, since it is written before the answer.
 //   - It has annotations of listproxy.
 //   - The client's address is the peer of the connection, since listproxy does not believe X-Forwarded-For and X-Real-Ip.
-//   - It never says that impersonation was constrained, since only the API server that answered the review knows that.
+//   - It never says that impersonation was constrained: only the API server that reviewed the caller's right to impersonate
+//     knows that.
 func sendAuditEvent(sink audit.Sink, e AuditEvent) bool {
-	ctx := audit.WithAuditContext(context.Background()) // the event is written even if the client leaves
+	// The context is not the request's, so that the event is written even if the client leaves.
+	ctx := audit.WithAuditContext(context.Background())
 	event := audit.AuditContextFrom(ctx)
-	_ = event.Init(audit.RequestAuditConfig{Level: auditapi.LevelMetadata}, sink) // fails only if it is called twice
+	_ = event.Init(audit.RequestAuditConfig{Level: auditapi.LevelMetadata}, sink) // only a second Init fails
 	audit.WithAuditID(ctx, types.UID(e.ID))
 	// r is e.Request without the headers in which a client could claim another address.
 	r := &http.Request{
@@ -57,7 +58,7 @@ func sendAuditEvent(sink audit.Sink, e AuditEvent) bool {
 		Resource: e.Asked.Resource, Namespace: e.Asked.Namespace, Name: e.Asked.Name,
 	})
 	if e.Impersonated != nil {
-		audit.LogImpersonatedUser(ctx, e.Impersonated, "") // "" is ordinary impersonation
+		audit.LogImpersonatedUser(ctx, e.Impersonated, "") // "" means without a constraint
 	}
 	event.SetEventResponseStatusCode(http.StatusOK)
 	audit.AddAuditAnnotations(ctx,

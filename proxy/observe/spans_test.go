@@ -43,14 +43,14 @@ func attributesOf(s tracetest.SpanStub) map[string]string {
 }
 
 // TestSpanOfAList: the span of a list from memory has the request, the decision and the size of the answer as attributes, and
-// nothing of its selector. It has no parent, and a link to the caller's span.
+// nothing of the request's selector. The span has no parent, and a link to the caller's span.
 // (test/cluster has the child spans in Jaeger.)
 func TestSpanOfAList(t *testing.T) {
 	o, ended := newTracedObserver(sdktrace.AlwaysSample())
 	const target = "/api/v1/namespaces/team-a/pods?resourceVersion=0&labelSelector=secret%3Dyes"
 	r := httptest.NewRequest(http.MethodGet, target, nil)
 	r.Header.Set("Traceparent", proxytest.CallersTrace)
-	observetest.Request(o, r, func(s observetest.Seen) {
+	observetest.Request(o, r, func(s observetest.Seen) { // s has the request's observe.Record and ResponseWriter
 		s.SetDecision(&policy.Request{Version: "v1", Resource: "pods", Namespace: "team-a"}, policy.Any, reason.None)
 		s.SetMemoryAnswer(observe.MemoryAnswer{Representation: media.JSON, Revision: 42, Items: 3, Bytes: 5})
 		_, _ = s.Write([]byte("12345"))
@@ -63,7 +63,7 @@ func TestSpanOfAList(t *testing.T) {
 		t.Fatalf("the span links to %v, want one link", request.Links)
 	}
 	expect.Same(t, proxytest.CallersSpanID, request.Links[0].SpanContext.SpanID().String())
-	expect.Same(t, map[string]string{
+	expect.Same(t, map[string]string{ // all attributes; none has the selector
 		"http.request.method": "GET", "http.response.status_code": "200",
 		"url.scheme": "http", "server.address": "listproxy",
 		"listproxy.decision": "serve", "listproxy.semantics": "any",
@@ -86,14 +86,14 @@ func TestInstrumentSend(t *testing.T) {
 				traceparent = r.Header.Get("Traceparent")
 				return &http.Response{StatusCode: http.StatusCreated}, nil
 			})
-			_, err := send(context.WithoutCancel(ctx), auth.Identity{}, httptest.NewRequest(http.MethodPost, "/", nil))
+			_, err := send(ctx, auth.Identity{}, httptest.NewRequest(http.MethodPost, "/", nil))
 			expect.NoError(t, err)
 			post := proxytest.SpanNamed(t, spans.GetSpans(), "POST")
 			if post.Parent.SpanID() != span.SpanContext().SpanID() {
 				t.Errorf("the span of a %s has the parent %v, want %v", purpose, post.Parent.SpanID(), span.SpanContext().SpanID())
 			}
 			expect.Says(t, traceparent, post.SpanContext.SpanID().String()+"-01")
-			spans.Reset()
+			spans.Reset() // so that SpanNamed finds the span of the next purpose
 		}
 	})
 	got := proxytest.Gather(t, metrics)
@@ -121,6 +121,7 @@ func TestCallersDoNotSample(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			// ParentBased obeys the flags of a parent. tt.sampler decides if the caller's span is not the parent.
 			o, ended := newTracedObserver(sdktrace.ParentBased(tt.sampler))
 			r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 			r.Header.Set("Traceparent", strings.TrimSuffix(proxytest.CallersTrace, sampled)+tt.callerFlags)
@@ -254,6 +255,6 @@ func TestSpansHaveNoSecrets(t *testing.T) {
 	})
 	text := fmt.Sprintf("%+v", ended())
 	proxytest.AssertNotContains(t, text, secret)
-	// There were spans to look at, and the unknown method became HTTP.
+	// The text has both spans: the request's, with HTTP in place of its unknown method, and the span of forwarding.
 	expect.Says(t, text, "{Name:HTTP ", "{Name:"+observe.SpanForward+" ")
 }

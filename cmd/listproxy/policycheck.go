@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newPolicyCommand returns the command for policy files. Alone it prints its help. No subcommand contacts a cluster.
+// newPolicyCommand returns the command for policy files. Without a subcommand it prints its help. It never contacts a cluster.
 func newPolicyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",

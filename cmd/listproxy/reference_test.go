@@ -13,7 +13,7 @@ import (
 
 const referencePage = "../../docs/reference.md"
 
-// optionsWithFlags returns options whose flags are in their sections of the help.
+// optionsWithFlags returns options after AddFlags, which has put each flag into a section of the help.
 func optionsWithFlags() *options {
 	o := &options{}
 	o.AddFlags(pflag.NewFlagSet("listproxy", pflag.ContinueOnError))
@@ -33,7 +33,7 @@ func TestSections(t *testing.T) {
 	})
 }
 
-// TestReference: docs/reference.md has the flags of listproxy by section, and all commands.
+// TestReference: docs/reference.md has the flags of listproxy by section, and the table of commands.
 func TestReference(t *testing.T) {
 	o := optionsWithFlags()
 	var flags strings.Builder
@@ -47,11 +47,11 @@ func TestReference(t *testing.T) {
 	reference.Check(t, referencePage, "commands", commandTable())
 }
 
-// commandTable returns a table of commands: name, flags, usage. It has no commands with subcommands, and none of cobra's own.
+// commandTable returns a table of commands: name, flags, usage. Commands with subcommands and cobra's own are left out.
 func commandTable() string {
 	table := reference.Head("command", "flags", "")
 	for _, cmd := range commands(newCommand()) {
-		path, _, _ := strings.Cut(cmd.UseLine(), " [flags]")
+		path, _, _ := strings.Cut(cmd.UseLine(), " [flags]") // names and arguments, like "listproxy policy check FILE"
 		isOfCobra := strings.HasPrefix(path, "listproxy completion") || strings.HasPrefix(path, "listproxy help")
 		if cmd.HasSubCommands() || isOfCobra {
 			continue
@@ -74,7 +74,7 @@ func flagTable(flags *pflag.FlagSet) string {
 	return table
 }
 
-// formatDefault returns the default of a flag for the table. Durations are as people write them: 15m for 15m0s.
+// formatDefault returns the default of a flag for the table. Durations have no zero units at the end: 15m for 15m0s.
 func formatDefault(f *pflag.Flag) string {
 	if f.Name == "cert-dir" {
 		return "your cache directory" // it differs between machines
@@ -84,8 +84,8 @@ func formatDefault(f *pflag.Flag) string {
 		return ""
 	}
 	if d, err := time.ParseDuration(value); err == nil && d != 0 {
-		value = strings.Replace(d.String(), "m0s", "m", 1)
-		value = strings.Replace(value, "h0m", "h", 1) // of 1h0m0s
+		value = strings.Replace(d.String(), "m0s", "m", 1) // 1h0m0s to 1h0m
+		value = strings.Replace(value, "h0m", "h", 1)      // 1h0m to 1h
 	}
 	return "`" + value + "`"
 }

@@ -19,7 +19,8 @@ const (
 	verbWatch verb = "watch"
 )
 
-// form says what a list or watch asks for. The form of a list is formUnknown or one of the [policy.Semantics].
+// form says what a list or watch asks for. The form of a list is one of the [policy.Semantics], like any or exact, or
+// formUnknown.
 type form string
 
 const (
@@ -28,7 +29,7 @@ const (
 	// formWatchWithState is a watch that begins with the state: a streaming list, or a watch without a resourceVersion or
 	// with resourceVersion=0.
 	formWatchWithState form = "streaming-list"
-	// formUnknown is a request whose options cannot be read.
+	// formUnknown is a list or watch whose options cannot be read.
 	formUnknown form = "unknown"
 )
 
@@ -80,9 +81,11 @@ func (p *predictor) predict(e *auditEvent) prediction {
 		credentials = policy.NoToken
 	}
 	request, parseReason := policy.Parse(httpRequest, kubehttp.Parse(httpRequest).Info, credentials)
-	result := prediction{verb: e.Verb, form: formOf(request, parseReason), answeredBy: byAPIServer, reason: reasonRefused}
+	result := prediction{verb: e.Verb, form: formOf(request, parseReason)}
 	if succeeded(e.ResponseStatus.Code) {
 		result.answeredBy, result.reason = p.whoAnswers(request, parseReason)
+	} else {
+		result.answeredBy, result.reason = byAPIServer, reasonRefused
 	}
 	return result
 }
@@ -98,16 +101,16 @@ func (p *predictor) whoAnswers(request *policy.Request, parseReason reason.Reaso
 		return byAPIServer, parseReason
 	}
 	if why := whyForwarded(p.withSwitches, request); why != reason.None {
-		return byAPIServer, why
+		return byAPIServer, why // no switch helps
 	}
 	if isAggregated(request) {
 		return byAPIServer, reason.UnknownResource
 	}
-	// A rule of the policy can have turned on consistent lists or watches for the resource, as the switches would.
-	if whyForwarded(p.asWritten, request) == reason.None {
+	switch {
+	case whyForwarded(p.asWritten, request) == reason.None:
+		// No switch is needed. A rule of the policy may have turned on consistent lists or watches for this resource.
 		return byMemory, reason.None
-	}
-	if request.Watch {
+	case request.Watch:
 		return byMemoryIfWatches, reason.None
 	}
 	return byMemoryIfConsistentLists, reason.None
@@ -115,11 +118,11 @@ func (p *predictor) whoAnswers(request *policy.Request, parseReason reason.Reaso
 
 // whyForwarded returns the reason why a request is forwarded under a policy, or None.
 //
-// A log does not say whether the resource is namespaced: the request counts as answered if it is answered in either case.
-// Whether the resource is custom makes no difference for JSON and tables (see [auditEvent.httpRequest]).
+// A log does not say whether the resource is namespaced. A request without a namespace counts as answered if it would be
+// answered in one of the two cases. A log does not say, either, whether the resource is custom. That makes no difference,
+// since [auditEvent.httpRequest] asks for JSON or for a table.
 func whyForwarded(p *policy.Config, request *policy.Request) reason.Reason {
-	const namespaced, clusterScoped = true, false // the values of the parameter namespaced of Representation
-	const custom = false
+	const namespaced, clusterScoped, builtIn = true, false, false // arguments of Representation
 	evaluation := p.Evaluate(request, reason.None)
 	if evaluation.Reason != reason.None {
 		return evaluation.Reason
@@ -127,9 +130,9 @@ func whyForwarded(p *policy.Config, request *policy.Request) reason.Reason {
 	if evaluation.Rule.Cache == policy.CacheNever {
 		return reason.NotCached
 	}
-	_, mismatch := evaluation.Rule.Representation(request, namespaced, custom)
+	_, mismatch := evaluation.Rule.Representation(request, namespaced, builtIn)
 	if mismatch != reason.None && request.Namespace == "" {
-		_, mismatch = evaluation.Rule.Representation(request, clusterScoped, custom)
+		_, mismatch = evaluation.Rule.Representation(request, clusterScoped, builtIn)
 	}
 	return mismatch
 }
@@ -140,7 +143,7 @@ func formOf(request *policy.Request, parseReason reason.Reason) form {
 	case reason.NotList, reason.Watch, reason.NotCanonical:
 		return formUnknown // Parse did not read the query
 	}
-	// Decide knows the form only of requests that it does not forward. With these settings it forwards the fewest.
+	// Decide returns no Semantics for a request that must be forwarded. With these settings it forwards as few as possible.
 	decision := request.Decide(policy.LimitIgnored, policy.ConsistentAll)
 	switch {
 	case decision.Semantics == "":
@@ -153,7 +156,7 @@ func formOf(request *policy.Request, parseReason reason.Reason) form {
 	return form(decision.Semantics)
 }
 
-// isAggregated reports whether the resource of a request surely belongs to an aggregated API server. A log does not say so,
+// isAggregated reports whether the resource of a request certainly belongs to an aggregated API server. A log does not say so,
 // but kube-apiserver itself never serves the metrics APIs.
 func isAggregated(request *policy.Request) bool {
 	return request.Group == "metrics.k8s.io" || strings.HasSuffix(request.Group, ".metrics.k8s.io")

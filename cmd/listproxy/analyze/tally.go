@@ -18,21 +18,22 @@ type counterKey struct {
 	prediction prediction
 }
 
-// counter counts the events of the requests with one key. A list has one event. A watch has an event at its start, one at its
-// end, or both, as the audit policy says.
+// counter counts the audit events of the requests with one key. A list has one event. A watch has an event at its start, an
+// event at its end, or both: the audit policy decides.
 type counter struct {
 	opened    int64         // events at the start of a watch
 	completed int64         // all other events
 	duration  time.Duration // the total duration of lists
 }
 
-// requests returns the number of requests. A watch with two events is among the opened and among the completed.
+// requests returns the number of requests. It is not the sum of the events: a watch with two events is in opened and in
+// completed. If all watches have only one of the two events, the other number is 0.
 func (c *counter) requests() int64 { return max(c.opened, c.completed) }
 
 // tally counts requests. Its size grows with the number of clients, resources and predictions.
 type tally struct {
 	counters    map[counterKey]*counter
-	first, last time.Time // when the first and the last request were received; zero if no event says when
+	first, last time.Time // when the first and the last request were received; zero if no event has this time
 }
 
 // add counts an event whose request has the prediction p.
@@ -59,7 +60,7 @@ func (t *tally) add(e *auditEvent, p prediction) {
 		return
 	}
 	if e.Verb == verbList {
-		c.duration += max(0, e.StageTime.Sub(received))
+		c.duration += max(0, e.StageTime.Sub(received)) // an event without StageTime would give a negative duration
 	}
 	if t.first.IsZero() || received.Before(t.first) {
 		t.first = received

@@ -108,8 +108,8 @@ func TestParseForwards(t *testing.T) {
 		badLabels  = "labelSelector=!!"
 		badQuery   = badLabels + "&foo"
 	)
-	// texts has whole requests by their reason. The bad parts of a request here would be found only after its reason, which shows
-	// the order. Further down, texts gets more requests, each of which has one target or one header.
+	// texts has whole requests by their reason. The bad parts of a request here would be found only
+	// after its reason, which shows the order. Requests with one bad target or header are added below.
 	texts := map[reason.Reason][]string{
 		reason.NotList: {
 			get("/api/v1/pods/name?"+badQuery, badHeaders),

@@ -35,7 +35,7 @@ type refusing struct {
 	main, connect *httptest.Server
 	metrics       prometheus.Gatherer
 	log           *logbuffer.Buffer
-	serving       sync.WaitGroup // for the requests, each of which is counted and logged after its answer is sent
+	serving       sync.WaitGroup // the handlers: a request is counted and logged after its answer
 }
 
 func newRefusing(t *testing.T) *refusing {

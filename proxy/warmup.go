@@ -71,7 +71,7 @@ var refusalAdvice = map[string]string{
 	string(reason.Representation):  "custom resources have no protobuf: leave that out in --eager",
 }
 
-// NewWarmup returns a Warmup of the eager collections, each of which must be named once. Run starts them.
+// NewWarmup returns a Warmup of the eager collections, without duplicates. Run starts them.
 func NewWarmup(
 	eager []EagerCollection, served *cluster.Cluster, collections *snapshot.Collections, log *slog.Logger,
 ) *Warmup {

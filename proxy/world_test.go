@@ -50,7 +50,7 @@ const (
 
 var modelUpstream = &url.URL{Scheme: "https", Host: "upstream.example"}
 
-// modelWorld is a cluster with one custom resource, of which there is one object, and a Handler in front of it.
+// modelWorld is a cluster with one object of one custom resource, and a Handler in front of it.
 type modelWorld struct {
 	*proxytest.FakeAPI
 	handler *Handler

@@ -52,7 +52,7 @@
 //
 // # Bytes
 //
-// An object's bytes are stored once, in the form in which a list holds them. They are cut out of what the upstream sent, and
-// never encoded again. The [wire.Envelope] around them is learned from a real list. It is accepted only if it reproduces that
+// An object's bytes are stored once, as a list has them. They are cut out of what the upstream
+// sent, and never encoded again. The [wire.Envelope] around them is learned from a real list. It is accepted only if it reproduces that
 // list byte for byte.
 package snapshot

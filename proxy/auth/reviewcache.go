@@ -235,7 +235,10 @@ func (c *reviewCache[V]) remember(key string, a answer[V]) {
 func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
 	ttl := a.ttl
 	const all = "" // a revocation in all namespaces counts for every scope
-	for _, namespace := range [...]string{all, a.scope.requested, a.scope.account} {
+	for i, namespace := range [...]string{all, a.scope.requested, a.scope.account} {
+		if i > 0 && namespace == all {
+			continue // the scope has no such namespace, and all was looked up first
+		}
 		value, _ := c.revoked.Get(namespace)
 		revokedAt, revoked := value.(time.Time)
 		if revoked && !revokedAt.Before(a.asked.Add(-authorizerLag)) {

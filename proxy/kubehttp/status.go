@@ -20,7 +20,7 @@ func WriteStatus(w http.ResponseWriter, r *http.Request, code int, reason metav1
 
 // retryAfterSeconds is the pause after which an overloaded kube-apiserver asks clients to try again (k8s.io/apiserver,
 // pkg/server/filters, retryAfter). Clients repeat any request whose answer has Retry-After, even a write. So only answers to
-// requests that read, and to requests of which no part was carried out, may have the header.
+// requests that read, and to requests that were not carried out even in part, may have the header.
 const retryAfterSeconds = 1
 
 // WriteTooManyRequests answers r with 429 and Retry-After (see retryAfterSeconds).

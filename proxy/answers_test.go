@@ -213,7 +213,9 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 		},
 		"a page to come":                       {query: pageToCome, wantFirst: "fwd=miss; detail=not-proven"},
 		"a right that only the upstream knows": {query: anyState, denied: true, wantFirst: notAllowed, wantFirstReviews: 1},
-		"a watch":                              {query: "watch=true&resourceVersion=5", wantFirst: history, wantFirstReviews: 1, wantSecondReviews: 1},
+		"a watch": {
+			query: "watch=true&resourceVersion=5", wantFirst: history, wantFirstReviews: 1, wantSecondReviews: 1,
+		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)

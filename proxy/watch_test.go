@@ -74,9 +74,13 @@ func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 		proofDelay     time.Duration
 		wantEndedAfter time.Duration // from the request
 	}{
-		"watch":                       {query: "watch=true&timeoutSeconds=20&resourceVersion=" + newestRevision, wantEndedAfter: 20 * time.Second},
-		"streaming list":              {query: newestStreamingList + "&timeoutSeconds=20", wantEndedAfter: 20 * time.Second},
-		"streaming list after a wait": {query: newestStreamingList + "&timeoutSeconds=20", proofDelay: 6 * time.Second, wantEndedAfter: 20 * time.Second},
+		"watch": {
+			query: "watch=true&timeoutSeconds=20&resourceVersion=" + newestRevision, wantEndedAfter: 20 * time.Second,
+		},
+		"streaming list": {query: newestStreamingList + "&timeoutSeconds=20", wantEndedAfter: 20 * time.Second},
+		"streaming list after a wait": {
+			query: newestStreamingList + "&timeoutSeconds=20", proofDelay: 6 * time.Second, wantEndedAfter: 20 * time.Second,
+		},
 		"timeout shorter than the wait": {
 			query: newestStreamingList + "&timeoutSeconds=4", proofDelay: 6 * time.Second, wantEndedAfter: 6 * time.Second,
 		},
@@ -106,19 +110,23 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 		wantAfter  time.Duration // from the request until the whole state has come, or until it is forwarded
 		wantWhy    reason.Reason // why the request is forwarded
 	}{
-		"any state":           {query: anyStreamingList, wantAfter: 2 * time.Second},
-		"newest state":        {query: newestStreamingList, wantAfter: 4 * time.Second},
-		"loaded too late":     {query: newestStreamingList, feedsFail: true, wantAfter: maxWatchWait, wantWhy: reason.Warming},
-		"the client leaves":   {query: newestStreamingList, feedsFail: true, leaveAfter: 3 * time.Second, wantAfter: 3 * time.Second, wantWhy: reason.Warming},
+		"any state":       {query: anyStreamingList, wantAfter: 2 * time.Second},
+		"newest state":    {query: newestStreamingList, wantAfter: 4 * time.Second},
+		"loaded too late": {query: newestStreamingList, feedsFail: true, wantAfter: maxWatchWait, wantWhy: reason.Warming},
+		"the client leaves": {
+			query: newestStreamingList, feedsFail: true, leaveAfter: 3 * time.Second, wantAfter: 3 * time.Second, wantWhy: reason.Warming,
+		},
 		"watch without state": {query: "watch=true&resourceVersion=" + newestRevision, probeDelay: time.Second, wantWhy: reason.Warming},
 
 		// The load has two probes, and proves the newest state itself: a third probe would come too late.
 		"slow probes": {query: newestStreamingList, probeDelay: 4 * time.Second, wantAfter: 9 * time.Second},
 
-		"lost, any state":       {query: anyStreamingList, lostFor: 2 * time.Second, wantAfter: 8 * time.Second},
-		"lost, newest state":    {query: newestStreamingList, lostFor: 2 * time.Second, wantAfter: 8 * time.Second},
-		"lost for too long":     {query: newestStreamingList, lostFor: never, wantAfter: maxWatchWait, wantWhy: reason.Warming},
-		"lost during the proof": {query: newestStreamingList, probeDelay: time.Second, losesAfter: 500 * time.Millisecond, wantAfter: 8 * time.Second},
+		"lost, any state":    {query: anyStreamingList, lostFor: 2 * time.Second, wantAfter: 8 * time.Second},
+		"lost, newest state": {query: newestStreamingList, lostFor: 2 * time.Second, wantAfter: 8 * time.Second},
+		"lost for too long":  {query: newestStreamingList, lostFor: never, wantAfter: maxWatchWait, wantWhy: reason.Warming},
+		"lost during the proof": {
+			query: newestStreamingList, probeDelay: time.Second, losesAfter: 500 * time.Millisecond, wantAfter: 8 * time.Second,
+		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)

@@ -29,9 +29,11 @@ func TestAnotherTimelineIsLoaded(t *testing.T) {
 		"the same object with other bytes":      {replay: []string{otherBytes, bookmark(9, "")}, wantReload: true},
 		"another object":                        {replay: []string{otherObject, bookmark(9, "")}, wantReload: true},
 		"a deletion":                            {replay: []string{itemEvent("DELETED", itemBAt(8)), bookmark(9, "")}, wantReload: true},
-		"the same change, and one up to 9":      {replay: []string{change, itemEvent("MODIFIED", itemBAt(9)), bookmark(9, "")}, wantReload: true},
-		"the change at another revision":        {replay: []string{itemEvent("MODIFIED", itemBAt(9)), bookmark(9, "")}, wantReload: true},
-		"no change":                             {replay: []string{bookmark(9, "")}, wantReload: true},
+		"the same change, and one up to 9": {
+			replay: []string{change, itemEvent("MODIFIED", itemBAt(9)), bookmark(9, "")}, wantReload: true,
+		},
+		"the change at another revision": {replay: []string{itemEvent("MODIFIED", itemBAt(9)), bookmark(9, "")}, wantReload: true},
+		"no change":                      {replay: []string{bookmark(9, "")}, wantReload: true},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			u := &upstream{revision: 7, changes: true, repeats: bookmark(9, ""), replay: tt.replay}

@@ -189,14 +189,20 @@ func TestRevocations(t *testing.T) {
 		"in the namespace, at once":     {caller: token, asked: "n", revoked: "n", wantValidFor: revokedTTL},
 		"in the namespace, soon":        {caller: token, asked: "n", revoked: "n", after: 300 * time.Millisecond, wantValidFor: revokedTTL},
 		"in the namespace, just before": {caller: token, asked: "n", revoked: "n", after: -authorizerLag, wantValidFor: revokedTTL},
-		"in the namespace, long before": {caller: token, asked: "n", revoked: "n", after: -authorizerLag - time.Nanosecond, wantValidFor: ttl},
-		"in another namespace":          {caller: token, asked: "n", revoked: "m", after: later, wantValidFor: ttl},
-		"everywhere":                    {caller: token, asked: "n", revoked: everywhere, after: later, wantValidFor: untilRevoked},
+		"in the namespace, long before": {
+			caller: token, asked: "n", revoked: "n", after: -authorizerLag - time.Nanosecond, wantValidFor: ttl,
+		},
+		"in another namespace": {caller: token, asked: "n", revoked: "m", after: later, wantValidFor: ttl},
+		"everywhere":           {caller: token, asked: "n", revoked: everywhere, after: later, wantValidFor: untilRevoked},
 
-		"a right everywhere, revoked everywhere":     {caller: token, asked: everywhere, revoked: everywhere, after: later, wantValidFor: untilRevoked},
+		"a right everywhere, revoked everywhere": {
+			caller: token, asked: everywhere, revoked: everywhere, after: later, wantValidFor: untilRevoked,
+		},
 		"a right everywhere, revoked in a namespace": {caller: token, asked: everywhere, revoked: "m", after: later, wantValidFor: ttl},
 
-		"in the namespace of the service account":     {caller: account, asked: "n", revoked: "of-account", after: later, wantValidFor: untilRevoked},
+		"in the namespace of the service account": {
+			caller: account, asked: "n", revoked: "of-account", after: later, wantValidFor: untilRevoked,
+		},
 		"in another namespace than the account's":     {caller: account, asked: "n", revoked: "m", after: later, wantValidFor: ttl},
 		"in the namespace of an account, for a token": {caller: token, asked: "n", revoked: "of-account", after: later, wantValidFor: ttl},
 	} {

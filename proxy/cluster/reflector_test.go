@@ -329,11 +329,15 @@ func TestReflectorGoesOn(t *testing.T) {
 		wantLists   int
 		wantWatches []string // the revision from which each begins
 	}{
-		"at its timeout":                    {lasts: itsTimeout, end: (*proxytest.FakeAPI).End, wantLists: 1, wantWatches: continued},
-		"at its timeout, and a watch fails": {lasts: itsTimeout, end: (*proxytest.FakeAPI).End, refused: "watch", wantLists: 3, wantWatches: relisted},
-		"before its timeout":                {lasts: time.Minute, end: (*proxytest.FakeAPI).End, wantLists: 2, wantWatches: relisted},
-		"broken off":                        {lasts: time.Minute, end: (*proxytest.FakeAPI).Cut, wantLists: 2, wantWatches: relisted},
-		"broken off, and a list fails":      {lasts: time.Minute, end: (*proxytest.FakeAPI).Cut, refused: "list", wantLists: 3, wantWatches: relisted},
+		"at its timeout": {lasts: itsTimeout, end: (*proxytest.FakeAPI).End, wantLists: 1, wantWatches: continued},
+		"at its timeout, and a watch fails": {
+			lasts: itsTimeout, end: (*proxytest.FakeAPI).End, refused: "watch", wantLists: 3, wantWatches: relisted,
+		},
+		"before its timeout": {lasts: time.Minute, end: (*proxytest.FakeAPI).End, wantLists: 2, wantWatches: relisted},
+		"broken off":         {lasts: time.Minute, end: (*proxytest.FakeAPI).Cut, wantLists: 2, wantWatches: relisted},
+		"broken off, and a list fails": {
+			lasts: time.Minute, end: (*proxytest.FakeAPI).Cut, refused: "list", wantLists: 3, wantWatches: relisted,
+		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			f := proxytest.NewFakeAPI()

@@ -28,9 +28,15 @@ func TestWithoutRoutes(t *testing.T) {
 		wantReady            bool
 		wantCore, wantOthers found
 	}{
-		"forbidden":   {status: http.StatusForbidden, refused: []string{list, watch}, wantReady: true, wantCore: foundNamespaced, wantOthers: unknown},
-		"not found":   {status: http.StatusNotFound, refused: []string{list, watch}, wantReady: true, wantCore: foundNamespaced, wantOthers: unknown},
-		"lists only":  {status: http.StatusForbidden, refused: []string{watch}, wantReady: true, wantCore: foundNamespaced, wantOthers: unknown},
+		"forbidden": {
+			status: http.StatusForbidden, refused: []string{list, watch}, wantReady: true, wantCore: foundNamespaced, wantOthers: unknown,
+		},
+		"not found": {
+			status: http.StatusNotFound, refused: []string{list, watch}, wantReady: true, wantCore: foundNamespaced, wantOthers: unknown,
+		},
+		"lists only": {
+			status: http.StatusForbidden, refused: []string{watch}, wantReady: true, wantCore: foundNamespaced, wantOthers: unknown,
+		},
 		"unavailable": {status: http.StatusServiceUnavailable, refused: []string{list, watch}, wantCore: warming, wantOthers: warming},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {

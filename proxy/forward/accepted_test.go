@@ -38,7 +38,9 @@ func TestUnacceptedShareNoHTTP2Connection(t *testing.T) {
 		wantOver                     string
 		wantClose                    bool // of the caller's connection
 	}{
-		{name: "made-up token, malformed request", authorization: bad, request: "GET /?timeout=malformed", callerSpeaks: http2, wantOver: own},
+		{
+			name: "made-up token, malformed request", authorization: bad, request: "GET /?timeout=malformed", callerSpeaks: http2, wantOver: own,
+		},
 		{name: "made-up token, CORS preflight", authorization: bad, request: "OPTIONS /", callerSpeaks: http2, wantOver: own},
 		{name: "made-up token, refused", authorization: bad, request: "GET /", callerSpeaks: http2, wantOver: own, wantClose: true},
 		{name: "made-up token, over HTTP/1.1", authorization: bad, request: "GET /", callerSpeaks: http1, wantOver: own},
@@ -47,10 +49,14 @@ func TestUnacceptedShareNoHTTP2Connection(t *testing.T) {
 			callerSpeaks: http2, wantOver: own,
 		},
 		{name: "token without rights", authorization: withoutRights, request: "GET /forbidden", callerSpeaks: http2, wantOver: own},
-		{name: "token without rights, again", authorization: withoutRights, request: "GET /forbidden", callerSpeaks: http2, wantOver: shared},
+		{
+			name: "token without rights, again", authorization: withoutRights, request: "GET /forbidden", callerSpeaks: http2, wantOver: shared,
+		},
 		{name: "good token", authorization: good, request: "GET /", callerSpeaks: http2, wantOver: own},
 		{name: "good token, again", authorization: good, request: "GET /", callerSpeaks: http2, wantOver: shared},
-		{name: "made-up token, beside a good one", authorization: bad, request: "GET /", callerSpeaks: http2, wantOver: own, wantClose: true},
+		{
+			name: "made-up token, beside a good one", authorization: bad, request: "GET /", callerSpeaks: http2, wantOver: own, wantClose: true,
+		},
 		{name: "no credentials", request: "GET /", callerSpeaks: http2, wantOver: own, wantClose: true},
 		{name: "no credentials, over HTTP/1.1", request: "GET /", callerSpeaks: http1, wantOver: own},
 		{name: "a password", authorization: "Basic eA==", request: "GET /", callerSpeaks: http2, wantOver: own, wantClose: true},

@@ -140,8 +140,10 @@ func TestCodesOfSpans(t *testing.T) {
 		wantStatus codes.Code
 	}{
 		"a handler that writes nothing": {handle: func(observetest.Seen) {}, wantCode: "200"},
-		"an upgrade":                    {handle: func(s observetest.Seen) { s.SetSent(http.StatusSwitchingProtocols, 0) }, wantCode: "101"},
-		"broken off":                    {handle: func(observetest.Seen) { panic(http.ErrAbortHandler) }, wantStatus: codes.Error},
+		"an upgrade": {
+			handle: func(s observetest.Seen) { s.SetSent(http.StatusSwitchingProtocols, 0) }, wantCode: "101",
+		},
+		"broken off": {handle: func(observetest.Seen) { panic(http.ErrAbortHandler) }, wantStatus: codes.Error},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, ended := newTracedObserver(sdktrace.AlwaysSample())

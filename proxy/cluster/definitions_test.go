@@ -55,21 +55,15 @@ func TestDefinitionsThatChange(t *testing.T) {
 			wantChange          string // "": no invalidation
 		}{
 			{name: "an annotation", event: "MODIFIED", object: crd(1, "v1", `,"annotations":{"a":"b"}`, established)},
-			{
-				name: "a label and a finalizer", event: "MODIFIED", object: crd(1, "v1", `,"labels":{"a":"b"},"finalizers":["f"]`, established),
-			},
-			{
-				name: "a condition, stored versions", event: "MODIFIED", object: crd(1, "v1", "", established+`,"storedVersions":["v1","v2"]`),
-			},
+			{name: "a label and a finalizer", event: "MODIFIED", object: crd(1, "v1", `,"labels":{"a":"b"},"finalizers":["f"]`, established)},
+			{name: "a condition, stored versions", event: "MODIFIED", object: crd(1, "v1", "", established+`,"storedVersions":["v1","v2"]`)},
 			{name: "the spec", event: "MODIFIED", object: crd(2, "v1", "", established), wantChange: "generation 1 to 2"},
 			{name: "served versions", event: "MODIFIED", object: crd(3, "v2", "", established), wantChange: "generation 2 to 3"},
 			{name: "the accepted names", event: "MODIFIED", object: crd(3, "v2", "", renamed), wantChange: "generation 3 to 3"},
 			{name: "the definition is deleted", event: "DELETED", object: crd(3, "v2", "", renamed), wantChange: "deleted"},
 			{name: "it is created, not established", event: "ADDED", object: crd(1, "v1", "", "")},
 			{name: "it becomes established", event: "MODIFIED", object: crd(1, "v1", "", established)},
-			{
-				name: "it is replaced (another UID)", event: "MODIFIED", object: crd(1, "v1", `,"uid":"2"`, established), wantChange: "deleted and made again",
-			},
+			{name: "it is replaced (another UID)", event: "MODIFIED", object: crd(1, "v1", `,"uid":"2"`, established), wantChange: "deleted and made again"},
 		} {
 			f.Event(definitionsPath, step.event, step.object)
 			var want []string
@@ -177,16 +171,12 @@ func TestUnusualDefinitions(t *testing.T) {
 func TestSelectableFields(t *testing.T) {
 	var o object
 	expect.NoError(t, json.Unmarshal([]byte(`{"spec":{"versions":[
-		{
-			"name":"v1","served":true,"selectableFields":[{"jsonPath":".spec.color"},{"jsonPath":".status.deep.er_x-1"},{"jsonPath":".spec.list[0]",
-		},
+		{"name":"v1","served":true,"selectableFields":[{"jsonPath":".spec.color"},{"jsonPath":".status.deep.er_x-1"},{"jsonPath":".spec.list[0]"},
 			{"jsonPath":".spec['a']"},{"jsonPath":".spec.a\\.b"},{"jsonPath":"spec"},{"jsonPath":"."}]},
 		{"name":"v2","served":false,"selectableFields":[{"jsonPath":".spec.hue"}]},
 		{"name":"v3","served":true}]}}`), &o))
 	want := map[string][]wire.Field{
-		"v1": {
-			{Name: "spec.color", JSON: []string{"spec", "color"}}, {Name: "status.deep.er_x-1", JSON: []string{"status", "deep", "er_x-1"}},
-		},
+		"v1": {{Name: "spec.color", JSON: []string{"spec", "color"}}, {Name: "status.deep.er_x-1", JSON: []string{"status", "deep", "er_x-1"}}},
 		"v3": nil,
 	}
 	expect.Same(t, want, readDefinition(&o).served)

@@ -231,7 +231,7 @@ func (l *Limiter) await(ctx context.Context, c *claim) (Grant, error) {
 		return Grant{}, err
 	}
 	// The claim was granted before it could be given up.
-	if ctx.Err() != nil {
+	if err := ctx.Err(); err != nil {
 		granted.Release()
 		return Grant{}, err
 	}

@@ -42,7 +42,11 @@ func (b *bench) changePods(ctx context.Context, pods []*corev1.Pod, perSecond, c
 	for i := range poll.Ticks(ctx, time.Second/time.Duration(perSecond)) {
 		changed := pods[i%len(pods)].DeepCopy()
 		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, "bench.listproxy.io/at", stamp(time.Now()))
-		if err := b.store.Put(ctx, changed); err != nil && ctx.Err() == nil {
+		err := b.store.Put(ctx, changed)
+		if ctx.Err() != nil {
+			break
+		}
+		if err != nil {
 			return made, err
 		}
 		made++

@@ -29,6 +29,9 @@ func TestInjection(t *testing.T) {
 	isChanged := func() bool { return len(c.createPod(t, labelled, plainPodSpec()).Spec.HostAliases) > 0 }
 	poll.Until(t, patience, "kube-apiserver applies the policy", isChanged)
 	r.checkInjection(t, labelled)
+	if unlabelled := c.createPod(t, nil, plainPodSpec()); len(unlabelled.Spec.HostAliases) > 0 {
+		t.Error("a pod without the label was changed")
+	}
 	r.shell(t, "")(findCommand(t, "kubectl", "delete mutatingadmissionpolicybinding"))
 	poll.Until(t, patience, "without the binding the label means nothing", func() bool { return !isChanged() })
 	r.apply(t, "{service: {clusterIP: 10.0.0.100}}")

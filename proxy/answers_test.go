@@ -277,7 +277,8 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 			r := w.request(t.Context(), "")
 			r.URL, r.RequestURI = httptest.NewRequest(http.MethodGet, target, nil).URL, target
 			w.handler.decide(withCaller(r, w.newCaller(t)))
-			want.Group, want.Version, want.Resource = "example.com", "v1", "widgets"
+			want.Group, want.Version = "example.com", "v1"
+			want.Resource = "widgets"
 			expect.Same(t, &want, asked.ResourceAttributes)
 		})
 	}

@@ -92,7 +92,8 @@ func TestPendingProbesAreBounded(t *testing.T) {
 // TestWaitsAreBounded: NotOlderThan, Exact and Follow of a revision that the feed has not reached wait for Limits.Wait, and
 // request a probe.
 func TestWaitsAreBounded(t *testing.T) {
-	const wait, moment, gapless = time.Second, 50 * time.Millisecond, true
+	const wait, moment = time.Second, 50 * time.Millisecond
+	const gapless = true
 	for name, tt := range map[string]struct {
 		revision        uint64
 		afterAMoment    func(c *Collection, leave func()) // nil: nothing happens

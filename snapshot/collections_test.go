@@ -80,7 +80,8 @@ func TestIdleCollectionsGo(t *testing.T) {
 // budget can store. A mean above maxLikelyMean counts as maxLikelyMean.
 func TestMayFit(t *testing.T) {
 	const mebibyte = 1 << 20
-	large, small, unlimited := &budget{limit: 1000 * mebibyte}, &budget{limit: 100 * mebibyte}, &budget{}
+	large, small := &budget{limit: 1000 * mebibyte}, &budget{limit: 100 * mebibyte}
+	unlimited := &budget{}
 	most := oversizeFactor * large.crowdedAbove() / maxLikelyMean // objects of the size maxLikelyMean
 	for name, tt := range map[string]struct {
 		learned source.Learned

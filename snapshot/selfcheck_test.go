@@ -81,7 +81,12 @@ func TestSelfCheckGoesAround(t *testing.T) {
 // TestSelfCheckRaisesNoFalseAlarm: a self-check does not count a page as a mismatch if it differs only once, cannot be read,
 // or differs after the definition has changed.
 func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
-	const gone, later, tooMany, ok = http.StatusGone, http.StatusGatewayTimeout, http.StatusTooManyRequests, http.StatusOK
+	const (
+		ok      = http.StatusOK
+		gone    = http.StatusGone
+		tooMany = http.StatusTooManyRequests
+		later   = http.StatusGatewayTimeout
+	)
 	const current = "<the upstream's revision>"
 	emptyAt := func(revision string) string {
 		const list = `{"apiVersion":"example.com/v1","items":[],"kind":"WidgetList","metadata":{"resourceVersion":"%s"}}` + "\n"

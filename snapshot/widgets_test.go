@@ -61,8 +61,10 @@ const (
 	threePages = 1200
 	// page1, page2 and page3 are the keys with which the pages begin. page2 and page3 are the last key of the page before,
 	// and a zero byte.
-	page1, page2, page3 = "", "n/0499\x00", "n/0999\x00"
-	keyOnPage3          = "n/1100"
+	page1      = ""
+	page2      = "n/0499\x00"
+	page3      = "n/0999\x00"
+	keyOnPage3 = "n/1100"
 )
 
 // newCheckedWidgets starts an API server with a number of widgets, and a collection of them with a self-check at each interval.

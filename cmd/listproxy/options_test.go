@@ -208,7 +208,9 @@ func TestConnectionBound(t *testing.T) {
 // TestWrongKubeconfigs: the error about a kubeconfig that cannot be read, or has no server, names the file.
 func TestWrongKubeconfigs(t *testing.T) {
 	dir := t.TempDir()
-	missing, malformed, empty := filepath.Join(dir, "missing"), filepath.Join(dir, "malformed"), filepath.Join(dir, "empty")
+	missing := filepath.Join(dir, "missing")
+	malformed := filepath.Join(dir, "malformed")
+	empty := filepath.Join(dir, "empty")
 	expect.NoError(t, os.WriteFile(malformed, []byte("x: ["), 0o600))
 	expect.NoError(t, os.WriteFile(empty, nil, 0o600))
 	for _, file := range []string{missing, malformed, empty} {

@@ -269,9 +269,11 @@ func TestChecks(t *testing.T) {
 					t.Errorf("check %+v: want OK %t, and if not, a message with %q", c, wantOK, tt.wantMessage)
 				}
 			}
-			wantCode, wantBegin, wantEnd := http.StatusOK, "ok", ""
+			wantCode := http.StatusOK
+			wantBegin, wantEnd := "ok", ""
 			if tt.wantNotReady {
-				wantCode, wantBegin, wantEnd = http.StatusServiceUnavailable, "[-]"+tt.wantFailed+" not ready: ", "\nnot ready"
+				wantCode = http.StatusServiceUnavailable
+				wantBegin, wantEnd = "[-]"+tt.wantFailed+" not ready: ", "\nnot ready"
 			}
 			w := get(New(Config{Source: s, Metrics: http.NotFoundHandler()}), "/readyz")
 			body := w.Body.String()

@@ -109,9 +109,10 @@ func TestImpersonation(t *testing.T) {
 		}
 	}
 	const users, serviceAccount = "user-info", "serviceaccount" // kinds of users, as verbs name them
-	otherNamespace, otherSelector, watch := onList(users), onList(users), onList(users)
+	otherNamespace, otherSelector := onList(users), onList(users)
 	otherNamespace.namespace = "team-b"
 	otherSelector.labels = "a=c"
+	watch := onList(users)
 	watch.verb = "impersonate-on:user-info:watch"
 	groupAuthenticated := grant{verb: "impersonate", resource: "groups", name: user.AllAuthenticated}
 	// impersonateJane returns the rights to impersonate all of jane's properties.

@@ -78,7 +78,8 @@ func runThings(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger, objects ...
 		from:     from, path: thingsPath,
 		read: readHolder,
 		onChange: func(c change[string]) {
-			before, after, first := "none", "none", ""
+			before, after := "none", "none"
+			first := ""
 			if c.before != nil {
 				before = *c.before
 			}

@@ -29,7 +29,8 @@ func TestUnacceptedShareNoHTTP2Connection(t *testing.T) {
 	}).Config())
 	identifier := auth.NewAuthenticator(nil)
 	const own, shared = "HTTP/1.1", "HTTP/2.0" // connections to the upstream
-	const bad, good, withoutRights = "Bearer bad", "Bearer a", "Bearer c"
+	const bad, good = "Bearer bad", "Bearer a"
+	const withoutRights = "Bearer c"
 	const http1, http2 = 1, 2
 	connections := map[string]bool{}
 	for _, step := range []struct {

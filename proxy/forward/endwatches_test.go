@@ -17,7 +17,8 @@ import (
 // over maxLateWatch. Only the first call makes a plan.
 func TestWatchEndsAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const count, plannedDelay, plannedSpread = 1000, 5 * time.Second, 10 * time.Second
+		const count = 1000
+		const plannedDelay, plannedSpread = 5 * time.Second, 10 * time.Second
 		var watches openWatches
 		begun := time.Now()
 		ended := make(chan time.Duration, count)

@@ -44,7 +44,9 @@ func TestWhole(t *testing.T) {
 func TestLongRunning(t *testing.T) {
 	const pod = "/api/v1/namespaces/a/pods/b"
 	type kind struct{ LongRunning, Watch bool }
-	short, longRunning, watch := kind{}, kind{LongRunning: true}, kind{LongRunning: true, Watch: true}
+	short := kind{}
+	longRunning := kind{LongRunning: true}
+	watch := kind{LongRunning: true, Watch: true}
 	for want, requests := range map[kind][]string{
 		watch: {
 			// A watch without a value, with any value but false, and repeated: the first counts.

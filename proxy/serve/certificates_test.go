@@ -66,7 +66,8 @@ func configForClient(t *testing.T, settings *tls.Config) *tls.Config {
 // TestFilesAreReadAgain: the certificate and the CAs in use are those of the files, at both ports, a short while after a change.
 // A file that cannot be used changes nothing, and is logged once. No key is logged.
 func TestFilesAreReadAgain(t *testing.T) {
-	pair, next, records := newPair(t), newPair(t), &proxytest.Recorder{}
+	pair, next := newPair(t), newPair(t)
+	records := &proxytest.Recorder{}
 	caFile, ca := newCA(t)
 	firstCAs, err := cert.NewPool(caFile)
 	expect.NoError(t, err)

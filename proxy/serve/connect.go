@@ -95,7 +95,8 @@ func refuseConnect(r *http.Request, targets Targets) *http.Response {
 	record.SetRefused(observe.RefusedConnect)
 	record.SetSent(code, int64(len(body))) // goproxy writes the answer on the hijacked connection
 	res := goproxy.NewResponse(r, "", code, string(body))
-	res.ProtoMajor, res.ProtoMinor, res.Close = 1, 1, true
+	res.ProtoMajor, res.ProtoMinor = 1, 1
+	res.Close = true
 	kubehttp.SetStatusHeaders(res.Header, body)
 	return res
 }

@@ -282,7 +282,8 @@ func TestHealthOfTheBusy(t *testing.T) {
 func TestHealthOfTheAccount(t *testing.T) {
 	withHealthRig(t, healthy, func(t *testing.T, rig *healthRig) {
 		rig.await(t, ConditionOK, time.Second)
-		const pods, deployments, discovery = "/api/v1/pods", "/apis/apps/v1/deployments", "/apis/apps/v1"
+		const pods, deployments = "/api/v1/pods", "/apis/apps/v1/deployments"
+		const discovery = "/apis/apps/v1"
 		forbidden := answering(http.StatusForbidden, "")
 		stream, _ := io.Pipe()
 		// allowOnly lets the account read discovery and one more path.

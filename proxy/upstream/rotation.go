@@ -51,7 +51,8 @@ func withFiles(cfg *rest.Config) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.CAFile, cfg.CertFile, cfg.KeyFile = "", "", ""
+	cfg.CAFile = ""
+	cfg.CertFile, cfg.KeyFile = "", ""
 	return cfg, nil
 }
 

@@ -96,7 +96,9 @@ func (m *checkedTree) pickName() (namespace, name string) {
 // set adds or replaces a random pod.
 func (m *checkedTree) set() {
 	namespace, name := m.pickName()
-	node, phase, hostNetwork := m.pick("", "n1", "n2", "n3"), m.pick("Running", "Pending"), m.pick("true", "false")
+	node := m.pick("", "n1", "n2", "n3")
+	phase := m.pick("Running", "Pending")
+	hostNetwork := m.pick("true", "false")
 	o := selectable{labels: labels.Set{}, fields: fields.Set{
 		"metadata.name":      name,
 		"metadata.namespace": namespace,

@@ -62,7 +62,9 @@ func TestFreshness(t *testing.T) {
 	noBookmark := sequence(progressOpened, func(f *Freshness) { f.ProgressWithoutBookmark(start) })
 
 	waitForEvent := Action{}
-	probe, progress, leave := Action{Step: SendProbe}, Action{Step: OpenProgressWatch}, Action{Step: LeaveStream}
+	probe := Action{Step: SendProbe}
+	progress := Action{Step: OpenProgressWatch}
+	leave := Action{Step: LeaveStream}
 	wakeAfter := func(after time.Duration) Action { return Action{Wake: at(after)} }
 	scheduled := wakeAfter(18 * time.Second) // for the next probe, after a fifth of the bound
 	for name, tt := range map[string]struct {

@@ -127,7 +127,11 @@ func TestErrorEvent(t *testing.T) {
 
 // TestRefusedEvents: for a record that is not an event of an API server, ParseEvent returns an InconsistencyError.
 func TestRefusedEvents(t *testing.T) {
-	const labelKeyField, labelValueField, unknownEventField = 1, 2, 3
+	const (
+		labelKeyField     = 1
+		labelValueField   = 2
+		unknownEventField = 3
+	)
 	pod := samplePod("a")
 	withoutWrapper, err := pod.Marshal()
 	expect.NoError(t, err)

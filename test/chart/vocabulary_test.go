@@ -38,7 +38,8 @@ func readVocabulary(t *testing.T) vocabulary {
 		pages:   reference + pages.Read(t, "docs/observability.md"),
 	}
 	for _, row := range metricRows.FindAllStringSubmatch(reference, -1) {
-		name, metricType, labelNames := row[1], row[2], row[3]
+		name, metricType := row[1], row[2]
+		labelNames := row[3]
 		labels := map[string]bool{}
 		for _, label := range pages.Matches("`([a-z]+)`", labelNames) {
 			labels[label] = true
@@ -82,7 +83,8 @@ func (v vocabulary) unknown(query string) (sentences []string) {
 	// Labels and values in {…}.
 	for _, s := range selectors.FindAllStringSubmatch(query, -1) {
 		for _, m := range matchers.FindAllStringSubmatch(s[2], -1) {
-			metric, label, values := s[1], m[1], m[2]
+			metric := s[1]
+			label, values := m[1], m[2]
 			if slices.Contains(targetLabels, label) {
 				continue
 			}

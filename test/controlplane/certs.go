@@ -35,7 +35,8 @@ func NewAuthority(commonName string) (*Authority, error) {
 		return nil, err
 	}
 	cert := template(pkix.Name{CommonName: commonName})
-	cert.IsCA, cert.BasicConstraintsValid, cert.KeyUsage = true, true, x509.KeyUsageCertSign
+	cert.IsCA, cert.BasicConstraintsValid = true, true
+	cert.KeyUsage = x509.KeyUsageCertSign
 	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
 	if err != nil {
 		return nil, err

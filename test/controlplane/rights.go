@@ -44,9 +44,12 @@ func ReviewsAs(user string) []rbacv1.PolicyRule {
 
 // Grant grants rights, as [Admin], until revoke is called. The API server's authorizer applies either change a moment later.
 func (cp *ControlPlane) Grant(ctx context.Context, g Grant) (revoke func(context.Context) error, err error) {
-	path, role, binding, kind := "/apis/"+rbacv1.GroupName+"/v1/", "clusterroles", "clusterrolebindings", "ClusterRole"
+	path := "/apis/" + rbacv1.GroupName + "/v1/"
+	role, binding := "clusterroles", "clusterrolebindings"
+	kind := "ClusterRole"
 	if g.Namespace != "" {
-		path, role, binding = path+"namespaces/"+g.Namespace+"/", "roles", "rolebindings"
+		path += "namespaces/" + g.Namespace + "/"
+		role, binding = "roles", "rolebindings"
 		if g.Role == "" {
 			kind = "Role"
 		}

@@ -32,7 +32,12 @@ type template struct {
 func templateOf(w watchRequest, e oracle.Event) (template, string) {
 	revision := strconv.FormatUint(e.Revision, 10)
 	masked := bytes.ReplaceAll(e.Object, []byte(revision), []byte(strings.Repeat("#", len(revision))))
-	return template{w.Resource.GroupVersionResource.String(), w.eventsIn(), e.EndsInitial, len(revision)}, string(masked)
+	return template{
+		resource:       w.Resource.GroupVersionResource.String(),
+		representation: w.eventsIn(),
+		end:            e.EndsInitial,
+		digits:         len(revision),
+	}, string(masked)
 }
 
 // compare adds the bookmarks among the events that kube-apiserver served and listproxy proxied. If one of them differs from

@@ -34,7 +34,12 @@ const (
 )
 
 // Each test takes random numbers from its own stream of one seed.
-const listsStream, watchesStream, quietStream, oddStream = 3, 5, 7, 9
+const (
+	listsStream   = 3
+	watchesStream = 5
+	quietStream   = 7
+	oddStream     = 9
+)
 
 // comparator asks listproxy and kube-apiserver the same questions, and reports how the answers differ. Safe for concurrent use.
 type comparator struct {

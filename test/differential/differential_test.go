@@ -88,7 +88,8 @@ func TestWatches(t *testing.T) {
 // memory (-differential.share of them), with kube-apiserver's bytes.
 func TestNewestOfQuietResources(t *testing.T) {
 	quiet := []string{"configmaps", "gadgets"}
-	const writesPerSecond, askers, minLists = 20, 12, 60
+	const writesPerSecond, askers = 20, 12
+	const minLists = 60
 	churn(t, shared, writesPerSecond, quiet...)
 	c := newComparator(t)
 	rng := rand.New(rand.NewPCG(*seed, quietStream))

@@ -145,7 +145,9 @@ func (g *generator) setPart(q *question, p part) (ok bool) {
 // next returns the question for the page after one with a token. Now and then it changes what may change during a walk.
 func (g *generator) next(before question, token string) question {
 	q := g.newQuestion(before.Resource)
-	q.Namespace, q.User, q.Representation, q.Odd, q.Clocked = before.Namespace, before.User, before.Representation, before.Odd, before.Clocked
+	q.Namespace, q.User = before.Namespace, before.User
+	q.Representation = before.Representation
+	q.Odd, q.Clocked = before.Odd, before.Clocked
 	q.Semantics, q.Origin = continued, before.Origin
 	if q.Origin == "" {
 		q.Origin = before.Semantics

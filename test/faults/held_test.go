@@ -127,7 +127,8 @@ func awaitStablePeak(t *testing.T, p *harness.Proxy, progress *atomic.Int64) (pe
 		nowProgress := progress.Load()
 		stable++
 		if nowPeak > peak || nowProgress != lastProgress {
-			peak, lastProgress, stable = nowPeak, nowProgress, 0
+			peak, lastProgress = nowPeak, nowProgress
+			stable = 0
 		}
 		return stable >= stableSamples
 	})

@@ -101,7 +101,8 @@ func (s *scene) causeFaults(started time.Time, rest func()) map[string]int {
 // judgeSoak reports what was counted, and fails the test for mistakes, growth, and a soak that was too short to show
 // anything.
 func (s *scene) judgeSoak(samples []soak.Sample, faults map[string]int) {
-	checks, agreements, mismatches := s.countSelfChecks(""), s.countSelfChecks("agrees"), s.countSelfChecks("mismatch")
+	checks := s.countSelfChecks("")
+	agreements, mismatches := s.countSelfChecks("agrees"), s.countSelfChecks("mismatch")
 	if mismatches > 0 {
 		s.Tally.AddMistake("%.0f self-checks found a mismatch", mismatches)
 	}

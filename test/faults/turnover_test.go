@@ -260,7 +260,8 @@ func (t *turnover) listUsual() {
 
 // judge reports what has come and gone, and fails the test if anything never did.
 func (t *turnover) judge() {
-	callers, generations, idleOuts := t.callers.Load(), t.deletedGenerations.Load(), t.idleOuts.Load()
+	callers := t.callers.Load()
+	generations, idleOuts := t.deletedGenerations.Load(), t.idleOuts.Load()
 	summary := fmt.Sprintf("%d callers came and went, each with its own token and connection; %d generations of objects were deleted; "+
 		"a collection idled out %d times", callers, generations, idleOuts)
 	harness.Log("soak: " + summary)

@@ -234,7 +234,8 @@ func (p *Proxy) Dir() string { return p.dir }
 func (p *Proxy) RESTConfig(direct *rest.Config) *rest.Config {
 	addClient("a client's", direct)
 	cfg := rest.CopyConfig(direct)
-	cfg.Host, cfg.CAData, cfg.CAFile = p.URL(), p.ca, ""
+	cfg.Host = p.URL()
+	cfg.CAData, cfg.CAFile = p.ca, ""
 	return cfg
 }
 

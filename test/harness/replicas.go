@@ -45,7 +45,8 @@ func NewReplicas(t testing.TB) *Replicas {
 func (r *Replicas) Through(direct *rest.Config) *rest.Config {
 	addClient("a client's", direct)
 	cfg := rest.CopyConfig(direct)
-	cfg.Host, cfg.CAData, cfg.CAFile = "https://"+r.Balancer.Address(), r.ca, ""
+	cfg.Host = "https://" + r.Balancer.Address()
+	cfg.CAData, cfg.CAFile = r.ca, ""
 	return cfg
 }
 

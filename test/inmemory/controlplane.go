@@ -164,7 +164,7 @@ func (c *ControlPlane) MayWrite(f Form, definitionSince, releaseSince time.Time)
 func (c *ControlPlane) Allow(user string, allowed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.rights = append(c.rights, right{user, allowed, time.Now()})
+	c.rights = append(c.rights, right{user: user, allowed: allowed, since: time.Now()})
 }
 
 // Allowed reports whether a user may list all widgets.

@@ -55,7 +55,8 @@ type Form struct {
 
 // write returns an object in JSON, as a server of a form writes it.
 func (k Kind) write(o Object, revision int64, f Form) string {
-	labels, namespace, more := "", "", o.more
+	labels, namespace := "", ""
+	more := o.more
 	if o.Color != "" {
 		labels = fmt.Sprintf(`"labels":{"color":%q},`, o.Color)
 	}
@@ -234,11 +235,11 @@ func (s Select) event(ch Change) (_ Event, ok bool) {
 	before, after := s.has(ch.Old), s.has(ch.New)
 	switch {
 	case after && before:
-		return Event{"MODIFIED", *ch.New, ch.Revision}, true
+		return Event{Type: "MODIFIED", Object: *ch.New, Revision: ch.Revision}, true
 	case after:
-		return Event{"ADDED", *ch.New, ch.Revision}, true
+		return Event{Type: "ADDED", Object: *ch.New, Revision: ch.Revision}, true
 	case before:
-		return Event{"DELETED", *ch.Old, ch.Revision}, true
+		return Event{Type: "DELETED", Object: *ch.Old, Revision: ch.Revision}, true
 	}
 	return Event{}, false
 }

@@ -41,7 +41,8 @@ func namespaceOf(target string, k Kind) (namespace string, ok bool) {
 // readQuery reads the query of a request, which must be well formed.
 func readQuery(r *http.Request, k Kind, namespace string) (q query) {
 	values := r.URL.Query()
-	q.Namespace, q.revision, q.match = namespace, -1, values.Get("resourceVersionMatch")
+	q.Namespace = namespace
+	q.revision, q.match = -1, values.Get("resourceVersionMatch")
 	if rev := values.Get("resourceVersion"); rev != "" {
 		q.revision, _ = strconv.ParseInt(rev, 10, 64)
 	}
@@ -55,7 +56,8 @@ func readQuery(r *http.Request, k Kind, namespace string) (q query) {
 		q.Color = color
 	}
 	if t, err := body.DecodeToken(values.Get("continue")); err == nil {
-		q.revision, q.match, q.Start = t.Revision, "Exact", strings.TrimPrefix(path.Join(namespace, t.Start), "/")
+		q.revision, q.match = t.Revision, "Exact"
+		q.Start = strings.TrimPrefix(path.Join(namespace, t.Start), "/")
 	}
 	return q
 }

@@ -49,7 +49,7 @@ func (s *Server) beginWatch(r *http.Request, k Kind, q query, timeout time.Durat
 	}
 	at = s.current().revision
 	for _, o := range s.plane.List(s.plane.Timelines()-1, k, at, q.Select) {
-		send(Event{"ADDED", o, o.Revision}.Write(k, state.form))
+		send(Event{Type: "ADDED", Object: o, Revision: o.Revision}.Write(k, state.form))
 	}
 	if streaming && values.Get("allowWatchBookmarks") == "true" {
 		send(Bookmark(k, at, true))

@@ -45,7 +45,7 @@ func Logged(o *observe.Observer, log *slog.Logger, r *http.Request, handle func(
 		}
 	}()
 	o.Observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		handle(Seen{observe.RecordOf(r.Context()), w, r})
+		handle(Seen{Record: observe.RecordOf(r.Context()), ResponseWriter: w, Request: r})
 	}), log).ServeHTTP(httptest.NewRecorder(), r)
 }
 

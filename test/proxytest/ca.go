@@ -44,7 +44,8 @@ func newCA(t testing.TB, name string, by *CA) *CA {
 		by = ca
 	}
 	ca.Cert = by.sign(t, key, pkix.Name{CommonName: name}, func(c *x509.Certificate) {
-		c.IsCA, c.BasicConstraintsValid, c.KeyUsage, c.ExtKeyUsage = true, true, x509.KeyUsageCertSign, nil
+		c.IsCA, c.BasicConstraintsValid = true, true
+		c.KeyUsage, c.ExtKeyUsage = x509.KeyUsageCertSign, nil
 	})
 	return ca
 }

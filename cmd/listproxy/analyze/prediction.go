@@ -122,7 +122,9 @@ func (p *predictor) whoAnswers(request *policy.Request, parseReason reason.Reaso
 // answered in one of the two cases. A log does not say, either, whether the resource is custom. That makes no difference,
 // since [auditEvent.httpRequest] asks for JSON or for a table.
 func whyForwarded(p *policy.Config, request *policy.Request) reason.Reason {
-	const namespaced, clusterScoped, builtIn = true, false, false // arguments of Representation
+	// Arguments of Representation.
+	const namespaced, clusterScoped = true, false
+	const builtIn = false
 	evaluation := p.Evaluate(request, reason.None)
 	if evaluation.Reason != reason.None {
 		return evaluation.Reason

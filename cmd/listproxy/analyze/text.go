@@ -66,10 +66,10 @@ func (r Report) writeTotals(out *strings.Builder) {
 		title          string
 		lists, watches int64
 	}{
-		{"from memory", lists.FromMemory, watches.FromMemory},
-		{"more with --consistent-lists", lists.WithConsistentLists, watches.WithConsistentLists},
-		{"more with --watches", lists.WithWatches, watches.WithWatches},
-		{"forwarded in any case", lists.Forwarded, watches.Forwarded},
+		{title: "from memory", lists: lists.FromMemory, watches: watches.FromMemory},
+		{title: "more with --consistent-lists", lists: lists.WithConsistentLists, watches: watches.WithConsistentLists},
+		{title: "more with --watches", lists: lists.WithWatches, watches: watches.WithWatches},
+		{title: "forwarded in any case", lists: lists.Forwarded, watches: watches.Forwarded},
 	} {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", line.title,
 			humanize.Comma(line.lists), share(line.lists, lists.Count),

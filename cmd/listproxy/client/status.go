@@ -143,11 +143,12 @@ func writeOverview(table *tabwriter.Writer, status admin.Status) {
 	}
 	fmt.Fprintf(table, "\nAPI server:\t%s for %s, %s (%s)\n",
 		upstream.State, admin.FormatSeconds(upstream.StateAge), lastAnswer, upstream.Address)
-	lists, watches, memory := status.Lists, status.Watches, status.Memory
+	lists, watches := status.Lists, status.Watches
 	fmt.Fprintf(table, "lists:\t%s from memory (%d, and %d forwarded)\n",
 		admin.FormatShare(lists.Share), lists.Answered, lists.Forwarded)
 	fmt.Fprintf(table, "watches:\t%s from memory (%d, and %d forwarded)\n",
 		admin.FormatShare(watches.Share), watches.Answered, watches.Forwarded)
+	memory := status.Memory
 	fmt.Fprintf(table, "memory:\t%s of %s kept, compressed lists %s, process %s of %s (0 B: no limit)\n",
 		admin.FormatBytes(memory.Stored), admin.FormatBytes(memory.StoredLimit), admin.FormatBytes(memory.Compressed),
 		admin.FormatBytes(memory.Process), admin.FormatBytes(memory.ProcessLimit))

@@ -24,7 +24,8 @@ const (
 func whoAmIAttack(base attack) attack {
 	a := base
 	a.name += ", who"
-	a.method, a.target, a.body = http.MethodPost, whoAmIPath, whoAmIBody
+	a.method, a.target = http.MethodPost, whoAmIPath
+	a.body = whoAmIBody
 	a.header = jsonHeader
 	if base.header != "" {
 		a.header += "\n" + base.header

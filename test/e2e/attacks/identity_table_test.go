@@ -88,7 +88,8 @@ var harmlessClaims = []string{
 
 // credentialAttacks write Authorization in ways that a parser may misread.
 func credentialAttacks() []attack {
-	const authorization, alice, boss = "Authorization: ", "Bearer {token:alice}", "Bearer {token:admin}"
+	const authorization = "Authorization: "
+	const alice, boss = "Bearer {token:alice}", "Bearer {token:admin}"
 	headers := []string{
 		"",
 		authorization + alice + "\n" + authorization + alice,

@@ -43,7 +43,8 @@ func (k kubectl) run(t *testing.T, c command, ns string) output {
 	cmd.WaitDelay = time.Second
 	cmd.Env = append(controlplane.Environment(k.kubeconfig, k.home), c.env)
 	var out, errs bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(c.stdin), &out, &errs
+	cmd.Stdin = strings.NewReader(c.stdin)
+	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
 	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || ctx.Err() != nil) {
 		t.Fatalf("kubectl %v, %s: %v: %s", args, k.name, err, errs.String())

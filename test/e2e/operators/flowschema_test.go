@@ -13,7 +13,12 @@ import (
 // TestFlowSchema: once docs/flow-schema.yaml is applied, kube-apiserver classifies the requests of the chart's service account
 // by this FlowSchema. (cp is the control plane of all tests here, and direct asks it as the admin.)
 func TestFlowSchema(t *testing.T) {
-	const schemaName, namespace, accountName = "listproxy", "listproxy", "listproxy" // as in flow-schema.yaml
+	// As in flow-schema.yaml.
+	const (
+		schemaName  = "listproxy"
+		namespace   = "listproxy"
+		accountName = "listproxy"
+	)
 	expect.NoError(t, cp.ApplyDocs(t.Context(), "flow-schema.yaml"))
 	schema, err := direct.Get(t.Context(), "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/"+schemaName)
 	expect.NoError(t, err)

@@ -28,7 +28,9 @@ func TestReadmeWalk(t *testing.T) {
 	if len(blocks) != 5 {
 		t.Fatalf("the README has %d blocks of commands, and this test knows five", len(blocks))
 	}
-	build, account, run, client, remove := blocks[0], blocks[1], blocks[2], blocks[3], blocks[4]
+	build, account := blocks[0], blocks[1]
+	run, client := blocks[2], blocks[3]
+	remove := blocks[4]
 	if !strings.Contains(build, "make build") {
 		t.Errorf("the first block does not build: %s", build)
 	}

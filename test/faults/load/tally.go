@@ -117,8 +117,9 @@ func (t *Tally) Counts(window Window) Counts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.sums
-	c.Answers, c.Hits, c.Compared = len(t.answers), len(t.hits), len(t.compared)
-	c.InWindow, c.HitsInWindow, c.ComparedInWindow = window.count(t.answers), window.count(t.hits), window.count(t.compared)
+	c.Answers, c.InWindow = len(t.answers), window.count(t.answers)
+	c.Hits, c.HitsInWindow = len(t.hits), window.count(t.hits)
+	c.Compared, c.ComparedInWindow = len(t.compared), window.count(t.compared)
 	c.Failures = maps.Clone(c.Failures)
 	return c
 }

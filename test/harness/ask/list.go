@@ -22,7 +22,12 @@ type Identity struct{ Namespace, Name, UID, ResourceVersion string }
 
 // IdentityOf returns the identity of a decoded object.
 func IdentityOf(o metav1.Object) Identity {
-	return Identity{o.GetNamespace(), o.GetName(), string(o.GetUID()), o.GetResourceVersion()}
+	return Identity{
+		Namespace:       o.GetNamespace(),
+		Name:            o.GetName(),
+		UID:             string(o.GetUID()),
+		ResourceVersion: o.GetResourceVersion(),
+	}
 }
 
 // Versions returns the UIDs and revisions of objects, by namespace/name.

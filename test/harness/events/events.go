@@ -103,7 +103,8 @@ func ProtobufFrame(t watch.EventType, object []byte) []byte {
 
 // SkipInitial reads the body of a streaming list, in JSON or protobuf, up to the bookmark after the initial events.
 func SkipInitial(body io.Reader) error {
-	end, buf, kept := []byte(metav1.InitialEventsAnnotationKey), make([]byte, 256<<10), 0
+	end := []byte(metav1.InitialEventsAnnotationKey)
+	buf, kept := make([]byte, 256<<10), 0
 	for {
 		n, err := body.Read(buf[kept:])
 		kept += n

@@ -125,7 +125,8 @@ func (h *Hop) CA() []byte {
 // RESTConfig returns a client's configuration with the hop as its server.
 func (h *Hop) RESTConfig(direct *rest.Config) *rest.Config {
 	cfg := rest.CopyConfig(direct)
-	cfg.Host, cfg.CAData, cfg.CAFile = h.URL(), h.CA(), ""
+	cfg.Host = h.URL()
+	cfg.CAData, cfg.CAFile = h.CA(), ""
 	return cfg
 }
 

@@ -57,7 +57,11 @@ func (o Odd) OfCallers() Odd {
 }
 
 // The revisions of ClockRevisions: revision n of the upstream is at epoch + n ticks, and less than jitter (a prime) later.
-const epoch, tick, jitter = 1_700_000_000_000_000_000, 1_000_000_000_000, 999_999_937
+const (
+	epoch  = 1_700_000_000_000_000_000
+	tick   = 1_000_000_000_000
+	jitter = 999_999_937
+)
 
 // revision returns the hop's revision for one of the upstream.
 func (o Odd) revision(text string) string {

@@ -55,7 +55,8 @@ func (k Kind) Object(name string) Fields {
 			panic(err) // a mistake in the test
 		}
 	}
-	object["apiVersion"], object["kind"], object["metadata"] = k.APIVersion, k.Name, Fields{"name": name}
+	object["apiVersion"], object["kind"] = k.APIVersion, k.Name
+	object["metadata"] = Fields{"name": name}
 	return object
 }
 

@@ -158,7 +158,7 @@ func (r *Registry) Search(where, text string) []Leak {
 			if len(line) > maxShown {
 				line = line[:maxShown] + "…"
 			}
-			found[secret] = Leak{secret, where, line}
+			found[secret] = Leak{Secret: secret, Where: where, Line: line}
 		}
 	}
 	for at, what := range occurrences(text, slices.AppendSeq(slices.Collect(maps.Keys(r.forms)), maps.Keys(patterns))...) {

@@ -40,7 +40,12 @@ func TestSearch(t *testing.T) {
 	keyBody, _, _ = strings.Cut(keyBody, "\n-----")
 	jwt := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"RS256"}`)) + "." + base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"kubernetes"}`)) + ".c2ln"
 	const partLength = 12 // of a token, that counts as the token
-	const alice, privateKey, header, user = "alice's token", "the key", "the value of an Authorization header", "the certificate's user"
+	const (
+		alice      = "alice's token"
+		privateKey = "the key"
+		header     = "the value of an Authorization header"
+		user       = "the certificate's user"
+	)
 
 	for _, tt := range []struct {
 		name, text string

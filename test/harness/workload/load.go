@@ -76,7 +76,8 @@ func FillConfigMaps(ctx context.Context, cp *controlplane.ControlPlane, namespac
 	}
 	return putAll(ctx, cp, 1, n, func(i int) (string, runtime.Object) {
 		made := pattern.DeepCopy()
-		made.Name, made.UID, made.ResourceVersion = ConfigMapName(i), uuid.NewUUID(), ""
+		made.Name, made.UID = ConfigMapName(i), uuid.NewUUID()
+		made.ResourceVersion = ""
 		return "/registry/configmaps/" + namespace + "/" + made.Name, made
 	})
 }

@@ -24,18 +24,18 @@ type application struct {
 // applications returns all applications.
 func applications() []application {
 	return []application{
-		{"api-gateway", "edge", "frontend", 8443},
-		{"cart", "shop", "backend", 8080},
-		{"catalog", "shop", "backend", 8080},
-		{"checkout", "shop", "frontend", 3000},
-		{"fraud-scoring", "payments", "batch", 9000},
-		{"ledger", "payments", "backend", 8080},
-		{"notifications", "messaging", "batch", 8080},
-		{"recommendations", "search", "backend", 8501},
-		{"search-indexer", "search", "batch", 9200},
-		{"session-store", "platform", "cache", 6379},
-		{"thumbnailer", "media", "batch", 8080},
-		{"web", "edge", "frontend", 3000},
+		{name: "api-gateway", team: "edge", tier: "frontend", port: 8443},
+		{name: "cart", team: "shop", tier: "backend", port: 8080},
+		{name: "catalog", team: "shop", tier: "backend", port: 8080},
+		{name: "checkout", team: "shop", tier: "frontend", port: 3000},
+		{name: "fraud-scoring", team: "payments", tier: "batch", port: 9000},
+		{name: "ledger", team: "payments", tier: "backend", port: 8080},
+		{name: "notifications", team: "messaging", tier: "batch", port: 8080},
+		{name: "recommendations", team: "search", tier: "backend", port: 8501},
+		{name: "search-indexer", team: "search", tier: "batch", port: 9200},
+		{name: "session-store", team: "platform", tier: "cache", port: 6379},
+		{name: "thumbnailer", team: "media", tier: "batch", port: 8080},
+		{name: "web", team: "edge", tier: "frontend", port: 3000},
 	}
 }
 
@@ -49,7 +49,11 @@ type Pods struct {
 }
 
 // The streams of random numbers for a pod, its template and its status.
-const podStream, templateStream, statusStream = 1, 2, 3
+const (
+	podStream      = 1
+	templateStream = 2
+	statusStream   = 3
+)
 
 // Pod returns the i-th pod of a namespace, as it is after scheduling.
 func (p Pods) Pod(i int, namespace string) *corev1.Pod {

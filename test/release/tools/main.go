@@ -141,7 +141,8 @@ func build(platform v1.Platform, settings v1.Config, created time.Time, license,
 		return nil, err
 	}
 	config = config.DeepCopy()
-	config.OS, config.Architecture, config.Created = platform.OS, platform.Architecture, v1.Time{Time: created}
+	config.OS, config.Architecture = platform.OS, platform.Architecture
+	config.Created = v1.Time{Time: created}
 	config.Config = settings
 	return mutate.ConfigFile(image, config)
 }

@@ -150,8 +150,8 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// checkRestricted: the namespace, which enforces the restricted Pod Security Standard, accepts a pod like the chart's. It
-// refuses the same pod without the pod's security context.
+// checkRestricted checks that the namespace, which enforces the restricted Pod Security Standard, accepts a pod like the
+// chart's. It must refuse the same pod without the pod's security context.
 func checkRestricted(t *testing.T, r *release) {
 	t.Helper()
 	create := func(name string, spec corev1.PodSpec) error {
@@ -172,7 +172,8 @@ const (
 	ownSecret   = "our-own"       // with a certificate that is not the chart's
 )
 
-// checkUpgrade: an upgrade changes neither pods nor the certificate without need, and never the CA that clients trust.
+// checkUpgrade checks that an upgrade changes neither pods nor the certificate without need, and never the CA that clients
+// trust.
 func checkUpgrade(t *testing.T, r *release) {
 	t.Helper()
 	r.apply(t, "{}")
@@ -221,8 +222,8 @@ func (r *release) mountedSecret(t *testing.T) string {
 	return volumes[i].Secret.SecretName
 }
 
-// checkAutoscaling: as docs/operate.md says, with autoscaling Helm leaves the number of replicas to others, and takes it back
-// only with --force-conflicts.
+// checkAutoscaling checks what docs/operate.md says: with autoscaling, Helm leaves the number of replicas to others. It takes
+// the number back only with --force-conflicts.
 func checkAutoscaling(t *testing.T, r *release) {
 	t.Helper()
 	r.c.kubectl(t, "", "-n", r.namespace, "scale", "--replicas=4", "deployment/listproxy")

@@ -126,7 +126,7 @@ func injectionCases() []injectionCase {
 	}
 }
 
-// checkInjection: a pod is changed in all its containers, or, if something of its own is in the way, not at all.
+// checkInjection checks that a pod is changed in all its containers or, if something of its own is in the way, not at all.
 func (r *release) checkInjection(t *testing.T, labels map[string]string) {
 	t.Helper()
 	type additions struct{ hosts, ports, aliases, cas int } // counted in YAML, since any container may have them

@@ -60,7 +60,8 @@ func (r rendering) checkInvariants(t *testing.T) {
 	r.checkMemory(t)
 }
 
-// checkRights: listproxy's account may list and watch exactly the resources that the policy keeps, and alwaysNeeded.
+// checkRights checks that listproxy's account may list and watch the resources that the policy keeps and alwaysNeeded, and
+// no others.
 func (r rendering) checkRights(t *testing.T) {
 	t.Helper()
 	for _, role := range ofType[*rbacv1.ClusterRole](r.objects) {
@@ -84,7 +85,8 @@ func (r rendering) checkRights(t *testing.T) {
 	}
 }
 
-// checkMemory: a pod with a memory limit has room for what its flags allow listproxy to take. All figures are in MiB.
+// checkMemory checks that a pod with a memory limit has room for what its flags allow listproxy to take. All figures are in
+// MiB.
 func (r rendering) checkMemory(t *testing.T) {
 	t.Helper()
 	container := one[*appsv1.Deployment](t, r.objects).Spec.Template.Spec.Containers[0]

@@ -58,8 +58,8 @@ func (c *tester) awaitHit(t *testing.T, labels map[string]string, contains strin
 	})
 }
 
-// checkClientPods: the pods of docs/clients.md, and those that the chart's admission policy changes, get lists from memory;
-// others do not.
+// checkClientPods checks that the pods of docs/clients.md, and those that the chart's admission policy changes, get lists from
+// memory. Other pods must not get any.
 func checkClientPods(t *testing.T, c *tester) {
 	for name, tt := range map[string]struct {
 		contains string
@@ -92,8 +92,8 @@ func checkClientPods(t *testing.T, c *tester) {
 	t.Run("Prometheus", func(t *testing.T) { checkPrometheus(t, c) })
 }
 
-// checkPrometheus: with the configuration in docs/clients.md Prometheus finds a pod, by a request that listproxy answered
-// from memory.
+// checkPrometheus checks that Prometheus, with the configuration in docs/clients.md, finds a pod by a request that listproxy
+// answered from memory.
 func checkPrometheus(t *testing.T, c *tester) {
 	config := pages.Block(t, "clients.md", "scrape_configs:", "")
 	_, err := c.admin.CoreV1().ConfigMaps(team).Create(t.Context(), &corev1.ConfigMap{

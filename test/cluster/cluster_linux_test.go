@@ -142,7 +142,7 @@ func (c *tester) objects(t *testing.T) []string {
 	return all
 }
 
-// checkInstall: an installation answers, by helm test, from memory.
+// checkInstall checks that helm test gets answers from memory after an installation.
 func checkInstall(t *testing.T, c *tester) {
 	c.install(t)
 	out, err := c.Helm(t.Context(), "test", "listproxy", "--logs")
@@ -166,7 +166,7 @@ func (c *tester) createClients(t *testing.T) {
 	c.through.CAData = []byte(trusted.Data["ca.crt"])
 }
 
-// checkLists: every resource that the policy keeps is answered from memory, and Secrets never are.
+// checkLists checks that lists of every resource that the policy keeps come from memory, and lists of Secrets never do.
 func checkLists(t *testing.T, c *tester) {
 	kept, err := c.admin.CoreV1().ConfigMaps(cluster.Namespace).Get(t.Context(), "listproxy-policy", metav1.GetOptions{})
 	expect.NoError(t, err)
@@ -191,8 +191,8 @@ func checkLists(t *testing.T, c *tester) {
 	expect.Says(t, a.Source(), "detail=not-cached")
 }
 
-// checkClientCertificates: a user with a client certificate has that user's own rights if impersonation.users names the user;
-// listproxy may not impersonate others.
+// checkClientCertificates checks that a user with a client certificate has that user's own rights if impersonation.users names
+// the user. listproxy may not impersonate others.
 func checkClientCertificates(t *testing.T, c *tester) {
 	_, err := c.admin.CoreV1().ConfigMaps(cluster.Namespace).Create(t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "client-ca"}, Data: map[string]string{"bundle": string(c.CA())},
@@ -219,7 +219,7 @@ func checkClientCertificates(t *testing.T, c *tester) {
 	c.install(t)
 }
 
-// checkConnect: the port for CONNECT, as kubectl's proxy-url, leads to listproxy. One CA signs both certificates.
+// checkConnect checks that the port for CONNECT, as kubectl's proxy-url, leads to listproxy. One CA signs both certificates.
 func checkConnect(t *testing.T, c *tester) {
 	c.install(t, "connect.enabled=true,connect.hosts={kubernetes.default.svc}")
 	through, err := c.Through(t.Context(), c.RESTConfig(controlplane.Admin))

@@ -28,7 +28,7 @@ func replicas() (pids []int) {
 	return pids
 }
 
-// checkKilled: after one replica was killed, no request fails but those that kube-proxy still sends to it.
+// checkKilled checks that after one replica was killed, no request fails but those that kube-proxy still sends to it.
 func checkKilled(t *testing.T, c *tester) {
 	poll.Until(t, patience, "only the two current replicas run", func() bool { return len(replicas()) == 2 })
 	restarts := func() string {
@@ -43,8 +43,8 @@ func checkKilled(t *testing.T, c *tester) {
 	}, tolerated)
 }
 
-// checkCertificate: as docs/operate.md says, an upgrade replaces a certificate whose Secret was deleted. Clients trust the new
-// one, and no pod restarts for it.
+// checkCertificate checks what docs/operate.md says: an upgrade replaces a certificate whose Secret was deleted. Clients trust
+// the new one, and no pod restarts for it.
 func checkCertificate(t *testing.T, c *tester) {
 	const generationOf = "get deployment listproxy -n listproxy -o jsonpath={.metadata.generation}"
 	certificate := func() string {
@@ -62,7 +62,8 @@ func checkCertificate(t *testing.T, c *tester) {
 	})
 }
 
-// checkToken: clients go on when their token file has a new token, as from a kubelet, and the old one becomes invalid.
+// checkToken checks that clients go on when their token file gets a new token, as from a kubelet, and the old one becomes
+// invalid.
 func checkToken(t *testing.T, c *tester) {
 	const reloaded = time.Minute + 15*time.Second // client-go reads a token file once a minute
 	file := filepath.Join(t.TempDir(), "token")
@@ -85,8 +86,8 @@ func checkToken(t *testing.T, c *tester) {
 	})
 }
 
-// checkDrain: while no other node can take its replacement, a drain evicts one replica, and the PodDisruptionBudget keeps the
-// other.
+// checkDrain checks that a drain evicts one replica and, while no other node can take its replacement, the PodDisruptionBudget
+// keeps the other.
 func checkDrain(t *testing.T, c *tester) {
 	const drain = "drain node --pod-selector=app.kubernetes.io/name=listproxy --ignore-daemonsets --timeout=20s"
 	whileClientsWork(t, c.through, c.direct, func() {
@@ -100,7 +101,7 @@ func checkDrain(t *testing.T, c *tester) {
 	})
 }
 
-// checkBypass: clients go on while the Service leads past listproxy, and back.
+// checkBypass checks that no client fails while the Service is led past listproxy, and back.
 func checkBypass(t *testing.T, c *tester) {
 	whileClientsWork(t, c.through, c.direct, func() {
 		if notes := c.install(t, "bypass=true"); !strings.Contains(notes, "WARNING: bypass is on") {

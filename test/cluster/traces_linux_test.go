@@ -43,8 +43,8 @@ func (t trace) hasSpan(want wantSpan) bool {
 	})
 }
 
-// checkTraces: in Jaeger, the steps of a list from memory are below its request, the span of kube-apiserver is below that
-// of a forwarded list, and feeds have traces of their own.
+// checkTraces checks the traces in Jaeger: the steps of a list from memory are below its request, the span of kube-apiserver
+// is below that of a forwarded list, and feeds have traces of their own.
 func checkTraces(t *testing.T, c *tester) {
 	c.kubectl(t, "delete namespace tracing")
 	for line := range strings.Lines(pages.Block(t, "observability.md", "kubectl create namespace tracing", "jaeger")) {

@@ -40,12 +40,12 @@ func TestCompressedWatch(t *testing.T) {
 			w.compresses = tt.compresses
 			w.load(t)
 			// Both watches begin at the same revision, and get one change.
-			without := &client{}
-			with := &client{encoding: tt.encoding}
-			w.openAs(t, without, tt.query+"&timeoutSeconds=2")
-			w.openAs(t, with, tt.query+"&timeoutSeconds=2")
+			plain := &client{}
+			tested := &client{encoding: tt.encoding}
+			w.openAs(t, plain, tt.query+"&timeoutSeconds=2")
+			w.openAs(t, tested, tt.query+"&timeoutSeconds=2")
 			w.write()
-			for _, c := range []*client{without, with} {
+			for _, c := range []*client{plain, tested} {
 				if <-c.done; c.why != "" {
 					t.Fatalf("forwarded: %s", c.why)
 				}
@@ -54,10 +54,10 @@ func TestCompressedWatch(t *testing.T) {
 			if tt.wantGzip {
 				wantEncoding, wantVary = "gzip", "Accept-Encoding"
 			}
-			expect.Same(t, wantEncoding, with.Header().Get("Content-Encoding"))
-			expect.Same(t, wantVary, with.Header().Get("Vary"))
-			events := with.received(t)
-			expect.Same(t, without.received(t), events)
+			expect.Same(t, wantEncoding, tested.Header().Get("Content-Encoding"))
+			expect.Same(t, wantVary, tested.Header().Get("Vary"))
+			events := tested.received(t)
+			expect.Same(t, plain.received(t), events)
 			expect.Says(t, events, "MODIFIED")
 			if strings.Contains(events, "initial-events-end") != tt.wantBookmark {
 				t.Errorf("got %q, want the bookmark at the end of the state: %t", events, tt.wantBookmark)

@@ -127,7 +127,9 @@ func TestShownCertificates(t *testing.T) {
 	second := first.Intermediate(t, "second")
 	third := second.Intermediate(t, "third")
 	fourth := third.Intermediate(t, "fourth")
-	alice := func(by *proxytest.CA) *x509.Certificate { return by.Issue(t, pkix.Name{CommonName: "alice"}, nil) }
+	alice := func(issuer *proxytest.CA) *x509.Certificate {
+		return issuer.Issue(t, pkix.Name{CommonName: "alice"}, nil)
+	}
 	namesake := ca.Intermediate(t, "first")
 	foreign := proxytest.NewCA(t)
 	client := &proxytest.CA{Cert: alice(second), Key: second.Key}

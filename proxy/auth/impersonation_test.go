@@ -49,15 +49,15 @@ func (g grants) Authorize(_ context.Context, a authorizer.Attributes) (authorize
 // the request passes the filter, or nil if the filter refuses the request.
 func (g grants) impersonate(
 	ctx context.Context, sender string, h http.Header, info *request.RequestInfo,
-) (as user.Info) {
+) (effective user.Info) {
 	filter := impersonation.WithConstrainedImpersonation(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		as, _ = request.UserFrom(r.Context())
+		effective, _ = request.UserFrom(r.Context())
 	}), g, scheme.Codecs)
 	ctx = request.WithRequestInfo(request.WithUser(ctx, &user.DefaultInfo{Name: sender}), info)
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 	r.Header = h.Clone()
 	filter.ServeHTTP(httptest.NewRecorder(), r)
-	return as
+	return effective
 }
 
 // review answers a review that the account sends, as kube-apiserver does.

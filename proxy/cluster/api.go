@@ -117,8 +117,8 @@ func (a *api) get(ctx context.Context, path string, query url.Values) (*http.Res
 	return resp, nil
 }
 
-// getJSON sends a GET, and decodes the answer into the value at into.
-func (a *api) getJSON(ctx context.Context, path string, timeout time.Duration, into any) error {
+// getJSON sends a GET, and decodes the answer into value, which is a pointer.
+func (a *api) getJSON(ctx context.Context, path string, timeout time.Duration, value any) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	resp, err := a.get(ctx, path, nil)
@@ -126,7 +126,7 @@ func (a *api) getJSON(ctx context.Context, path string, timeout time.Duration, i
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	return json.NewDecoder(resp.Body).Decode(into)
+	return json.NewDecoder(resp.Body).Decode(value)
 }
 
 // list reads a list page by page, calls visit with each object, and returns the list's revision. Before an error, visit may

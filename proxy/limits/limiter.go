@@ -316,10 +316,10 @@ func (l *Limiter) giveUp(c *claim, err error) bool {
 	return true
 }
 
-// changePausedLocked adds 1 or -1 to the number of a flow's paused requests.
-func (l *Limiter) changePausedLocked(f *flow, by int) {
-	l.places += by
-	l.changeLocked(f, func() { f.paused += by })
+// changePausedLocked adds change, which is 1 or -1, to the number of a flow's paused requests.
+func (l *Limiter) changePausedLocked(f *flow, change int) {
+	l.places += change
+	l.changeLocked(f, func() { f.paused += change })
 }
 
 // releaseLocked takes back a flow's units.

@@ -148,12 +148,12 @@ func TestResourceLabel(t *testing.T) {
 // beyond the bound are counted as resource=other, by reason.
 func TestSeriesAreBounded(t *testing.T) {
 	const labels = 512 // maxResourceLabels
-	const beyond = 100
+	const more = 100
 	o, metrics := observetest.New(nil)
 	o.IsServed = func(_, _, _ string) bool { return true }
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	reasons := reason.Forwarding()
-	for i := range labels + beyond {
+	for i := range labels + more {
 		for _, why := range reasons {
 			observetest.Request(o, r, func(s observetest.Seen) {
 				s.SetDecision(&policy.Request{Version: "v1", Resource: fmt.Sprint("kind-", i)}, policy.Any, why)
@@ -164,7 +164,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	got := proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"])
 	expect.Same(t, (labels+1)*len(reasons), len(got))
 	for _, why := range reasons {
-		want := fmt.Sprintf("code=200,decision=forward,reason=%s,resource=other,semantics=any,verb=other %d", why, beyond)
+		want := fmt.Sprintf("code=200,decision=forward,reason=%s,resource=other,semantics=any,verb=other %d", why, more)
 		if !slices.Contains(got, want) {
 			t.Errorf("there is no series %q", want)
 		}

@@ -156,9 +156,9 @@ func request(t *testing.T, up *Transports, id auth.Identity, path string) *http.
 }
 
 // get sends a request by a transport. Any answer but a 200 is an error.
-func get(t *testing.T, up *Transports, by http.RoundTripper, id auth.Identity, path string) error {
+func get(t *testing.T, up *Transports, transport http.RoundTripper, id auth.Identity, path string) error {
 	t.Helper()
-	res, err := by.RoundTrip(request(t, up, id, path))
+	res, err := transport.RoundTrip(request(t, up, id, path))
 	if err != nil {
 		return err
 	}

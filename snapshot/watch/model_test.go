@@ -202,7 +202,7 @@ func (m *model) forget() {
 // setDoubtful sets whether Defined is false.
 func (m *model) setDoubtful(doubtful bool) {
 	m.noteLongDoubt()
-	if was := m.definition.doubtful.Swap(doubtful); doubtful && !was {
+	if before := m.definition.doubtful.Swap(doubtful); doubtful && !before {
 		m.confirmed, m.doubtBegan = m.span.To, time.Now()
 	}
 }

@@ -42,8 +42,8 @@ func loads(ctx context.Context, b *bench) error {
 		"of which `for` is the bytes of the list. The limit is a client that reads the same streaming list and keeps nothing."}
 	changes := &table{caption: fmt.Sprintf("What a change costs at %d a second, and the memory after these changes, of which `for` is the bytes "+
 		"of the list and of every changed pod: all are kept for --history-window.", changesPerSecond)}
-	for _, of := range b.programs() {
-		started, rows, err := b.measureStart(ctx, of, listOfAll.bytes)
+	for _, build := range b.programs() {
+		started, rows, err := b.measureStart(ctx, build, listOfAll.bytes)
 		if err != nil {
 			return err
 		}
@@ -64,13 +64,13 @@ func loads(ctx context.Context, b *bench) error {
 
 // measureStart starts a program, and returns it with the rows of kube-apiserver and of the start. listBytes is the size of the
 // list of all pods.
-func (b *bench) measureStart(ctx context.Context, of program, listBytes int64) (started side, rows []*result, err error) {
+func (b *bench) measureStart(ctx context.Context, build program, listBytes int64) (started side, rows []*result, err error) {
 	kube := &result{request: "a start", side: direct.name, storedBytes: listBytes}
-	r := &result{request: "a start", side: "listproxy" + of.suffix, answers: 1, storedBytes: listBytes}
+	r := &result{request: "a start", side: "listproxy" + build.suffix, answers: 1, storedBytes: listBytes}
 	begun := time.Now()
 	// The CPU time of kube-apiserver, while listproxy starts.
 	if err := b.measureCPU(direct, notIdle, r, func() (err error) {
-		started, err = b.startProgram(ctx, of, "listproxy", "--eager", "pods")
+		started, err = b.startProgram(ctx, build, "listproxy", "--eager", "pods")
 		return err
 	}); err != nil {
 		return started, nil, err

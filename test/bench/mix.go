@@ -189,7 +189,7 @@ func (c caller) client() *ask.Client {
 
 // walk reads a consistent list of all pods, page by page. It counts as one answer.
 func (b *bench) walk(ctx context.Context, c caller, _ int) (walked answer, err error) {
-	client := c.client().With("Accept-Encoding", "gzip")
+	client := c.client().WithHeader("Accept-Encoding", "gzip")
 	begun := time.Now()
 	page := url.Values{"limit": {strconv.Itoa(b.settings.page())}}
 	for {

@@ -130,9 +130,9 @@ func (b *bench) startSide(ctx context.Context, name string, args ...string) (sid
 }
 
 // startProgram starts a program of listproxy.
-func (b *bench) startProgram(ctx context.Context, of program, name string, args ...string) (side, error) {
-	p, err := b.start(ctx, of.path, b.cp.RESTConfig(controlplane.Feed), args...)
-	return side{name: name + of.suffix, proxy: p}, err
+func (b *bench) startProgram(ctx context.Context, build program, name string, args ...string) (side, error) {
+	p, err := b.start(ctx, build.path, b.cp.RESTConfig(controlplane.Feed), args...)
+	return side{name: name + build.suffix, proxy: p}, err
 }
 
 // program is a build of listproxy; suffix tells its sides from those of another build.
@@ -149,8 +149,8 @@ func (b *bench) programs() []program {
 
 // startSides starts each of the programs.
 func (b *bench) startSides(ctx context.Context, name string, args ...string) (sides []side, err error) {
-	for _, of := range b.programs() {
-		started, err := b.startProgram(ctx, of, name, args...)
+	for _, build := range b.programs() {
+		started, err := b.startProgram(ctx, build, name, args...)
 		if err != nil {
 			return nil, err
 		}

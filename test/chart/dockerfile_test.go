@@ -16,11 +16,11 @@ const repoRoot = "../.."
 // TestImageInChart: the image that Artifact Hub shows for the chart is the one that the chart installs, and the chart and the
 // program have one version.
 func TestImageInChart(t *testing.T) {
-	about := pages.Read(t, "charts/listproxy/Chart.yaml")
+	chartFile := pages.Read(t, "charts/listproxy/Chart.yaml")
 	image := pages.Matches(`(?m)^  repository: (\S+)$`, pages.Read(t, "charts/listproxy/values.yaml"))
-	version := pages.Matches(`(?m)^appVersion: (\S+)$`, about)
-	expect.Same(t, []string{image[0] + ":" + version[0]}, pages.Matches(`(?m)^ +image: (\S+)$`, about))
-	expect.Same(t, version, pages.Matches(`(?m)^version: (\S+)$`, about))
+	version := pages.Matches(`(?m)^appVersion: (\S+)$`, chartFile)
+	expect.Same(t, []string{image[0] + ":" + version[0]}, pages.Matches(`(?m)^ +image: (\S+)$`, chartFile))
+	expect.Same(t, version, pages.Matches(`(?m)^version: (\S+)$`, chartFile))
 }
 
 // TestImageHasItsSource: the Dockerfile copies, and .dockerignore includes, exactly the folders of this repository that the

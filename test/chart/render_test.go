@@ -62,9 +62,9 @@ func objects(t *testing.T, manifests string) []runtime.Object {
 	strict := serializer.NewSerializerWithOptions(serializer.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, options)
 	var all []runtime.Object
 	for document := range strings.SplitSeq("\n"+manifests, "\n---\n") {
-		var about struct{ Kind string }
-		expect.NoError(t, yaml.Unmarshal([]byte(document), &about))
-		if about.Kind == "" || unknownKinds[about.Kind] { // no kind: comments only
+		var named struct{ Kind string }
+		expect.NoError(t, yaml.Unmarshal([]byte(document), &named))
+		if named.Kind == "" || unknownKinds[named.Kind] { // no kind: comments only
 			continue
 		}
 		object, _, err := strict.Decode([]byte(document), nil, nil)
@@ -119,13 +119,13 @@ func TestGolden(t *testing.T) {
 	variants, err := os.ReadFile("testdata/variants.yaml")
 	expect.NoError(t, err)
 	var groups []struct {
-		With   json.RawMessage            // the values of the group's base
+		Base   json.RawMessage            // the values of the group's base
 		Change map[string]json.RawMessage // by case, the values that are added
 	}
 	expect.NoError(t, yaml.UnmarshalStrict(variants, &groups))
 	var changes strings.Builder
 	for _, group := range groups {
-		base := writeValues(t, string(group.With))
+		base := writeValues(t, string(group.Base))
 		before := difflib.SplitLines(render(t, base).text)
 		for _, name := range slices.Sorted(maps.Keys(group.Change)) {
 			r := render(t, base, "-f", writeValues(t, string(group.Change[name])))

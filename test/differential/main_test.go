@@ -100,11 +100,11 @@ func newComparator(t *testing.T) *comparator {
 // newComparatorOf returns a comparator of a listproxy and kube-apiserver (direct), with every resource in memory. before has a
 // revision of each resource from before this listproxy started.
 func newComparatorOf(
-	t *testing.T, p *harness.Proxy, direct *side, on *cluster.Cluster, before map[schema.GroupResource]uint64,
+	t *testing.T, p *harness.Proxy, direct *side, contents *cluster.Cluster, before map[schema.GroupResource]uint64,
 ) *comparator {
 	t.Helper()
 	c := &comparator{
-		cluster: on, revisionsBefore: before, direct: direct,
+		cluster: contents, revisionsBefore: before, direct: direct,
 		proxy: newSide("listproxy", p.URL(), p.CA()), report: newReport(), watchList: *watchList,
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

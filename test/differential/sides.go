@@ -83,7 +83,7 @@ func (s *side) clientOf(q question) *ask.Client {
 	if q.User.Token != "" {
 		header.Set("Authorization", "Bearer "+q.User.Token)
 	}
-	maps.Copy(header, q.User.As)
+	maps.Copy(header, q.User.Impersonation)
 	return &ask.Client{Base: s.base, HTTP: s.client(clientKey{http2: !q.HTTP1, certificate: q.User.Certificate}), Header: header}
 }
 

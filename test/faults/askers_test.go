@@ -209,12 +209,12 @@ func (s *scene) walk(ctx context.Context, q question, revision uint64, pause tim
 
 // walkPages reads the page that q asks for, not older than a revision, and all pages after it, which must be of the same state.
 func (s *scene) walkPages(ctx context.Context, q question, atLeast uint64, pause time.Duration) {
-	page, _, err := s.Ask(ctx, s.via, q, atLeast)
+	page, _, err := s.Ask(ctx, s.proxied, q, atLeast)
 	for err == nil && page.Next != "" && len(page.Objects) > 0 && clock.Sleep(ctx, pause) {
 		first := page.Revision
 		q.Query = ask.NextPage(pageSize, page.Next)
 		q.After = page.Objects[len(page.Objects)-1]
-		page, _, err = s.Ask(ctx, s.via, q, first)
+		page, _, err = s.Ask(ctx, s.proxied, q, first)
 		if err == nil && page.Revision != first {
 			s.Tally.AddMistake("%s: a page of revision %d after one of %d", q, page.Revision, first)
 		}
@@ -223,5 +223,5 @@ func (s *scene) walkPages(ctx context.Context, q question, atLeast uint64, pause
 
 // askAndForget asks a question whose answer only the tally and the verifier need.
 func (s *scene) askAndForget(ctx context.Context, q question, atLeast uint64) {
-	_, _, _ = s.Ask(ctx, s.via, q, atLeast)
+	_, _, _ = s.Ask(ctx, s.proxied, q, atLeast)
 }

@@ -103,11 +103,11 @@ func (s *scene) replaceReplicas() time.Time {
 		}
 	}
 	for _, connectAlways := range []bool{false, true} {
-		c, leave, err := s.newClient(s.viaConfig.BearerToken, &http.Transport{DisableKeepAlives: connectAlways})
+		c, leave, err := s.newClient(s.proxiedConfig.BearerToken, &http.Transport{DisableKeepAlives: connectAlways})
 		s.must(err)
 		s.Cleanup(leave)
 		clients.Go(func() { readAndWrite(c) })
-		clients.Go(func() { readAndWrite(s.via) })
+		clients.Go(func() { readAndWrite(s.proxied) })
 	}
 	for _, old := range s.proxies.All() {
 		s.startListproxy()
@@ -132,11 +132,11 @@ func (s *scene) replaceReplicas() time.Time {
 // sendHalfWrite sends the header and one byte of a write. listproxy has begun to read the body when it returns.
 func (s *scene) sendHalfWrite() {
 	s.Helper()
-	conn, err := dial(s.proxies.All()[0].Address(), s.viaConfig.CAData, 0)
+	conn, err := dial(s.proxies.All()[0].Address(), s.proxiedConfig.CAData, 0)
 	s.must(err)
 	s.Cleanup(func() { _ = conn.Close() })
 	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
-		"Expect: 100-continue\r\nContent-Length: 1000\r\n\r\n", configMaps.Path(s.namespaces[0]), s.viaConfig.BearerToken)
+		"Expect: 100-continue\r\nContent-Length: 1000\r\n\r\n", configMaps.Path(s.namespaces[0]), s.proxiedConfig.BearerToken)
 	s.must(err)
 	if status, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.HasPrefix(status, "HTTP/1.1 100 ") {
 		s.Fatalf("got %q, %v, want 100 Continue", status, err)
@@ -154,7 +154,7 @@ const (
 
 // runSlowClients has clients ask for many lists, of which they read little or nothing.
 func (s *scene) runSlowClients() time.Time {
-	s.whileSlowClientsRead(pods.Path(""), s.viaConfig.BearerToken, func() {
+	s.whileSlowClientsRead(pods.Path(""), s.proxiedConfig.BearerToken, func() {
 		s.waitDuringFault()
 		s.awaitCompared("beside slow and stuck clients")
 	})
@@ -168,7 +168,7 @@ func (s *scene) whileSlowClientsRead(path, token string, do func()) {
 	defer cancel()
 	var clients sync.WaitGroup
 	for i := range slowClients + stuckClients {
-		conn, err := dial(s.proxies.All()[0].Address(), s.viaConfig.CAData, i)
+		conn, err := dial(s.proxies.All()[0].Address(), s.proxiedConfig.CAData, i)
 		s.must(err)
 		clients.Go(func() {
 			defer func() { _ = conn.Close() }()

@@ -55,7 +55,7 @@ func (s *scene) follow() {
 		{client: informers.Metadata, kind: configMaps, pages: true},
 	} {
 		resource := schema.GroupVersionResource{Group: i.kind.Group(), Version: "v1", Resource: i.kind.Plural}
-		informer := informers.New(s.viaConfig, i.client, resource, informers.Options{Pages: i.pages, Selector: i.selector})
+		informer := informers.New(s.proxiedConfig, i.client, resource, informers.Options{Pages: i.pages, Selector: i.selector})
 		s.must(informers.Start(ctx, informer))
 		s.followers = append(s.followers, follower{
 			name:    fmt.Sprintf("a %s informer (by pages: %t) of %s %s", i.client, i.pages, i.kind.Plural, i.selector),
@@ -172,7 +172,7 @@ func (w *watcher) watch(ctx context.Context, revision uint64, extraQuery string,
 	defer cancel()
 	target := fmt.Sprintf("%s?allowWatchBookmarks=true&resourceVersion=%d&watch=true&timeoutSeconds=%d%s",
 		w.kind.Path(""), revision, watchSeconds, extraQuery)
-	resp, err := w.via.Open(ctx, http.MethodGet, target, nil)
+	resp, err := w.proxied.Open(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return revision, err
 	}

@@ -67,7 +67,7 @@ func memoryCases() []faultCase {
 func (s *scene) writeLarge(method string) {
 	s.Helper()
 	// Answers with metadata alone: reading whole objects would take most of the time.
-	direct := s.direct.With("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+	direct := s.direct.WithHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
 	var group errgroup.Group
 	group.SetLimit(4)
 	for i := range largeObjects {
@@ -153,7 +153,7 @@ func (s *scene) awaitLargeHit(when string) {
 // startReaders starts clients that read whole large lists, and returns the number of those from memory so far.
 func (s *scene) startReaders(reading *errgroup.Group) *atomic.Int64 {
 	s.Helper()
-	via := ask.MustNew(s, s.viaConfig, patience)
+	client := ask.MustNew(s, s.proxiedConfig, patience)
 	hits := &atomic.Int64{}
 	encodings := []string{"identity", "gzip"}
 	for i := range readers { // in each representation and each encoding
@@ -162,7 +162,8 @@ func (s *scene) startReaders(reading *errgroup.Group) *atomic.Int64 {
 		reading.Go(func() error {
 			for range readsEach {
 				if err := poll.Retry(s.Context(), "a large list", func() error {
-					a, err := via.With("Accept-Encoding", encoding).GetAs(s.Context(), accept, revisionKind.Path("")+"?"+ask.AnyVersion)
+					encoded := client.WithHeader("Accept-Encoding", encoding)
+					a, err := encoded.GetAs(s.Context(), accept, revisionKind.Path("")+"?"+ask.AnyVersion)
 					if err == nil && a.Code != http.StatusOK {
 						err = errors.New(a.String())
 					}

@@ -97,7 +97,7 @@ func (s *scene) recordKnownRevisions() (requireKnown func()) {
 func (s *scene) askReviewed(q question, atLeast uint64) (err error) {
 	poll.UntilReviewed(s.Context(), patience, func() string {
 		var a ask.Answer
-		if _, a, err = s.Ask(s.Context(), s.via, q, atLeast); err == nil && !a.FromMemory() {
+		if _, a, err = s.Ask(s.Context(), s.proxied, q, atLeast); err == nil && !a.FromMemory() {
 			err = errors.New(a.Source())
 		}
 		return a.Source()

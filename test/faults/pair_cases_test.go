@@ -148,7 +148,7 @@ func (s *scene) upgradeBoth() time.Time {
 	s.must(s.Verifier.Drain(s.Context(), patience))
 	s.Verifier.SetReferences(s.direct)
 	s.must(poll.Try(s.Context(), 2*patience, pollEvery, "lists from memory with the field of the new version", func() error {
-		return s.requireNewField(s.via)
+		return s.requireNewField(s.proxied)
 	}))
 	return time.Now()
 }
@@ -162,7 +162,7 @@ func (s *scene) requireNewField(client *ask.Client) error {
 	}
 	// With the brace: metadata.managedFields of the old version has the bare name.
 	hasField := strings.Contains(string(a.Body), `"schedulingGroup":{`)
-	if !hasField || client == s.via && !a.FromMemory() {
+	if !hasField || client == s.proxied && !a.FromMemory() {
 		return errors.New(a.String())
 	}
 	return nil

@@ -30,14 +30,14 @@ type scene struct {
 	servers    []*controlplane.APIServer // those besides the plane's first one
 	direct     *ask.Client               // to the plane's first API server
 
-	hop         *hop.Hop
-	upstream    *rest.Config  // listproxy's: the hop, or the apiBalancer
-	apiBalancer *hop.Balancer // before API servers; nil in most cases
-	program     string        // the path of listproxy
-	args        []string      // further arguments of listproxy
-	proxies     *harness.Replicas
-	via         *ask.Client // to the replicas
-	viaConfig   *rest.Config
+	hop           *hop.Hop
+	upstream      *rest.Config  // listproxy's: the hop, or the apiBalancer
+	apiBalancer   *hop.Balancer // before API servers; nil in most cases
+	program       string        // the path of listproxy
+	args          []string      // further arguments of listproxy
+	proxies       *harness.Replicas
+	proxied       *ask.Client // to the replicas
+	proxiedConfig *rest.Config
 
 	namespaces []string
 	// firstRevision is etcd's revision before the first listproxy started: no listproxy knows an older one.
@@ -59,12 +59,12 @@ type scene struct {
 }
 
 // newScene waits for a place on a stage, and prepares a case there, with a program as listproxy. Nothing asks yet.
-func newScene(t *testing.T, on *stage, name, program string) *scene {
-	leave, err := on.enter(context.WithoutCancel(t.Context())) // the control plane outlives this case
+func newScene(t *testing.T, place *stage, name, program string) *scene {
+	leave, err := place.enter(context.WithoutCancel(t.Context())) // the control plane outlives this case
 	t.Cleanup(leave)
 	expect.NoError(t, err)
-	plane := on.plane
-	s := &scene{T: t, plane: plane, servers: on.servers, program: program}
+	plane := place.plane
+	s := &scene{T: t, plane: plane, servers: place.servers, program: program}
 	name = strings.ReplaceAll(name, "_", "-")
 	s.namespaces = []string{name, name + "-b"}
 	s.direct = ask.MustNew(t, plane.RESTConfig(controlplane.Admin), requestTimeout)
@@ -74,13 +74,13 @@ func newScene(t *testing.T, on *stage, name, program string) *scene {
 
 	s.hop = hop.Run(t, plane.URL(), plane.CA(), hop.Odd{})
 	s.upstream = s.hop.RESTConfig(plane.RESTConfig(controlplane.Feed))
-	if on == brokenStage {
+	if place == brokenStage {
 		t.Cleanup(s.repairPlane)
 	}
 	s.proxies = harness.NewReplicas(t)
 	t.Cleanup(func() { s.proxies.Stop(t) })
-	s.viaConfig = s.proxies.Through(plane.RESTConfig(controlplane.Admin))
-	s.via = ask.MustNew(t, s.viaConfig, requestTimeout)
+	s.proxiedConfig = s.proxies.Through(plane.RESTConfig(controlplane.Admin))
+	s.proxied = ask.MustNew(t, s.proxiedConfig, requestTimeout)
 	return s
 }
 

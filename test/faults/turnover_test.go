@@ -152,7 +152,7 @@ func (t *turnover) runCaller(ctx context.Context, generation string) error {
 	t.pauseAsks.RLock()
 	defer t.pauseAsks.RUnlock()
 	connections := &http.Transport{ForceAttemptHTTP2: t.callers.Load()%2 == 0} // every other caller
-	via, leave, err := t.newClient(token, connections)
+	client, leave, err := t.newClient(token, connections)
 	if err != nil {
 		t.Tally.AddMistake("a caller has no client: %v", err)
 		return err
@@ -160,25 +160,25 @@ func (t *turnover) runCaller(ctx context.Context, generation string) error {
 	defer leave()
 	for range collectionsPerCaller {
 		c := anyCollection()
-		_, _, _ = t.Ask(ctx, via, question{Collection: c, Namespace: generation, Query: ask.AnyVersion}, 0)
+		_, _, _ = t.Ask(ctx, client, question{Collection: c, Namespace: generation, Query: ask.AnyVersion}, 0)
 		newest := t.Ledger.Newest(c.Kind)
-		_, _, _ = t.Ask(ctx, via, question{Collection: c, Generation: generation, Query: ask.NotOlderThan(newest)}, newest)
+		_, _, _ = t.Ask(ctx, client, question{Collection: c, Generation: generation, Query: ask.NotOlderThan(newest)}, newest)
 	}
 	// The followers check events; here only the watch's end must come.
-	_, err = via.Get(ctx, pods.Path(generation)+"?timeoutSeconds=1&watch=true")
+	_, err = client.Get(ctx, pods.Path(generation)+"?timeoutSeconds=1&watch=true")
 	return err
 }
 
 // newClient returns a client of listproxy that sends over connections of its own, which leave closes. The caller may have set
 // fields of connections; newClient sets the others.
-func (s *scene) newClient(token string, connections *http.Transport) (via *ask.Client, leave func(), err error) {
-	connections.TLSClientConfig, err = rest.TLSConfigFor(rest.AnonymousClientConfig(s.viaConfig))
+func (s *scene) newClient(token string, connections *http.Transport) (client *ask.Client, leave func(), err error) {
+	connections.TLSClientConfig, err = rest.TLSConfigFor(rest.AnonymousClientConfig(s.proxiedConfig))
 	if err != nil {
 		return nil, nil, err
 	}
 	connections.IdleConnTimeout = unloadedTime // for a connection that is still in use when leave is called
 	return &ask.Client{
-		Base: s.viaConfig.Host, Timeout: requestTimeout,
+		Base: s.proxiedConfig.Host, Timeout: requestTimeout,
 		HTTP: &http.Client{Transport: transport.NewBearerAuthRoundTripper(token, connections)},
 	}, connections.CloseIdleConnections, nil
 }

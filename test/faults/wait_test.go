@@ -62,7 +62,7 @@ func (s *scene) awaitRecovery() {
 
 // requireHit returns an error unless the answer to a question is a list from memory.
 func (s *scene) requireHit(ctx context.Context, q question) error {
-	a, err := s.via.GetAs(ctx, q.Representation.Accept, q.Target())
+	a, err := s.proxied.GetAs(ctx, q.Representation.Accept, q.Target())
 	if err == nil && (a.Code != http.StatusOK || !a.FromMemory()) {
 		err = errors.New(a.String())
 	}

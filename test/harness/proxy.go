@@ -187,7 +187,7 @@ func (p *Proxy) Ready(ctx context.Context) (bool, string) {
 
 // Status returns the status page.
 func (p *Proxy) Status(ctx context.Context) (s admin.Status, err error) {
-	a, err := ask.At(p.AdminURL()).With("Accept", ask.JSON).Do(ctx, http.MethodGet, "/statusz", nil)
+	a, err := ask.At(p.AdminURL()).WithHeader("Accept", ask.JSON).Do(ctx, http.MethodGet, "/statusz", nil)
 	if err == nil {
 		err = json.Unmarshal(a.Body, &s)
 	}

@@ -34,39 +34,39 @@ func (ca *CA) Intermediate(t testing.TB, name string) *CA {
 	return newCA(t, name, ca)
 }
 
-// newCA returns a CA signed by another, or by itself if by is nil.
-func newCA(t testing.TB, name string, by *CA) *CA {
+// newCA returns a CA that signer signs. If signer is nil, the CA signs itself.
+func newCA(t testing.TB, name string, signer *CA) *CA {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	expect.NoError(t, err)
 	ca := &CA{Key: key}
-	if by == nil {
-		by = ca
+	if signer == nil {
+		signer = ca
 	}
-	ca.Cert = by.sign(t, key, pkix.Name{CommonName: name}, func(c *x509.Certificate) {
+	ca.Cert = signer.sign(t, key, pkix.Name{CommonName: name}, func(c *x509.Certificate) {
 		c.IsCA, c.BasicConstraintsValid = true, true
 		c.KeyUsage, c.ExtKeyUsage = x509.KeyUsageCertSign, nil
 	})
 	return ca
 }
 
-// Issue returns a client certificate for the CA's own key. with, if not nil, changes the certificate before it is signed.
-func (ca *CA) Issue(t testing.TB, subject pkix.Name, with func(*x509.Certificate)) *x509.Certificate {
+// Issue returns a client certificate for the CA's own key. edit, if not nil, changes the certificate before it is signed.
+func (ca *CA) Issue(t testing.TB, subject pkix.Name, edit func(*x509.Certificate)) *x509.Certificate {
 	t.Helper()
-	return ca.sign(t, ca.Key, subject, with)
+	return ca.sign(t, ca.Key, subject, edit)
 }
 
-// sign returns a client certificate for key. with, if not nil, changes the certificate before it is signed. If ca has no
+// sign returns a client certificate for key. edit, if not nil, changes the certificate before it is signed. If ca has no
 // certificate yet, the new certificate is self-signed.
-func (ca *CA) sign(t testing.TB, key *ecdsa.PrivateKey, subject pkix.Name, with func(*x509.Certificate)) *x509.Certificate {
+func (ca *CA) sign(t testing.TB, key *ecdsa.PrivateKey, subject pkix.Name, edit func(*x509.Certificate)) *x509.Certificate {
 	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: subject,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
-	if with != nil {
-		with(template)
+	if edit != nil {
+		edit(template)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, cmp.Or(ca.Cert, template), key.Public(), ca.Key)
 	expect.NoError(t, err)

@@ -21,8 +21,8 @@ func Identify[Identity, Refusal any](a Authenticator[Identity, Refusal], authori
 }
 
 // IdentifyAs returns the identity of a caller with the token "impersonator" and these Impersonate-* headers.
-func IdentifyAs[Identity, Refusal any](a Authenticator[Identity, Refusal], as http.Header) Identity {
-	r := &http.Request{Header: as.Clone()}
+func IdentifyAs[Identity, Refusal any](a Authenticator[Identity, Refusal], headers http.Header) Identity {
+	r := &http.Request{Header: headers.Clone()}
 	r.Header.Set("Authorization", "Bearer impersonator")
 	id, _ := a.Authenticate(r)
 	return id

@@ -20,7 +20,7 @@ const (
 
 // proxyRoute is how a client reaches the proxy: as its server, or through its proxy-url.
 type proxyRoute struct {
-	via      string // viaServer or viaProxyURL
+	way      string // viaServer or viaProxyURL
 	server   string // the proxy's URL, used with viaServer
 	proxyURL string // the proxy's URL, used with viaProxyURL
 }
@@ -50,7 +50,7 @@ The kubeconfig has your credentials in it, so let nobody else read it:
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			// Each way has a flag of its name, with the URL. The URL for the other way would have no effect.
 			for _, way := range []string{viaServer, viaProxyURL} {
-				if cmd.Flags().Changed(way) && route.via != way {
+				if cmd.Flags().Changed(way) && route.way != way {
 					return fmt.Errorf("--%s goes with --via=%s", way, way)
 				}
 			}
@@ -82,7 +82,7 @@ The kubeconfig has your credentials in it, so let nobody else read it:
 	fs.StringVar(&kubeconfig, "kubeconfig", "",
 		"`file` to take the context from; without it, "+usualKubeconfig)
 	fs.StringVar(&contextName, "context", "", "`name` of the context; without it, the current one")
-	fs.StringVar(&route.via, "via", viaServer, "`way` to the proxy: server or proxy-url")
+	fs.StringVar(&route.way, "via", viaServer, "`way` to the proxy: server or proxy-url")
 	fs.StringVar(&route.server, viaServer, "https://127.0.0.1:8443", "`URL` of the proxy, with --via=server")
 	fs.StringVar(&route.proxyURL, viaProxyURL, "https://127.0.0.1:8444",
 		"`URL` of the proxy's --connect-port, with --via=proxy-url")
@@ -93,13 +93,13 @@ The kubeconfig has your credentials in it, so let nobody else read it:
 
 // check returns an error if --via, or the URL that belongs to it, is not valid.
 func (r proxyRoute) check() error {
-	switch r.via {
+	switch r.way {
 	case viaServer:
 		return checkURL("--server", r.server)
 	case viaProxyURL:
 		return checkURL("--proxy-url", r.proxyURL)
 	}
-	return fmt.Errorf("--via %q: choose %s or %s", r.via, viaServer, viaProxyURL)
+	return fmt.Errorf("--via %q: choose %s or %s", r.way, viaServer, viaProxyURL)
 }
 
 // readCA returns the content of a file, which must have a certificate as PEM.
@@ -132,7 +132,7 @@ func pointAtProxy(cfg *api.Config, contextName string, route proxyRoute, ca []by
 		return fmt.Errorf("the context %q: %w", cfg.CurrentContext, err)
 	}
 	cluster := cfg.Clusters[cfg.Contexts[cfg.CurrentContext].Cluster]
-	switch route.via {
+	switch route.way {
 	case viaServer:
 		cluster.Server = route.server
 		cluster.ProxyURL = ""

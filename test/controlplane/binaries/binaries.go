@@ -93,9 +93,9 @@ const (
 )
 
 // ControllerRuntimeTests returns the name of the tests of a package of controller-runtime, as
-// "client", and its path.
-func ControllerRuntimeTests(of string) (name, pkg string) {
-	return "controller-runtime-" + of + ".test", controllerRuntime + "/pkg/" + of
+// "client", and the package's path.
+func ControllerRuntimeTests(tested string) (name, pkg string) {
+	return "controller-runtime-" + tested + ".test", controllerRuntime + "/pkg/" + tested
 }
 
 // Tool returns the path in bin/ of a tool for tests, a release or a cluster, or of another project's tests or program, as
@@ -152,8 +152,8 @@ func Tool(ctx context.Context, log func(string), name string) (string, error) {
 	return "", fmt.Errorf("no module pins a tool %q", name)
 }
 
-func testsOf(of string) tool {
-	name, pkg := ControllerRuntimeTests(of)
+func testsOf(tested string) tool {
+	name, pkg := ControllerRuntimeTests(tested)
 	return tool{name: name, pkg: pkg, module: controllerRuntime, test: true}
 }
 

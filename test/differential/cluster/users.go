@@ -18,8 +18,8 @@ type User struct {
 	Name, Token string
 	// Certificate is the certificate with which the user logs in, or nil.
 	Certificate *tls.Certificate
-	// As has the Impersonate-* headers that the user sends.
-	As http.Header
+	// Impersonation has the Impersonate-* headers that the user sends.
+	Impersonation http.Header
 	// ListsFromMemory reports whether a whole list of r in the namespace ("": all) must come from memory for this user.
 	ListsFromMemory func(r Resource, namespace string) bool
 }
@@ -122,31 +122,31 @@ func impersonatingUsers(ctx context.Context, plane *controlplane.ControlPlane) (
 	}
 	users := []User{{Name: oneObject, Token: tokens[oneObject], ListsFromMemory: nothing}}
 	for _, u := range []struct {
-		by        string // who sends the request
-		as, group string // "": no header
-		lists     func(Resource, string) bool
+		sender      string
+		user, group string // whom the sender impersonates; "": no header
+		lists       func(Resource, string) bool
 	}{
-		{by: impersonator, as: controlplane.Admin, group: "system:masters", lists: everything},
-		{by: impersonator, as: controlplane.Alice, lists: podsOfTeamA},
-		{by: lister, as: controlplane.Alice, lists: podsOfTeamA},
-		{by: impersonator, as: controlplane.Carol, lists: nothing},
-		{by: impersonator, as: "system:serviceaccount:team-b:" + oneObject, lists: nothing},
-		{by: impersonator, as: "system:anonymous", lists: nothing},
-		{by: impersonator, group: "system:masters", lists: nothing}, // refused: a group without a user
-		{by: constrained, as: controlplane.Alice, lists: nothing},
-		{by: constrained, as: controlplane.Admin, group: "system:masters", lists: nothing},
-		{by: controlplane.Alice, as: controlplane.Admin, lists: nothing},
-		{by: controlplane.Anonymous, as: controlplane.Admin, group: "system:masters", lists: nothing},
+		{sender: impersonator, user: controlplane.Admin, group: "system:masters", lists: everything},
+		{sender: impersonator, user: controlplane.Alice, lists: podsOfTeamA},
+		{sender: lister, user: controlplane.Alice, lists: podsOfTeamA},
+		{sender: impersonator, user: controlplane.Carol, lists: nothing},
+		{sender: impersonator, user: "system:serviceaccount:team-b:" + oneObject, lists: nothing},
+		{sender: impersonator, user: "system:anonymous", lists: nothing},
+		{sender: impersonator, group: "system:masters", lists: nothing}, // refused: a group without a user
+		{sender: constrained, user: controlplane.Alice, lists: nothing},
+		{sender: constrained, user: controlplane.Admin, group: "system:masters", lists: nothing},
+		{sender: controlplane.Alice, user: controlplane.Admin, lists: nothing},
+		{sender: controlplane.Anonymous, user: controlplane.Admin, group: "system:masters", lists: nothing},
 	} {
 		header := http.Header{}
-		if u.as != "" {
-			header.Set("Impersonate-User", u.as)
+		if u.user != "" {
+			header.Set("Impersonate-User", u.user)
 		}
 		if u.group != "" {
 			header.Set("Impersonate-Group", u.group)
 		}
-		name := strings.Join(strings.Fields(u.by+" as "+u.as+" "+u.group), " ")
-		users = append(users, User{Name: name, Token: tokens[u.by], As: header, ListsFromMemory: u.lists})
+		name := strings.Join(strings.Fields(u.sender+" as "+u.user+" "+u.group), " ")
+		users = append(users, User{Name: name, Token: tokens[u.sender], Impersonation: header, ListsFromMemory: u.lists})
 	}
 	return users, nil
 }

@@ -60,7 +60,7 @@ func warm(t *testing.T) {
 	t.Helper()
 	for _, target := range []string{pods, podsOfA, podsOfB, configMaps, configMapsOfA} {
 		poll.Until(t, patience, target+" comes from memory", func() bool {
-			out, err := attack{target: target}.send(t.Context(), via, http2, admin)
+			out, err := attack{target: target}.send(t.Context(), proxied, http2, admin)
 			// All but podsOfA have objects with the marker, else no attack could show the marker.
 			return err == nil && out.hit() && out.shows(marker) == (target != podsOfA)
 		})
@@ -84,7 +84,7 @@ func run(t *testing.T, protocol string, a attack, user string) {
 		requireRefused(t, user, fromUpstream.outcome, fromProxy.outcome, fromUpstream.first().Status)
 	case answeredAsUpstream:
 		if d := diff(fromUpstream.outcome, fromProxy.outcome, a.mayClose); d != "" && !a.gaveUp(fromProxy.outcome) {
-			t.Errorf("%s (-direct +via):\n%s", fromProxy.cacheStatus(), d)
+			t.Errorf("%s (-direct +proxied):\n%s", fromProxy.cacheStatus(), d)
 		}
 		if slices.Contains(a.wantHitFor, user) && !fromProxy.hit() {
 			t.Errorf("Cache-Status is %q, want an answer from memory", fromProxy.cacheStatus())
@@ -111,7 +111,7 @@ func sendBoth(t *testing.T, protocol string, a attack, user string) (fromUpstrea
 	var upstreamAnswers []try // all are right: kube-apiserver's own answer may change from try to try
 	for i := range maxTries {
 		fromUpstream = a.mustSend(t, direct, protocol, user)
-		fromProxy = a.mustSend(t, via, protocol, user)
+		fromProxy = a.mustSend(t, proxied, protocol, user)
 		if fromProxy.shows(marker) && !a.maySeeMarker(user) {
 			t.Errorf("the answer shows what %s may not list: %+v", user, fromProxy)
 		}
@@ -128,7 +128,7 @@ func sendBoth(t *testing.T, protocol string, a attack, user string) (fromUpstrea
 		if d == "" && (fromProxy.hit() || !slices.Contains(a.wantHitFor, user)) {
 			break
 		}
-		t.Logf("try %d, %s: %s (-direct +via):\n%s", i+1, fromProxy.id, fromProxy.cacheStatus(), d)
+		t.Logf("try %d, %s: %s (-direct +proxied):\n%s", i+1, fromProxy.id, fromProxy.cacheStatus(), d)
 	}
 	return fromUpstream, fromProxy
 }

@@ -40,10 +40,10 @@ type account struct {
 	ID        string // the part of the Audit-Id after the attack's number
 	URI, Verb string
 	Code      int32
-	// User sent the request, and As is whom User impersonates. If listproxy impersonates the user of a certificate, that
-	// user is User.
-	User, As authenticationv1.UserInfo
-	Object   auditv1.ObjectReference
+	// User sent the request, and Impersonated is whom User impersonates. If listproxy impersonates the user of a certificate,
+	// that user is User.
+	User, Impersonated authenticationv1.UserInfo
+	Object             auditv1.ObjectReference
 }
 
 // accounts are the events of one attack: of its request, of the follower, and of whatever was smuggled in.
@@ -97,7 +97,7 @@ func accountOf(event auditv1.Event, id string) account {
 	case event.ImpersonatedUser != nil && event.User.Username == controlplane.FeedUserName:
 		out.User = *event.ImpersonatedUser
 	case event.ImpersonatedUser != nil:
-		out.As = *event.ImpersonatedUser
+		out.Impersonated = *event.ImpersonatedUser
 	}
 	if event.ObjectRef != nil {
 		out.Object = *event.ObjectRef

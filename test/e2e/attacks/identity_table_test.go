@@ -16,7 +16,7 @@ func identityAttacks() []attack {
 	addByCertificate := func(base attack, want hits) { out = append(out, readAttacks(base, want)...) }
 	for _, header := range impersonations {
 		var wantHitFor []string
-		if strings.EqualFold(header, as+"alice") {
+		if strings.EqualFold(header, asUser+"alice") {
 			wantHitFor = []string{deputy}
 		}
 		add(header, podsOfA, wantHitFor, reader, anonymous, reviewer, deputy)
@@ -43,26 +43,30 @@ func identityAttacks() []attack {
 	return out
 }
 
-// as begins the header that names the user to impersonate.
-const as = "Impersonate-User: "
+// asUser begins the header that names the user to impersonate.
+const asUser = "Impersonate-User: "
 
 // impersonations are headers of which kube-apiserver obeys some, refuses some and ignores the others.
 var impersonations = []string{
 	// A user in different spellings, no user, or two.
-	as + "admin", "impersonate-user: admin", "IMPERSONATE-USER: admin", "iMpErSoNaTe-uSeR: admin", as + "alice",
-	"IMPERSONATE-user: alice", "Impersonate-User:", as + " ", as + "alice\n" + as + "admin", "Impersonate-User:\n" + as + "admin",
-	"impersonate-user: alice\nIMPERSONATE-USER: admin", as + "alice\n" + as + "alice",
+	asUser + "admin", "impersonate-user: admin", "IMPERSONATE-USER: admin", "iMpErSoNaTe-uSeR: admin", asUser + "alice",
+	"IMPERSONATE-user: alice", "Impersonate-User:", asUser + " ",
+	asUser + "alice\n" + asUser + "admin", "Impersonate-User:\n" + asUser + "admin",
+	"impersonate-user: alice\nIMPERSONATE-USER: admin", asUser + "alice\n" + asUser + "alice",
 	// A service account, a node, nobody.
-	as + "system:serviceaccount:team-a:named", as + "system:node:x\nImpersonate-Group: system:nodes", as + "system:anonymous",
+	asUser + "system:serviceaccount:team-a:named", asUser + "system:node:x\nImpersonate-Group: system:nodes",
+	asUser + "system:anonymous",
 	// Groups, with a user and without.
-	"Impersonate-Group: system:masters", as + "alice\nImpersonate-Group: system:masters",
-	as + "alice\nImpersonate-Group: a\nImpersonate-Group: system:masters", as + "alice\nImpersonate-Group: system:authenticated",
+	"Impersonate-Group: system:masters", asUser + "alice\nImpersonate-Group: system:masters",
+	asUser + "alice\nImpersonate-Group: a\nImpersonate-Group: system:masters",
+	asUser + "alice\nImpersonate-Group: system:authenticated",
 	// A uid and extras.
-	"Impersonate-Uid: uid-admin", as + "alice\nImpersonate-Uid: uid-admin", as + "alice\nImpersonate-Uid:",
-	"Impersonate-Extra-Scopes: all", as + "alice\nImpersonate-Extra-Scopes: all", as + "alice\nImpersonate-Extra-: all",
-	as + "alice\nImpersonate-Extra-%61: y",
+	"Impersonate-Uid: uid-admin", asUser + "alice\nImpersonate-Uid: uid-admin", asUser + "alice\nImpersonate-Uid:",
+	"Impersonate-Extra-Scopes: all", asUser + "alice\nImpersonate-Extra-Scopes: all", asUser + "alice\nImpersonate-Extra-: all",
+	asUser + "alice\nImpersonate-Extra-%61: y",
 	// Headers that kube-apiserver does not know.
-	"Impersonate-Something: all", "Impersonate-: all", "Impersonate: admin", "Impersonate_User: admin", as + "alice\nImpersonate-Tomorrow: x",
+	"Impersonate-Something: all", "Impersonate-: all", "Impersonate: admin", "Impersonate_User: admin",
+	asUser + "alice\nImpersonate-Tomorrow: x",
 }
 
 // claims are other headers that name a user or have a token, of which both servers ignore most.

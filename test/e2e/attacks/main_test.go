@@ -34,8 +34,8 @@ var (
 	marker = "marker-" + rand.Text()
 	// logins are the credentials of users, by name.
 	logins = map[string]login{}
-	// direct leads to kube-apiserver, and via to listproxy.
-	direct, via door
+	// direct leads to kube-apiserver, and proxied to listproxy.
+	direct, proxied door
 )
 
 func TestMain(m *testing.M) {
@@ -81,7 +81,7 @@ func setUp(s *harness.Suite) error {
 	if err != nil {
 		return err
 	}
-	direct, via = newDoor(cp.URL(), cp.CA()), newDoor(running.URL(), running.CA())
+	direct, proxied = newDoor(cp.URL(), cp.CA()), newDoor(running.URL(), running.CA())
 	return nil
 }
 

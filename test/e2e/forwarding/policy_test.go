@@ -36,7 +36,7 @@ resources:
 		"--config", config, "--eager", "podtemplates,podtemplates/protobuf",
 	}})
 	directly := direct.clientOf(t, controlplane.Admin)
-	via := ask.MustNew(t, p.RESTConfig(cp.RESTConfig(controlplane.Admin)), patience)
+	client := ask.MustNew(t, p.RESTConfig(cp.RESTConfig(controlplane.Admin)), patience)
 
 	t.Run("--eager: loaded before the first request, in each representation", func(t *testing.T) {
 		ready, text := p.Ready(t.Context())
@@ -46,10 +46,10 @@ resources:
 		expect.Says(t, text, "[+]collection/podtemplates.v1 ok", "[+]collection/podtemplates.v1/protobuf ok")
 	})
 	t.Run("cache: never", func(t *testing.T) {
-		awaitSource(t, via, "detail=not-cached", "/api/v1/limitranges?"+ask.AnyVersion)
+		awaitSource(t, client, "detail=not-cached", "/api/v1/limitranges?"+ask.AnyVersion)
 	})
 	t.Run("cache: onDemand", func(t *testing.T) {
-		awaitSource(t, via, "hit; detail=any", "/api/v1/secrets?"+ask.AnyVersion)
+		awaitSource(t, client, "hit; detail=any", "/api/v1/secrets?"+ask.AnyVersion)
 	})
 	t.Run("limitAtZero: honour gives a page at resourceVersion=0", func(t *testing.T) {
 		for _, name := range []string{"policy-a", "policy-b", "policy-c"} {
@@ -60,7 +60,7 @@ resources:
 		}
 		var page ask.Answer
 		poll.Until(t, patience, "a first page from memory", func() bool {
-			page = awaitSource(t, via, "hit; detail=any", templates+"?limit=2&"+ask.AnyVersion)
+			page = awaitSource(t, client, "hit; detail=any", templates+"?limit=2&"+ask.AnyVersion)
 			return page.Meta().Continue != "" // until memory has the three templates
 		})
 		revision, err := page.Revision()
@@ -71,7 +71,7 @@ resources:
 		}
 	})
 	t.Run("without limitAtZero, a limit at resourceVersion=0 is ignored, as by kube-apiserver", func(t *testing.T) {
-		all := awaitSource(t, via, "hit; detail=any", "/api/v1/namespaces?limit=1&"+ask.AnyVersion)
+		all := awaitSource(t, client, "hit; detail=any", "/api/v1/namespaces?limit=1&"+ask.AnyVersion)
 		if all.Meta().Continue != "" {
 			t.Errorf("got a page, want the whole list: %s", all)
 		}
@@ -80,9 +80,9 @@ resources:
 
 // awaitSource waits for an answer whose Cache-Status ends with source, since the resource may still be loading. Any other
 // answer from memory, or not-cached, ends the test.
-func awaitSource(t *testing.T, via *ask.Client, source, target string) ask.Answer {
+func awaitSource(t *testing.T, client *ask.Client, source, target string) ask.Answer {
 	t.Helper()
-	return getUntil(t, target+": "+source, via, target, func(a ask.Answer) bool {
+	return getUntil(t, target+": "+source, client, target, func(a ask.Answer) bool {
 		found := strings.HasSuffix(a.Source(), source)
 		if !found && (a.FromMemory() || strings.HasSuffix(a.Source(), "not-cached")) {
 			t.Fatalf("%s: got %s, want %q", target, a, source)

@@ -35,7 +35,7 @@ func impersonator(t *testing.T) *rest.Config {
 	expect.NoError(t, err)
 	// docs/rbac-impersonation.yaml names no users who may be impersonated.
 	grant(t, controlplane.Grant{To: []string{trial + "/" + trial}, Rules: controlplane.Impersonation()})
-	somebody := ask.MustNew(t, config, patience).With("Impersonate-User", "somebody")
+	somebody := ask.MustNew(t, config, patience).WithHeader("Impersonate-User", "somebody")
 	getUntil(t, "kube-apiserver's authorizer knows the grant", somebody, "/version", func(a ask.Answer) bool { return a.Code == http.StatusOK })
 	return config
 }
@@ -54,8 +54,8 @@ func (w way) clientByCertificate(t *testing.T, user string, groups ...string) *a
 // TestMayNotImpersonate: if listproxy's account may not impersonate, kube-apiserver refuses the requests of users with
 // certificates, in its own words.
 func TestMayNotImpersonate(t *testing.T) {
-	for name, via := range map[string]way{"server": viaServer, "proxy-url": viaProxyURL} {
-		master := via.clientByCertificate(t, "master-in-vain", "system:masters")
+	for name, route := range map[string]way{"server": viaServer, "proxy-url": viaProxyURL} {
+		master := route.clientByCertificate(t, "master-in-vain", "system:masters")
 		for path, wantReason := range map[string]string{
 			"/api/v1/pods?resourceVersion=0": "not-allowed", "/api/v1/pods": "consistent", "/version": "not-list",
 		} {
@@ -99,7 +99,7 @@ func TestImpersonationForReviewsOnly(t *testing.T) {
 		}
 	}
 	lend(controlplane.Rule("impersonate", "", "users", user)) // but not her groups
-	asJane := ask.MustNew(t, cp.RESTConfig(controlplane.Feed), patience).With("Impersonate-User", user)
+	asJane := ask.MustNew(t, cp.RESTConfig(controlplane.Feed), patience).WithHeader("Impersonate-User", user)
 	getUntil(t, "the account may impersonate her name", asJane, "/version", func(a ask.Answer) bool { return a.Code == http.StatusOK })
 	for _, jane := range janes {
 		for range tries {

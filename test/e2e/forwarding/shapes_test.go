@@ -177,10 +177,10 @@ func TestShapes(t *testing.T) {
 	ns := newNamespace(t)
 	path := "/api/v1/namespaces/" + ns + "/configmaps"
 	// Load every representation first, so that memory holds the history from {rv} on.
-	for _, via := range []way{viaServer, switched.RESTConfig} {
+	for _, route := range []way{viaServer, switched.RESTConfig} {
 		for _, s := range shapes() {
 			poll.Until(t, patience, s.client+": the representation is loaded", func() bool {
-				_, cacheStatus := s.send(t, via, path+"?resourceVersion=0")
+				_, cacheStatus := s.send(t, route, path+"?resourceVersion=0")
 				return !strings.Contains(cacheStatus, "fwd=miss")
 			})
 		}
@@ -196,12 +196,12 @@ func TestShapes(t *testing.T) {
 	expect.NoError(t, err)
 	fill := strings.NewReplacer("{rv}", revision, "{token}", page.Next)
 
-	test := func(name string, via way, want func(request) string) {
+	test := func(name string, route way, want func(request) string) {
 		for _, s := range shapes() {
 			for _, r := range s.requests() {
 				t.Run(fmt.Sprintf("%s/%s %s", name, s.client, r.query), func(t *testing.T) {
 					t.Parallel()
-					s.compare(t, via, path+fill.Replace(r.query), want(r))
+					s.compare(t, route, path+fill.Replace(r.query), want(r))
 				})
 			}
 		}
@@ -219,13 +219,13 @@ func TestShapes(t *testing.T) {
 // compare requires that an answer has the bytes of kube-apiserver's own, and comes from memory if want is hit, or is forwarded
 // for the reason want. kube-apiserver is asked before and after. Its two answers differ after a write between them, and in a
 // Table whose ages have moved on. Then all three are asked for again.
-func (s shape) compare(t *testing.T, via way, target, want string) {
+func (s shape) compare(t *testing.T, route way, target, want string) {
 	t.Helper()
 	var before, got response
 	var cacheStatus string
 	poll.Until(t, patience, "kube-apiserver answers the same twice, and listproxy has a lasting reason", func() bool {
 		before, _ = s.send(t, direct, target)
-		got, cacheStatus = s.send(t, via, target)
+		got, cacheStatus = s.send(t, route, target)
 		after, _ := s.send(t, direct, target)
 		// These reasons pass: a load, or on a busy machine a proof or a review that came too late.
 		passing := slices.ContainsFunc([]string{"warming", "review-failed", "not-proven"}, func(reason string) bool {
@@ -258,11 +258,11 @@ var movingRevision = regexp.MustCompile(`("kind":"[A-Za-z]+List",.{0,50}"metadat
 
 // send sends a GET as the client does, and returns the response with its Cache-Status. Of a watch it reads the events that are
 // certain to come.
-func (s shape) send(t *testing.T, via way, target string) (_ response, cacheStatus string) {
+func (s shape) send(t *testing.T, route way, target string) (_ response, cacheStatus string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	config := via(cp.RESTConfig(controlplane.Admin))
+	config := route(cp.RESTConfig(controlplane.Admin))
 	config.DisableCompression = true // bytes are compared as sent
 	if s.httpMajor == 1 {
 		config.NextProtos = []string{"http/1.1"}

@@ -34,13 +34,13 @@ func TestAuditLines(t *testing.T) {
 		// The history window is longer than the test, since some lists name a revision of its beginning.
 		"--audit-log-path", log, "--eager", "pods,configmaps", "--history-window", "1h",
 	}})
-	via := ask.MustNew(t, p.RESTConfig(cp.RESTConfig(controlplane.Anonymous)), patience)
+	client := ask.MustNew(t, p.RESTConfig(cp.RESTConfig(controlplane.Anonymous)), patience)
 	for _, q := range questions(t, upstream) {
 		t.Run(q.name, func(t *testing.T) {
 			var id string
 			poll.Until(t, patience, "an answer from memory", func() bool {
 				id = uuid.NewString()
-				return q.ask(t, via, id).FromMemory()
+				return q.ask(t, client, id).FromMemory()
 			})
 			q.ask(t, upstream, id)
 			want, wantEvent := parseLine(t, awaitLine(t, upstreamLog, id))
@@ -167,7 +167,7 @@ func serviceAccount(t *testing.T) string {
 	cfg.BearerToken = token
 	account := ask.MustNew(t, cfg, patience)
 	served(t, account, "/api/v1/namespaces/team-a/pods") // kube-apiserver's authorizer learns of a grant by a watch
-	served(t, account.With("Impersonate-User", controlplane.Alice), "/api/v1/namespaces/team-a/pods")
+	served(t, account.WithHeader("Impersonate-User", controlplane.Alice), "/api/v1/namespaces/team-a/pods")
 	return token
 }
 
@@ -216,9 +216,9 @@ type question struct {
 func (q question) ask(t *testing.T, server *ask.Client, id string) ask.Answer {
 	t.Helper()
 	userAgent := cmp.Or(q.userAgent, "kubectl/v1.36.3 (linux/amd64) kubernetes/0000000")
-	server = server.With("Authorization", "Bearer "+q.token).With("Audit-Id", id).With("User-Agent", userAgent)
+	server = server.WithHeader("Authorization", "Bearer "+q.token).WithHeader("Audit-Id", id).WithHeader("User-Agent", userAgent)
 	if q.impersonate != "" {
-		server = server.With("Impersonate-User", q.impersonate)
+		server = server.WithHeader("Impersonate-User", q.impersonate)
 	}
 	a, err := server.GetAs(t.Context(), cmp.Or(q.accept, ask.JSON), q.path)
 	if err != nil || a.Code != http.StatusOK {

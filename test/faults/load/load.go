@@ -100,10 +100,10 @@ func (l *Load) remembersRight(q Question, at time.Time) bool {
 
 // Ask asks listproxy for a list, counts the answer, and judges it if it is from memory: it must not be older than the revision
 // atLeast, nor too old for the question. The error says why there is no list.
-func (l *Load) Ask(ctx context.Context, via *ask.Client, q Question, atLeast uint64) (ask.List, ask.Answer, error) {
+func (l *Load) Ask(ctx context.Context, client *ask.Client, q Question, atLeast uint64) (ask.List, ask.Answer, error) {
 	asked := time.Now()
 	mustServe := q.ServedInOutage() && l.inOutage(asked) && l.remembersRight(q, asked)
-	a, err := via.GetAs(ctx, q.Representation.Accept, q.Target())
+	a, err := client.GetAs(ctx, q.Representation.Accept, q.Target())
 	if ctx.Err() != nil {
 		return ask.List{}, a, ctx.Err()
 	}

@@ -64,7 +64,7 @@ func (c *Client) Get(ctx context.Context, target string) (Answer, error) {
 
 // GetAs is Get with an Accept header.
 func (c *Client) GetAs(ctx context.Context, accept, target string) (Answer, error) {
-	return c.With("Accept", accept).Get(ctx, target)
+	return c.WithHeader("Accept", accept).Get(ctx, target)
 }
 
 // AwaitMemory asks listproxy for a target until the answer comes from memory, and returns that answer.
@@ -106,8 +106,8 @@ func (c *Client) Ensure(ctx context.Context, target string, object any) error {
 	return err
 }
 
-// With returns a copy of the client that sets one more header of each request.
-func (c *Client) With(name, value string) *Client {
+// WithHeader returns a copy of the client that sets one more header of each request.
+func (c *Client) WithHeader(name, value string) *Client {
 	other := *c
 	other.Header = c.Header.Clone()
 	if other.Header == nil {

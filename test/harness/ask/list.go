@@ -59,14 +59,14 @@ func ReadList(body []byte) (List, error) {
 // Decode reads an object or a list, in JSON or in protobuf. The metadata of any kind can be read into a
 // PartialObjectMetadata or its list: in protobuf they are the first field of every object and list, and items are the second
 // field of a list.
-func Decode(body []byte, into interface{ Unmarshal(b []byte) error }) error {
+func Decode(body []byte, object interface{ Unmarshal(b []byte) error }) error {
 	inner, packed := bytes.CutPrefix(body, []byte("k8s\x00"))
 	if !packed {
-		return json.Unmarshal(body, into)
+		return json.Unmarshal(body, object)
 	}
 	var envelope runtime.Unknown
 	if err := envelope.Unmarshal(inner); err != nil {
 		return err
 	}
-	return into.Unmarshal(envelope.Raw)
+	return object.Unmarshal(envelope.Raw)
 }

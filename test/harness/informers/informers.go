@@ -70,15 +70,15 @@ func NewOfPods(cfg *rest.Config, o Options) cache.SharedIndexInformer {
 }
 
 // informer returns an informer by a client, with example as the type of its objects.
-func informer[L runtime.Object](of lister[L], example runtime.Object, options Options) cache.SharedIndexInformer {
+func informer[L runtime.Object](client lister[L], example runtime.Object, options Options) cache.SharedIndexInformer {
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = options.Selector
-			return of.List(ctx, o)
+			return client.List(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.LabelSelector = options.Selector
-			return of.Watch(ctx, o)
+			return client.Watch(ctx, o)
 		},
 	}
 	if options.Pages {

@@ -11,7 +11,8 @@ import (
 // down to a floor. Only a leak raises the floor.
 type Measure struct {
 	Name string
-	Of   func(Sample) float64
+	// Value returns the figure.
+	Value func(Sample) float64
 	// Slack is the allowed rise of the floor during a run.
 	Slack float64
 }
@@ -22,11 +23,11 @@ func Measures() []Measure {
 	return []Measure{
 		// Besides the heap, this includes the program's pages, which are loaded at their first use. Memory that the runtime
 		// keeps for later does not count: how much that is depends on when the runtime last returned some.
-		{Name: "MiB of resident memory in use", Of: func(s Sample) float64 { return (s.RSS - s.Free) / mib }, Slack: 8},
-		{Name: "MiB of heap", Of: func(s Sample) float64 { return s.Heap / mib }, Slack: 3},
-		{Name: "goroutines", Of: func(s Sample) float64 { return s.Goroutines }, Slack: 5},
-		{Name: "file descriptors", Of: func(s Sample) float64 { return s.FDs }, Slack: 4},
-		{Name: "connections to the API server", Of: func(s Sample) float64 { return s.Upstream }, Slack: 2},
+		{Name: "MiB of resident memory in use", Value: func(s Sample) float64 { return (s.RSS - s.Free) / mib }, Slack: 8},
+		{Name: "MiB of heap", Value: func(s Sample) float64 { return s.Heap / mib }, Slack: 3},
+		{Name: "goroutines", Value: func(s Sample) float64 { return s.Goroutines }, Slack: 5},
+		{Name: "file descriptors", Value: func(s Sample) float64 { return s.FDs }, Slack: 4},
+		{Name: "connections to the API server", Value: func(s Sample) float64 { return s.Upstream }, Slack: 2},
 	}
 }
 
@@ -78,7 +79,7 @@ func floor(samples []Sample, rest int, m Measure) float64 {
 	least := math.Inf(1)
 	for _, s := range samples {
 		if s.Rest == rest {
-			least = min(least, m.Of(s))
+			least = min(least, m.Value(s))
 		}
 	}
 	return least

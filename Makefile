@@ -93,8 +93,9 @@ bench-go: ## Run the Go benchmarks (BENCH=regexp)
 demo: tools bin/bench ## See it work on a real kube-apiserver (PODS=3000; ONCE=1 ends by itself)
 	@exec bin/bench demo --pods $(PODS) $(if $(ONCE),--once)
 
-lint: bin/golangci-lint ## Check style: golangci-lint, gofmt, go mod tidy, actionlint
+lint: bin/golangci-lint ## Check style: golangci-lint, our own rules, gofmt, go mod tidy, actionlint
 	bin/golangci-lint run --allow-parallel-runners ./...
+	cd test/lint && GOFLAGS= GOWORK=off $(GO) test ./rules && GOFLAGS= GOWORK=off $(GO) run ./rules ../..
 	@unformatted=$$(git ls-files --cached --others --exclude-standard '*.go' | xargs gofmt -l) || exit 1; \
 	if [ -n "$$unformatted" ]; then printf 'not as gofmt has it (make fmt):\n%s\n' "$$unformatted"; exit 1; fi
 	$(GO) mod tidy -diff

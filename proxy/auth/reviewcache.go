@@ -22,11 +22,11 @@ const (
 	maxKey = 4 << 10
 	// maxAttempts bounds how often a request asks until it gets an answer that is still valid.
 	maxAttempts = 3
-	// ownAnswerTTL is the time for which an answer is valid at least, from its arrival, for the requests that came before
-	// the question was sent. Otherwise a TTL of 0, or a slow upstream, would leave no time to use the answer.
+	// ownAnswerTTL is the time for which a request may use the answer to a question that was sent for it, counted from the
+	// answer's arrival, even if the TTL is over. Otherwise a TTL of 0, or a slow upstream, would leave no time.
 	ownAnswerTTL = time.Second
-	// revokedTTL bounds the TTL of an answer, and ownAnswerTTL, if rights on which the answer may depend were revoked. So
-	// under a stream of revocations a question is asked once a second.
+	// revokedTTL is the longest TTL of an answer if rights on which it may depend were revoked. So under a stream of
+	// revocations a question is asked once a second.
 	revokedTTL = time.Second
 	// maxRevoked bounds the namespaces with remembered revocations. etcd cannot write as many while answers are valid.
 	maxRevoked = 256 << 10
@@ -58,14 +58,9 @@ type ReviewConfig struct {
 	TTL time.Duration
 	// Timeout bounds the time for one question, including the wait for a seat. Zero means ten seconds.
 	Timeout time.Duration
-	// AsOf returns the time at which the age of answers is measured: now, if the upstream answers. In an outage it is the
-	// time at which the upstream last answered, but at the earliest now minus MaxOutage: so answers do not age for up to
-	// MaxOutage. If AsOf is nil, answers always age.
-	//
-	// In an outage, answers are valid for twice the TTL. Otherwise a caller who comes regularly would have no answer if the
-	// last one had just expired when the outage began.
-	AsOf func(now time.Time) time.Time
-	// MaxOutage is the longest time for which answers do not age, see AsOf.
+	// AsOf returns the time at which the age of answers is measured: now; or, for the first MaxOutage of an outage, the time
+	// at which the upstream last answered. If AsOf is nil, answers always age.
+	AsOf      func(now time.Time) time.Time
 	MaxOutage time.Duration
 }
 
@@ -79,7 +74,7 @@ type Caller struct {
 	Flow limits.Flow
 }
 
-// answer is an answer of the upstream. It is valid for ttl from the time asked, with the exceptions in validFor.
+// answer is an answer of the upstream to a question that was sent at the time asked. See validFor.
 type answer[V any] struct {
 	value V
 	scope scope
@@ -144,7 +139,7 @@ func (c *reviewCache[V]) get(ctx context.Context, q question[V]) (answer[V], err
 			}
 			return answer[V]{}, err
 		}
-		if !fresh.asked.Before(began) { // the question was sent after this request came
+		if sentForThis := !fresh.asked.Before(began); sentForThis {
 			fresh.ttl = max(fresh.ttl, clock.Age(fresh.asked, now)+ownAnswerTTL)
 		}
 		if c.validFor(&fresh, now) > 0 {
@@ -229,21 +224,23 @@ func (c *reviewCache[V]) remember(key string, a answer[V]) {
 	c.answers.Add(key, a, 2*c.TTL+c.MaxOutage)
 }
 
-// validFor returns the time for which an answer is still valid, or 0 if it is not valid. If rights in its scope were revoked
-// after the question, or at most authorizerLag before, its TTL is at most revokedTTL. In an outage the TTL is doubled, and
-// the answer does not age.
+// validFor returns the time for which an answer is still valid, or 0 if it is not valid:
+//
+//   - An answer is valid for its ttl, counted from the question.
+//   - If rights in its scope were revoked after the question, or at most authorizerLag before it, revokedTTL bounds the ttl.
+//   - In an outage the ttl is doubled, and the answer does not age ([ReviewConfig].AsOf). Without the doubling, a caller who
+//     comes regularly would have no answer if the last one had just expired when the outage began.
 func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
 	ttl := a.ttl
-	const all = "" // a revocation in all namespaces counts for every scope
-	for i, namespace := range [...]string{all, a.scope.requested, a.scope.account} {
-		if i > 0 && namespace == all {
-			continue // the scope has no such namespace, and all was looked up first
-		}
+	isRevoked := func(namespace string) bool {
 		value, _ := c.revoked.Get(namespace)
-		revokedAt, revoked := value.(time.Time)
-		if revoked && !revokedAt.Before(a.asked.Add(-authorizerLag)) {
-			ttl = min(ttl, revokedTTL)
-		}
+		revokedAt, found := value.(time.Time)
+		return found && !revokedAt.Before(a.asked.Add(-authorizerLag))
+	}
+	const everywhere = "" // the key of revocations that concern all namespaces
+	requested, account := a.scope.requested, a.scope.account
+	if isRevoked(everywhere) || requested != "" && isRevoked(requested) || account != "" && isRevoked(account) {
+		ttl = min(ttl, revokedTTL)
 	}
 	if c.AsOf != nil {
 		if asOf := c.AsOf(now); asOf.Before(now) { // in an outage
@@ -254,8 +251,10 @@ func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
 	return max(0, ttl-clock.Age(a.asked, now))
 }
 
-// recordRevocation notes that rights were revoked in a namespace, or in all namespaces if it is "".
+// recordRevocation notes that rights were revoked in a namespace, or in all namespaces if it is "". It is remembered until
+// every answer has expired whose question was sent before it, or at most authorizerLag after it.
 func (c *reviewCache[V]) recordRevocation(namespace string) {
-	longerThanAnswers := 2*c.TTL + c.Timeout + c.MaxOutage + ownAnswerTTL + authorizerLag
-	c.revoked.Add(namespace, time.Now(), longerThanAnswers)
+	longestQuestion := authorizerLag + c.Timeout
+	longestUse := max(2*c.TTL+c.MaxOutage, ownAnswerTTL)
+	c.revoked.Add(namespace, time.Now(), longestQuestion+longestUse)
 }

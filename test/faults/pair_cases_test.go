@@ -119,8 +119,8 @@ func (s *scene) restartFastOne() time.Time {
 	return time.Now()
 }
 
-// balanceOldPair makes two API servers of the old version behind the apiBalancer listproxy's upstream. Each answer must be, as a
-// whole, what one of the versions says.
+// balanceOldPair makes two API servers of the old version behind the apiBalancer listproxy's upstream. Each object of an answer
+// must be as one of the versions writes it.
 func (s *scene) balanceOldPair() {
 	s.startAPIBalancer(address(s.servers[1]), address(s.servers[2]))
 	cfg := s.plane.RESTConfig(controlplane.Admin)
@@ -128,7 +128,7 @@ func (s *scene) balanceOldPair() {
 	oldServer := ask.MustNew(s, cfg, requestTimeout)
 	s.Verifier.SetReferences(s.direct, oldServer)
 	if s.requireNewField(oldServer) == nil || s.requireNewField(s.direct) != nil {
-		s.Fatal("both versions write pods alike: this test would not see a mixed answer")
+		s.Fatal("both versions write pods alike: this test would not see which version wrote an object")
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -78,6 +79,58 @@ func tokensOfSame(a, b []byte) (ta, tb string, same bool) {
 	ta, tb = la.meta.Continue, lb.meta.Continue
 	la.meta.Continue, lb.meta.Continue = "", ""
 	return ta, tb, reflect.DeepEqual(la, lb)
+}
+
+// Mixes reports whether each object of a list is written as at the same place of one of the others, and what is around the objects,
+// too.
+func Mixes(mixed []byte, others ...[]byte) bool {
+	var otherParts [][][]byte
+	for _, other := range others {
+		otherParts = append(otherParts, split(other))
+	}
+	parts := split(mixed)
+	for i, part := range parts {
+		isSame := func(other [][]byte) bool { return len(other) == len(parts) && bytes.Equal(other[i], part) }
+		if !slices.ContainsFunc(otherParts, isSame) {
+			return false
+		}
+	}
+	return len(parts) > 0
+}
+
+// split returns the objects of a list, and what is around them, as separate parts; nothing for what is no list.
+func split(body []byte) (parts [][]byte) {
+	raw, isProtobuf := bytes.CutPrefix(body, protobufMagic)
+	if !isProtobuf {
+		var list map[string]json.RawMessage
+		var items []json.RawMessage
+		if json.Unmarshal(body, &list) != nil || json.Unmarshal(list["items"], &items) != nil {
+			return nil
+		}
+		delete(list, "items")
+		around, _ := json.Marshal(list) // the maps of one list are written in one order
+		parts = append(parts, around)
+		for _, item := range items {
+			parts = append(parts, item)
+		}
+		return parts
+	}
+	var envelope runtime.Unknown
+	if envelope.Unmarshal(raw) != nil {
+		return nil
+	}
+	rest := envelope.Raw // the metadata and the objects are fields, one after the other
+	for len(rest) > 0 {
+		_, _, n := protowire.ConsumeField(rest)
+		if n < 0 {
+			return nil
+		}
+		parts = append(parts, rest[:n])
+		rest = rest[n:]
+	}
+	envelope.Raw = nil
+	around, _ := envelope.Marshal()
+	return append(parts, around)
 }
 
 // ListMeta returns the metadata of a list, in JSON or protobuf.

@@ -78,3 +78,37 @@ func TestTokens(t *testing.T) {
 		}
 	}
 }
+
+// TestMixes: a list may have each object from another list, but nothing that neither has at that place.
+func TestMixes(t *testing.T) {
+	inJSON := func(revision, first, second string) []byte {
+		return []byte(`{"kind":"L","metadata":{"resourceVersion":"` + revision + `"},"items":[{"x":"` + first + `"},{"x":"` + second + `"}]}`)
+	}
+	inProtobuf := func(revision, first, second string) []byte {
+		list := corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: revision}, Items: make([]corev1.ConfigMap, 2)}
+		list.Items[0].Name = first
+		list.Items[1].Name = second
+		raw, err := list.Marshal()
+		expect.NoError(t, err)
+		envelope, err := (&runtime.Unknown{Raw: raw}).Marshal()
+		expect.NoError(t, err)
+		return slices.Concat(protobufMagic, envelope)
+	}
+	for form, list := range map[string]func(revision, first, second string) []byte{"JSON": inJSON, "protobuf": inProtobuf} {
+		a, b := list("7", "a", "a"), list("7", "b", "b")
+		for name, tt := range map[string]struct {
+			mixed []byte
+			want  bool
+		}{
+			"one of each":      {mixed: list("7", "a", "b"), want: true},
+			"the first":        {mixed: a, want: true},
+			"another object":   {mixed: list("7", "a", "c")},
+			"another revision": {mixed: list("8", "a", "b")},
+			"no list":          {mixed: []byte("{}")},
+		} {
+			if got := Mixes(tt.mixed, a, b); got != tt.want {
+				t.Errorf("%s, %s: %t, want %t", form, name, got, tt.want)
+			}
+		}
+	}
+}

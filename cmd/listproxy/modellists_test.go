@@ -24,6 +24,10 @@ var (
 		`"kind":"WidgetList","metadata":\{"continue":"([^"]*)",(?:"remainingItemCount":\d+,)?"resourceVersion":"(\d+)"\}\}\n$`)
 )
 
+// Clients of the model (model_test.go) list widgets. Each widget holds its form: the generation of the definition and the
+// release of the API server that wrote it. A restore of etcd begins another timeline. An answer from memory must be what
+// inmemory.ControlPlane.WriteList writes for one timeline, and the forms must be of servers that were up lately.
+
 // listRequest is a list that a client requests.
 type listRequest struct {
 	inmemory.List
@@ -121,7 +125,7 @@ func (m *model) checkList(q sentList, revision int64, body string) {
 	timeline, ok := m.timelineOf(q.List, revision, body, written)
 	if !ok {
 		m.failf("%+v: no timeline has this list at revision %d: %s\nwant: %s", q, revision, body,
-			m.plane.WriteList(current, inmemory.Widgets, revision, q.List, written.at))
+			m.plane.WriteList(current, inmemory.Widgets, revision, q.List, written.formOf))
 		return
 	}
 	if timeline == current {
@@ -140,9 +144,9 @@ func (m *model) checkList(q sentList, revision int64, body string) {
 }
 
 // timelineOf returns the newest timeline that has the list in body at a revision.
-func (m *model) timelineOf(l inmemory.List, revision int64, body string, written forms) (timeline int, ok bool) {
+func (m *model) timelineOf(l inmemory.List, revision int64, body string, written forms) (found int, ok bool) {
 	for timeline := m.currentTimeline(); timeline >= 0; timeline-- {
-		if m.plane.WriteList(timeline, inmemory.Widgets, revision, l, written.at) == body {
+		if m.plane.WriteList(timeline, inmemory.Widgets, revision, l, written.formOf) == body {
 			return timeline, true
 		}
 	}
@@ -204,8 +208,8 @@ func formsOf(body string) (all forms) {
 	return all
 }
 
-// at returns the form of item i, or the zero form if there is no such item.
-func (f forms) at(i int) inmemory.Form {
+// formOf returns the form of item i, or the zero form if there is no such item.
+func (f forms) formOf(i int) inmemory.Form {
 	if i < len(f) {
 		return f[i]
 	}
@@ -240,7 +244,7 @@ func (m *model) runLister(ctx context.Context, user string) {
 			page.revision = revision
 			page.Start = inmemory.Start(token)
 			if q.Namespace != "" {
-				page.Start = q.Namespace + "/" + page.Start // tokens are relative to the namespace
+				page.Start = q.Namespace + "/" + page.Start // a token has the key without the list's namespace
 			}
 			_, token = m.list(ctx, page, token)
 		}

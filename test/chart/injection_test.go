@@ -23,8 +23,7 @@ func TestInjection(t *testing.T) {
 	c.createNamespace(t, team, "privileged")
 	c.kubectl(t, "", "-n", team, "create", "serviceaccount", "robot")
 	r := c.newRelease(t, "listproxy") // the namespace in docs/clients.md
-	const clients = "service: {clusterIP: 10.0.0.100}, clients: {inject: true, namespaces: [" + team + "]}"
-	r.apply(t, "{"+clients+"}")
+	r.apply(t, "{service: {clusterIP: "+serviceAddress+"}, clients: {inject: true, namespaces: ["+team+"]}}")
 	labelled := map[string]string{"listproxy.io/client": "true"}
 	isChanged := func() bool { return len(c.createPod(t, labelled, plainPodSpec()).Spec.HostAliases) > 0 }
 	poll.Until(t, patience, "kube-apiserver applies the policy", isChanged)
@@ -34,7 +33,7 @@ func TestInjection(t *testing.T) {
 	}
 	r.shell(t, "")(findCommand(t, "kubectl", "delete mutatingadmissionpolicybinding"))
 	poll.Until(t, patience, "without the binding the label means nothing", func() bool { return !isChanged() })
-	r.apply(t, "{service: {clusterIP: 10.0.0.100}}")
+	r.apply(t, "{service: {clusterIP: "+serviceAddress+"}}")
 	for _, left := range c.helmObjects(t) {
 		if strings.HasPrefix(left, "mutatingadmissionpolic") || left == "configmap/listproxy-client" {
 			t.Errorf("left behind: %s", left)
@@ -89,7 +88,9 @@ func alias(address, name string) func(*corev1.PodSpec) {
 	}
 }
 
-// injectionCase is a pod that the policy changes, or leaves as it is.
+// injectionCase is a pod that the policy changes, or leaves as it is: a pod is left if one of its containers sets another API
+// server's host or port, if it has an alias of the API server's name for another address, or if it mounts a token or the CA in
+// another way than in a projected volume.
 type injectionCase struct {
 	name         string
 	change       func(spec *corev1.PodSpec) // of plainPodSpec

@@ -10,7 +10,9 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestRefused: Helm refuses each case of values in testdata/refused.yaml, with an error that says why.
+// TestRefused: Helm refuses each case of values in testdata/refused.yaml, with an error that says why. For example:
+//
+//	no replicas: {says: ['/replicas', '1'], values: {replicas: 0}}
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/refused.yaml")
@@ -18,7 +20,7 @@ func TestRefused(t *testing.T) {
 	var cases map[string]struct {
 		Values json.RawMessage
 		Flags  []string
-		Says   []string // parts of the error
+		Says   []string // texts that the error must contain
 	}
 	expect.NoError(t, yaml.UnmarshalStrict(text, &cases))
 	if len(cases) == 0 {

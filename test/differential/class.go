@@ -2,11 +2,63 @@ package differential
 
 import "github.com/listproxy/listproxy/test/differential/cluster"
 
-// semantics is which state a request asks for.
+// part is a page of a list, with the semantics of the first page.
+type part struct {
+	Semantics semantics
+	Page      page
+}
+
+// class is a kind of lists. Lists of different classes may take different paths through listproxy's code, so the differential
+// counts the answers of each class (report.go), and asks for classes that lack answers.
+type class struct {
+	Representation representation
+	Selector       selector
+	Scope          scope
+	part
+}
+
+// The values of the fields of classes.
+var (
+	representations = []representation{plainJSON, indentedJSON, protobuf, metadataJSON, metadataIndented, metadataProtobuf}
+	selectors       = []selector{byNothing, byLabels, byMetadata, byFields, byBoth}
+	scopes          = []scope{oneNamespace, allNamespaces, wholeCluster}
+	parts           = []part{
+		{anyRevision, wholeList},
+		{anyRevision, firstPage},
+		{notOlderThan, wholeList},
+		{notOlderThan, firstPage},
+		{notOlderThan, nextPage},
+		{exact, wholeList},
+		{exact, firstPage},
+		{exact, nextPage},
+		{legacyExact, firstPage},
+		{legacyExact, nextPage},
+		{mostRecent, wholeList},
+		{mostRecent, firstPage},
+		{mostRecent, nextPage},
+	}
+)
+
+// classes returns all classes.
+func classes() []class {
+	var all []class
+	for _, r := range representations {
+		for _, s := range selectors {
+			for _, covered := range scopes {
+				for _, p := range parts {
+					all = append(all, class{Representation: r, Selector: s, Scope: covered, part: p})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// semantics says which state a request asks for.
 type semantics string
 
-// The semantics of lists, and watching for watches. legacyExact is a resourceVersion with a limit and without a match, which
-// means Exact.
+// The semantics of lists; watching stands for all watches. legacyExact is a resourceVersion with a limit and without a match,
+// which means Exact.
 const (
 	anyRevision  semantics = "any"
 	notOlderThan semantics = "not-older-than"
@@ -73,63 +125,12 @@ const (
 // page is a part of a list.
 type page string
 
-// The pages. firstPage has a limit, which anyRevision ignores.
+// The pages. A list of a firstPage has a limit. (kube-apiserver ignores the limit of a list at anyRevision.)
 const (
 	wholeList page = "whole"
 	firstPage page = "first"
 	nextPage  page = "next"
 )
-
-// part is a page of a list, with the semantics of the first page.
-type part struct {
-	Semantics semantics
-	Page      page
-}
-
-// class is a kind of lists. Lists of different classes may take different paths through listproxy's code.
-type class struct {
-	Representation representation
-	Selector       selector
-	Scope          scope
-	part
-}
-
-// The values of the fields of classes.
-var (
-	representations = []representation{plainJSON, indentedJSON, protobuf, metadataJSON, metadataIndented, metadataProtobuf}
-	selectors       = []selector{byNothing, byLabels, byMetadata, byFields, byBoth}
-	scopes          = []scope{oneNamespace, allNamespaces, wholeCluster}
-	parts           = []part{
-		{anyRevision, wholeList},
-		{anyRevision, firstPage},
-		{notOlderThan, wholeList},
-		{notOlderThan, firstPage},
-		{notOlderThan, nextPage},
-		{exact, wholeList},
-		{exact, firstPage},
-		{exact, nextPage},
-		{legacyExact, firstPage},
-		{legacyExact, nextPage},
-		{mostRecent, wholeList},
-		{mostRecent, firstPage},
-		{mostRecent, nextPage},
-	}
-)
-
-// classes returns all classes.
-func classes() []class {
-	var all []class
-	for _, r := range representations {
-		for _, s := range selectors {
-			for _, covered := range scopes {
-				for _, p := range parts {
-					all = append(all, class{Representation: r, Selector: s, Scope: covered, part: p})
-				}
-			}
-		}
-	}
-	return all
-}
 
 // possibleFor reports whether a list of a resource can be of the class.
 func (c class) possibleFor(r cluster.Resource) bool {
@@ -139,8 +140,8 @@ func (c class) possibleFor(r cluster.Resource) bool {
 	return c.Selector != byFields || len(r.Fields) > 0
 }
 
-// classOf returns the class of a list. It is not ok for an odd list, and for a page if the semantics of the first page are not
-// known.
+// classOf returns the class of a list. ok is false for a list that is refused or forwarded in any case, and for a page if the
+// semantics of its first page are not known.
 func (q question) classOf() (_ class, ok bool) {
 	c := class{
 		Representation: q.Representation, Selector: q.selectorKind(), Scope: q.scopeCovered(),
@@ -171,13 +172,13 @@ func (q question) scopeCovered() scope {
 
 // selectorKind returns the kind of the label and field selectors.
 func (q question) selectorKind() selector {
-	labels, fields := q.Query.Get("labelSelector") != "", q.Query.Get("fieldSelector")
+	hasLabels, hasFields := q.Query.Get("labelSelector") != "", q.Query.Get("fieldSelector") != ""
 	switch {
-	case labels && fields != "":
+	case hasLabels && hasFields:
 		return byBoth
-	case labels:
+	case hasLabels:
 		return byLabels
-	case fields == "":
+	case !hasFields:
 		return byNothing
 	case q.selectsTypeFields():
 		return byFields

@@ -85,7 +85,7 @@ func newOddComparator(t *testing.T, url string, odd hop.Odd) *comparator {
 	for i := range resources {
 		resources[i].JSONOnly = odd.JSONOnly
 	}
-	at, err := shared.At(t.Context(), directHop.RESTConfig(admin), resources)
+	at, err := shared.SeenThrough(t.Context(), directHop.RESTConfig(admin), resources)
 	expect.NoError(t, err)
 	before := at.ForgetWrites()
 

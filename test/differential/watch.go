@@ -43,12 +43,13 @@ type watchRequest struct {
 	bookmarks bool   // allowWatchBookmarks
 	// seconds is a short timeoutSeconds, after which the watch may end while its events are compared; 0 if there is none.
 	seconds int
-	// unusual marks a request that no client would write.
+	// unusual reports whether no client would write such a request. It is answered like others, but need not be from memory.
+	// (question.Odd says that a request is refused, or ends at once.)
 	unusual bool
 }
 
 // eventsIn returns the representation of the objects in the events. A resource without protobuf gets the second clause of
-// the Accept header.
+// the Accept header. Custom resources (cluster.Group) have protobuf for their metadata only.
 func (w watchRequest) eventsIn() representation {
 	switch {
 	case w.Representation == protobuf && (w.Resource.Group == cluster.Group || w.Resource.JSONOnly):
@@ -98,17 +99,17 @@ func (g *generator) watch() (watchRequest, bool) {
 	if accept := ofEvents(w.Header.Get("Accept")); accept != "" {
 		first, rest, _ := strings.Cut(accept, ",")
 		if g.oneIn(4) && (first == asJSON || first == asProtobuf) { // some clients mark the clause of a watch
-			accept = strings.TrimSuffix(first+";stream=watch,"+rest, ",")
+			accept = strings.TrimSuffix(first+";stream=watch,"+rest, ",") // rest may be empty
 		}
 		w.Header.Set("Accept", accept)
 	}
 	w.Odd = w.Namespace != "" && !w.Resource.Namespaced // no such path exists
 	w.initial = pick(g, absent, absent, yes, yes, no)
-	isUsual := !g.oneIn(3)
-	if isUsual {
-		g.beginUsually(&w)
+	asClientsDo := !g.oneIn(3)
+	if asClientsDo {
+		g.beginAsClients(&w)
 	} else {
-		g.beginUnusually(&w)
+		g.beginAnywhere(&w)
 	}
 	if !g.startAt(&w) {
 		return w, false
@@ -128,7 +129,7 @@ func (g *generator) watch() (watchRequest, bool) {
 	} else if g.oneIn(3) {
 		w.Query.Set("timeoutSeconds", pick(g, "0", "300", "599"))
 	}
-	if !isUsual {
+	if !asClientsDo {
 		g.addIneffective(&w)
 		if g.oneIn(4) {
 			g.oddWatch(&w)
@@ -137,8 +138,8 @@ func (g *generator) watch() (watchRequest, bool) {
 	return w, true
 }
 
-// beginUsually makes a watch begin as clients begin it. Most of these watches are the admin's.
-func (g *generator) beginUsually(w *watchRequest) {
+// beginAsClients makes a watch begin as clients begin it. Most of these watches are the admin's.
+func (g *generator) beginAsClients(w *watchRequest) {
 	if !g.oneIn(8) {
 		w.User = w.admin
 	}
@@ -147,8 +148,8 @@ func (g *generator) beginUsually(w *watchRequest) {
 	w.Query.Set("watch", "true")
 }
 
-// beginUnusually makes a watch begin at any start.
-func (g *generator) beginUnusually(w *watchRequest) {
+// beginAnywhere makes a watch begin at any start.
+func (g *generator) beginAnywhere(w *watchRequest) {
 	w.bookmarks = !g.oneIn(3)
 	w.start = pick(
 		g, fromUnset, fromUnset, fromZero, fromZero, fromZero, fromWithin, fromWithin, fromWithin, fromWithin, fromWithin, fromFuture,
@@ -200,10 +201,11 @@ func (g *generator) startAt(w *watchRequest) bool {
 	return newest > 0
 }
 
-// addIneffective adds a parameter or a header that does not change the answer.
+// addIneffective adds to one in five watches a parameter or a header that does not change the answer.
 func (g *generator) addIneffective(w *watchRequest) {
-	n := g.rng.IntN(25)
-	w.unusual = w.unusual || n < 5
+	const choices = 5
+	n := g.rng.IntN(5 * choices)
+	w.unusual = w.unusual || n < choices
 	switch n {
 	case 0:
 		w.Query.Set("limit", pick(g, "1", "500", "0"))

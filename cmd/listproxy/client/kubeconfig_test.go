@@ -49,7 +49,7 @@ func TestKubeconfig(t *testing.T) {
 	expect.NoError(t, err)
 	ca, err := os.ReadFile(caPath) // #nosec G304 -- of this test
 	expect.NoError(t, err)
-	const unusedDefaultCA = "" // --certificate-authority is given
+	const noDefaultCA = "" // each case gives --certificate-authority
 	for _, test := range []struct {
 		name        string
 		args        string // divided by spaces, without --kubeconfig and --certificate-authority
@@ -81,7 +81,7 @@ func TestKubeconfig(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			args := append(strings.Fields(test.args), "--kubeconfig="+source, "--certificate-authority="+caPath)
-			out, warning, err := clitest.Execute(t, NewKubeconfigCommand(unusedDefaultCA), args...)
+			out, warning, err := clitest.Execute(t, NewKubeconfigCommand(noDefaultCA), args...)
 			expect.NoError(t, err)
 			expect.Says(t, warning, test.wantWarning)
 			if test.wantWarning == "" {
@@ -89,12 +89,12 @@ func TestKubeconfig(t *testing.T) {
 			}
 			got, err := clientcmd.Load([]byte(out))
 			expect.NoError(t, err)
-			context := kubeconfigOfTests().Contexts[test.wantContext]
+			chosen := kubeconfigOfTests().Contexts[test.wantContext]
 			expect.Same(t, api.Config{
 				CurrentContext: test.wantContext,
-				Contexts:       map[string]*api.Context{test.wantContext: context},
-				Clusters:       map[string]*api.Cluster{context.Cluster: &test.wantCluster},
-				AuthInfos:      map[string]*api.AuthInfo{context.AuthInfo: kubeconfigOfTests().AuthInfos[context.AuthInfo]},
+				Contexts:       map[string]*api.Context{test.wantContext: chosen},
+				Clusters:       map[string]*api.Cluster{chosen.Cluster: &test.wantCluster},
+				AuthInfos:      map[string]*api.AuthInfo{chosen.AuthInfo: kubeconfigOfTests().AuthInfos[chosen.AuthInfo]},
 			}, *got,
 				cmpopts.EquateEmpty(),
 				cmpopts.IgnoreFields(api.Cluster{}, "LocationOfOrigin"),
@@ -112,7 +112,7 @@ func TestKubeconfigRefuses(t *testing.T) {
 	expect.NoError(t, clientcmd.WriteToFile(kubeconfigOfTests(), source))
 	defaultCA, _, err := serve.SelfSigned(dir, nil)
 	expect.NoError(t, err)
-	t.Setenv("KUBECONFIG", missing)
+	t.Setenv("KUBECONFIG", missing) // for the case without --kubeconfig
 	from := "--kubeconfig=" + source
 	for args, wantSays := range map[string]string{
 		"":                          "the kubeconfig (--kubeconfig, or $KUBECONFIG or ~/.kube/config) has no current context: give --context",

@@ -48,8 +48,7 @@ func (c *Cluster) writable() []Resource {
 	return all
 }
 
-// change sends one random write: 50 % patch an object, or create it if it is missing, 20 % create, 10 % replace (delete, if the
-// resource is not one that is replaced), 19 % delete, and 1 % delete many.
+// change sends one random write.
 func (c *Cluster) change(ctx context.Context, rng *rand.Rand, resources []Resource) {
 	r := pick(rng, resources)
 	namespace := ""
@@ -61,9 +60,10 @@ func (c *Cluster) change(ctx context.Context, rng *rand.Rand, resources []Resour
 		body := maybeLabelled(rng, r.build(rng))
 		_, _ = c.write(ctx, r, request{method: method, namespace: namespace, name: name, body: body})
 	}
+	isReplaceable := r.Resource == "configmaps" || r.Resource == "secrets"
 	percent := rng.IntN(100)
 	switch {
-	case percent < 50:
+	case percent < 50: // patches an object, or creates it if it is missing
 		p := r.patch(rng)
 		if p.subresource == "" {
 			p.body = maybeLabelled(rng, p.body)
@@ -76,14 +76,14 @@ func (c *Cluster) change(ctx context.Context, rng *rand.Rand, resources []Resour
 		}
 	case percent < 70:
 		writeNew(http.MethodPost)
-	case percent < 80 && (r.Resource == "configmaps" || r.Resource == "secrets"):
+	case percent < 80 && isReplaceable:
 		writeNew(http.MethodPut)
 	case percent < 99 && rng.IntN(4) == 0:
 		c.markDeleted(ctx, r, namespace, name)
 	case percent < 99:
 		c.DeleteNow(ctx, r, namespace, name)
-	case r.Namespaced && r.Resource != "secrets":
-		_ = c.deleteNow(ctx, r.Path(namespace)+"?labelSelector=turn%3D3") // one of randomLabels
+	case r.Namespaced && r.Resource != "secrets": // deletes all objects with one of randomLabels
+		_ = c.deleteNow(ctx, r.Path(namespace)+"?labelSelector=turn%3D3")
 	}
 }
 
@@ -114,11 +114,12 @@ func (c *Cluster) endFinalized(ctx context.Context, rng *rand.Rand, r Resource, 
 	c.DeleteNow(ctx, r, namespace, name)
 	patch := object{"metadata": object{"labels": randomLabels(rng)}}
 	_, _ = c.write(ctx, r, request{method: http.MethodPatch, namespace: namespace, name: name, body: patch})
-	// Not by write, since the answer has the object before the deletion, whose revision is not that of an event.
+	// send, and not write, which would record a revision of the answer: this answer has the object as it was before it went, and
+	// no event has that revision.
 	_, _ = c.send(ctx, http.MethodPatch, r.Path(namespace)+"/"+name, object{"metadata": finalizers()})
 }
 
-// endNamespace creates a namespace with objects, and deletes them as the namespace controller would, which does not run.
+// endNamespace creates a namespace with objects, and deletes both as the namespace controller does. (No controllers run here.)
 func (c *Cluster) endNamespace(ctx context.Context, rng *rand.Rand, resources []Resource, namespace string) {
 	if c.CreateNamespace(ctx, namespace) != nil {
 		return

@@ -24,7 +24,7 @@ import (
 // Ledger has the confirmed writes by resource.
 type Ledger = oracle.Ledger[schema.GroupResource]
 
-// The streams of random numbers of one seed.
+// The second halves of seeds. They make the random choices of Churn and of fill independent of each other.
 const churnStream, fillStream = 1, 2
 
 // noTimeout leaves the end of a request to its context.
@@ -39,7 +39,7 @@ type Cluster struct {
 	// Users are those who send requests. The first is the admin, the second alice.
 	Users []User
 
-	// writers are the admin's clients of several servers, which send writes in turn.
+	// writers are clients of the admin, each for another server. They send writes in turn.
 	writers []*ask.Client
 	writes  atomic.Uint64
 }
@@ -53,7 +53,7 @@ func New(ctx context.Context, plane *controlplane.ControlPlane, seed uint64) (*C
 	c := &Cluster{
 		Plane:     plane,
 		Resources: Resources(),
-		// In the order of keys "a-b/x" comes before "a/x".
+		// A namespace's name can be a prefix of another's: "a-b/x" comes before "a/x" in the order of keys.
 		Namespaces: []string{"team-a", "team-b", "a", "a-b", "a0", "team-a-2"},
 		Ledger:     new(Ledger),
 		writers:    []*ask.Client{writer},
@@ -69,7 +69,7 @@ func New(ctx context.Context, plane *controlplane.ControlPlane, seed uint64) (*C
 		}
 	}
 	for _, r := range c.Resources {
-		err := poll.Retry(ctx, r.Resource+" served", func() error {
+		err := poll.Retry(ctx, "waiting until "+r.Resource+" are served", func() error {
 			_, err := c.send(ctx, http.MethodGet, r.Path("")+"?limit=1", nil)
 			return err
 		})
@@ -93,22 +93,23 @@ func (c *Cluster) WriteThrough(admin *rest.Config) error {
 	return nil
 }
 
-// At returns this cluster as it is seen through another server. Revisions may be others there, so the ledger is new, and has
-// one write of each resource, made through that server. There are no users with certificates, since TLS ends at the server.
-func (c *Cluster) At(ctx context.Context, admin *rest.Config, resources []Resource) (*Cluster, error) {
-	at := &Cluster{
+// SeenThrough returns this cluster as it is seen through another server. That server may give other revisions, so the ledger is
+// a new one. It has one write of each resource, made through that server. Users with certificates are left out, since TLS ends
+// at the server.
+func (c *Cluster) SeenThrough(ctx context.Context, admin *rest.Config, resources []Resource) (*Cluster, error) {
+	seen := &Cluster{
 		Plane: c.Plane, Resources: resources, Namespaces: c.Namespaces, Ledger: new(Ledger),
 		Users: slices.DeleteFunc(slices.Clone(c.Users), func(u User) bool { return u.Certificate != nil }),
 	}
-	if err := at.WriteThrough(admin); err != nil {
+	if err := seen.WriteThrough(admin); err != nil {
 		return nil, err
 	}
-	for _, r := range at.writable() {
-		if _, err := at.Touch(ctx, r); err != nil {
+	for _, r := range seen.writable() {
+		if _, err := seen.Touch(ctx, r); err != nil {
 			return nil, err
 		}
 	}
-	return at, nil
+	return seen, nil
 }
 
 // ForgetWrites empties the ledger and returns the newest revision of each resource in it. A listproxy that starts now lacks
@@ -140,7 +141,7 @@ func (c *Cluster) fill(ctx context.Context, seed uint64) error {
 			}
 			for _, namespace := range namespaces {
 				for i, name := range r.Names() {
-					if i%2 == 0 {
+					if isFirstOfTwo := i%2 == 0; isFirstOfTwo {
 						continue
 					}
 					if _, err := c.Create(ctx, r, namespace, name, maybeLabelled(rng, r.build(rng))); err != nil {

@@ -1,4 +1,4 @@
-// Package logbuffer keeps what processes and loggers write.
+// Package logbuffer has a buffer for output that tests read while it is being written.
 package logbuffer
 
 import (

@@ -10,11 +10,12 @@ import (
 )
 
 // CPU returns the CPU time of a process so far, in user and kernel mode. It reads the kernel's CPU clock of the process, in
-// nanoseconds, since /proc/PID/stat has ticks of 10 ms. The number of the clock is built as in the kernel's
-// include/linux/posix-timers.h (CPUCLOCK_SCHED is 2).
+// nanoseconds, since /proc/PID/stat has ticks of 10 ms.
 func CPU(pid int) (time.Duration, error) {
+	const cpuClockSched = 2
+	clock := int32(^pid<<3 | cpuClockSched) // as in the kernel's include/linux/posix-timers.h
 	var at unix.Timespec
-	if err := unix.ClockGettime(int32(^pid<<3|2), &at); err != nil {
+	if err := unix.ClockGettime(clock, &at); err != nil {
 		return 0, fmt.Errorf("the CPU time of process %d: %w", pid, err)
 	}
 	return time.Duration(at.Nano()), nil

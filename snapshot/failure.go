@@ -16,16 +16,31 @@ import (
 
 // Errors after which a feed leaves its stream, and loads the state anew.
 var (
-	// errObject means that an empty collection got its first object, and the form of items could not be learned from it.
-	errObject = errors.New("the first object of an empty collection: its form could not be learned")
+	// errFirstObject means that an empty collection got its first object, and the form of items could not be learned from it.
+	errFirstObject = errors.New("the first object of an empty collection: its form could not be learned")
 	// errReloadRequested means that [Collection.requestReload] was called: the API servers may write the state in other bytes.
 	errReloadRequested = errors.New("the API servers write it differently now")
 	// errUnproven means that a stream could go on, but nothing shows that the upstream has the same timeline.
 	errUnproven = errors.New("the upstream may have another timeline")
 )
 
+// reaction is what a feed does after a failure. X and Y are two reasons.
+//
+//	loss   drop   the known state is                              the next session
+//	None   None   kept, and given until it is too old             resumes the stream, unless a load is due
+//	X      None   given until a load is complete                  loads
+//	X      Y      dropped now, and requests get Y until then      loads
+type reaction struct {
+	// loss is the cause under which the loss of the known state is counted.
+	loss reason.Reason
+	drop reason.Reason
+	// backoff gives a pause that no request shortens. With nil, backoffs.retries gives the pause, and a request can cut it
+	// short, since a retry is likely to cure the failure.
+	backoff *wait.Backoff
+}
+
 // handleFailure does to the state what an error requires, and returns how long the feed pauses. A request can shorten the
-// pause, but not below minimum. err is nil after a stream that ended at its timeout, but within minStreamLife.
+// pause, but not below minimum. err is nil if the stream ended normally, but too soon (within minStreamLife).
 func (f *feed) handleFailure(err error, now time.Time) (pause, minimum time.Duration) {
 	if !source.Answered(err, http.StatusForbidden) {
 		f.forbiddenSince = time.Time{}
@@ -34,7 +49,7 @@ func (f *feed) handleFailure(err error, now time.Time) (pause, minimum time.Dura
 	}
 	r := f.reactionTo(err, now)
 	if r.loss != reason.None {
-		if !f.mustLoad { // otherwise the loss was counted when the load became due
+		if !f.mustLoad { // if a load is due already, its loss has been counted
 			f.collection.counts.addLoss(r.loss)
 		}
 		f.mustLoad = true
@@ -42,26 +57,15 @@ func (f *feed) handleFailure(err error, now time.Time) (pause, minimum time.Dura
 	if r.drop != reason.None {
 		f.collection.drop(r.drop)
 	}
-	minimum = source.RetryPause(r.minPause, err)
-	if r.minPause == 0 {
+	if r.backoff == nil {
+		minimum = source.RetryPause(0, err)
 		return max(minimum, f.retries.Step()), minimum
 	}
+	minimum = source.RetryPause(r.backoff.Step(), err)
 	return minimum, minimum
 }
 
-// reaction is what an error requires. The zero reaction keeps the state, which is given until it is too old.
-type reaction struct {
-	// loss is the cause under which the known state counts as lost; None if it is kept. After a loss, the next session loads
-	// a state.
-	loss reason.Reason
-	// drop, unless it is None, drops the known state now, and is the reason that requests get until the next load. With None,
-	// requests get the known state until the load is complete.
-	drop reason.Reason
-	// minPause is the shortest pause; 0 if a retry is likely to cure the failure.
-	minPause time.Duration
-}
-
-// reactionTo returns what an error requires. If the pause comes from a backoff, it takes the backoff's next step.
+// reactionTo returns what an error requires. It changes nothing.
 func (f *feed) reactionTo(err error, now time.Time) reaction {
 	_, isInconsistent := errors.AsType[wire.InconsistencyError](err)
 	_, isOtherTimeline := errors.AsType[otherTimelineError](err)
@@ -74,33 +78,33 @@ func (f *feed) reactionTo(err error, now time.Time) reaction {
 	case isReload && isInconsistent: // only the new state is in doubt
 		return reaction{}
 	case isReload && isForm: // likewise
-		return reaction{minPause: wait.Jitter(unlikelyRetry, 1)}
-	case isReload && isFull: // without the known state there may be room, and lists wait for the load
+		return reaction{backoff: &f.unlikely}
+	case isReload && isFull: // drop the known state to make room; lists then wait for the next load
 		return reaction{loss: reason.Memory, drop: reason.Warming}
-	case errors.Is(err, errObject): // before the errors below, which it may wrap
+	case errors.Is(err, errFirstObject): // before the errors below, which it may wrap
 		return reaction{loss: reason.FirstObject}
 	case isOtherTimeline: // until Skew has passed, some API servers may still have the old timeline
-		return reaction{loss: reason.WentBack, drop: reason.Warming, minPause: Skew}
+		return reaction{loss: reason.WentBack, drop: reason.Warming, backoff: &wait.Backoff{Duration: Skew}}
 	case isInconsistent:
 		return reaction{loss: reason.Contradiction, drop: reason.Warming}
 	case source.Answered(err, http.StatusNotFound):
 		return reaction{loss: reason.NotFound, drop: reason.Warming}
 	case source.Answered(err, http.StatusNotAcceptable): // the resource does not have this representation
-		return reaction{loss: reason.Other, drop: reason.Form, minPause: wait.Jitter(unlikelyRetry, 1)}
+		return reaction{loss: reason.Other, drop: reason.Form, backoff: &f.unlikely}
 	case isForm:
-		return reaction{loss: reason.Form, drop: reason.Form, minPause: wait.Jitter(unlikelyRetry, 1)}
+		return reaction{loss: reason.Form, drop: reason.Form, backoff: &f.unlikely}
 	case isFull:
-		return reaction{loss: reason.Memory, drop: reason.Memory, minPause: f.overflows.Step()}
+		return reaction{loss: reason.Memory, drop: reason.Memory, backoff: &f.overflows}
 	case isForbidden: // for longer than an API server takes to start, or without a state to keep
-		return reaction{loss: reason.NotPermitted, drop: reason.NotPermitted, minPause: f.refusals.Step()}
+		return reaction{loss: reason.NotPermitted, drop: reason.NotPermitted, backoff: &f.refusals}
 	case errors.Is(err, errSlow): // another load would hardly be faster
-		return reaction{minPause: wait.Jitter(unlikelyRetry, 1)}
+		return reaction{backoff: &f.unlikely}
 	case source.Answered(err, http.StatusGone): // the upstream has forgotten later changes
 		return reaction{loss: reason.Expired}
 	case errors.Is(err, errReloadRequested):
 		return reaction{loss: reason.Upstream}
 	case errors.Is(err, errUnproven):
-		return reaction{loss: reason.Upstream, minPause: f.doubts.Step()}
+		return reaction{loss: reason.Upstream, backoff: &f.doubts}
 	}
 	return reaction{}
 }
@@ -131,16 +135,17 @@ func (f *feed) logLevel(err error) slog.Level {
 	return slog.LevelWarn
 }
 
-// backoffs give the pauses before the next session. A request can cut a pause of retries short, but not the others.
+// backoffs give the pauses before the next session.
 type backoffs struct {
 	retries   wait.Backoff // after a failure that a retry is likely to cure
+	unlikely  wait.Backoff // after a failure that a retry is unlikely to cure
 	refusals  wait.Backoff // after a 403
 	overflows wait.Backoff // after a state that does not fit
 	doubts    wait.Backoff // after errUnproven
 }
 
 const (
-	// unlikelyRetry is the pause after a failure that a retry is unlikely to cure.
+	// unlikelyRetry is the shortest pause after a failure that a retry is unlikely to cure.
 	unlikelyRetry = 2 * time.Minute
 	// maxOverflowPause bounds the pause after a state that did not fit.
 	maxOverflowPause = 40 * time.Minute
@@ -153,15 +158,14 @@ const (
 	refusalGrace = 15 * time.Second
 )
 
-// The backoffs of a new feed, which takes copies.
-var (
-	retryBackoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 20 * time.Second}
-	// refusalBackoff grows, because an account that lacks a right seldom gets it soon.
-	refusalBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 10, Cap: unlikelyRetry}
-	// overflowBackoff grows, because a load that does not fit may cost the upstream most of a whole list.
-	overflowBackoff = wait.Backoff{Duration: unlikelyRetry, Factor: 2, Jitter: 0.5, Steps: 10, Cap: maxOverflowPause}
-	// doubtBackoff grows, because streams may break again and again, and a load must not follow each break.
-	doubtBackoff = wait.Backoff{Duration: time.Second, Factor: 4, Jitter: 0.5, Steps: 10, Cap: maxDoubtPause}
-
-	initialBackoffs = backoffs{retries: retryBackoff, refusals: refusalBackoff, overflows: overflowBackoff, doubts: doubtBackoff}
-)
+// initialBackoffs are the backoffs of a new feed, which takes a copy.
+var initialBackoffs = backoffs{
+	retries:  wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 20 * time.Second},
+	unlikely: wait.Backoff{Duration: unlikelyRetry, Jitter: 1}, // does not grow
+	// An account that lacks a right seldom gets it soon.
+	refusals: wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 10, Cap: unlikelyRetry},
+	// A load that does not fit may cost the upstream most of a whole list.
+	overflows: wait.Backoff{Duration: unlikelyRetry, Factor: 2, Jitter: 0.5, Steps: 10, Cap: maxOverflowPause},
+	// Streams may break again and again, and a load must not follow each break.
+	doubts: wait.Backoff{Duration: time.Second, Factor: 4, Jitter: 0.5, Steps: 10, Cap: maxDoubtPause},
+}

@@ -33,7 +33,7 @@ func TestHandleFailure(t *testing.T) {
 		"429 with Retry-After": {
 			err: &wire.AnswerError{Code: http.StatusTooManyRequests, RetryAfter: 40 * time.Second}, wantPause: 40 * time.Second,
 		},
-		"an empty collection gets its first object": {err: errObject, wantLoad: true, wantLoss: reason.FirstObject},
+		"an empty collection gets its first object": {err: errFirstObject, wantLoad: true, wantLoss: reason.FirstObject},
 		"403 for a moment":                          {err: forbidden, after: withinGrace},
 		"403 for longer than the grace": {
 			err: forbidden, after: refusalGrace, wantUnavailable: reason.NotPermitted, wantLoad: true, wantPause: time.Second,

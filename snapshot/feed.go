@@ -130,15 +130,15 @@ func (f *feed) noteProgress(end sessionEnd) {
 	hasProgressed := !end.beganWithLoad && (end.readFor >= minStreamLife || end.hasAdvanced)
 	if hasProgressed || end.readFor >= steadyStreamLife {
 		f.attempt = 1
-		f.retries = retryBackoff
+		f.retries = initialBackoffs.retries
 	}
 	if !end.beganWithLoad && source.Answered(end.err, http.StatusGone) {
-		f.retries = retryBackoff // the upstream has only forgotten the revision, so the load need not wait
+		f.retries = initialBackoffs.retries // the upstream has only forgotten the revision, so the load need not wait
 	}
 	v := f.collection.view.Load()
 	if v.unavailable == reason.None && time.Since(v.loadAskedAt) >= stableAfter {
-		f.overflows = overflowBackoff
-		f.doubts = doubtBackoff
+		f.overflows = initialBackoffs.overflows
+		f.doubts = initialBackoffs.doubts
 	}
 }
 
@@ -175,7 +175,7 @@ func (f *feed) openLoaded(ctx context.Context) (*source.Stream, error) {
 	}
 	f.mustLoad = false
 	f.timelineKnownAt = time.Now()
-	f.refusals = refusalBackoff
+	f.refusals = initialBackoffs.refusals
 	if s == nil {
 		return f.resume(ctx)
 	}
@@ -226,11 +226,11 @@ func (f *feed) checkLoaded(ctx context.Context, l *stateLoad, highestBefore uint
 }
 
 // changeOf converts an event that is no bookmark into a change of a state whose lists have this envelope. It returns
-// errObject if the envelope does not know the form of items. The change may refer to the event's memory.
+// errFirstObject if the envelope does not know the form of items. The change may refer to the event's memory.
 func (f *feed) changeOf(envelope *wire.Envelope, ev wire.Event) (stateChange, error) {
 	itemForm := envelope.Item
 	if !itemForm.Known {
-		return stateChange{}, errObject
+		return stateChange{}, errFirstObject
 	}
 	m := ev.Meta
 	if m.APIVersion != itemForm.APIVersion || m.Kind != itemForm.Kind {

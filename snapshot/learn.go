@@ -22,7 +22,7 @@ const (
 
 // learnItemForm learns the form of items, unless it is known, from ev: the event of the first object in a collection that was
 // empty. It compares the event with a list of the object at exactly the event's revision. This saves a load, which would end
-// clients' watches. After errObject the state must be loaded anew, and the load learns the form.
+// clients' watches. After errFirstObject the state must be loaded anew, and the load learns the form.
 func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 	if f.envelope.Item.Known {
 		return nil
@@ -33,14 +33,14 @@ func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 	query.Set("fieldSelector", source.NameSelector(ev.Meta.Name))
 	list, err := f.source.ListRetrying(ctx, ev.Meta.Namespace, query)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errObject, err)
+		return fmt.Errorf("%w: %w", errFirstObject, err)
 	}
 	envelope, err := f.source.EnvelopeOf(ctx, list, f.envelope)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errObject, err)
+		return fmt.Errorf("%w: %w", errFirstObject, err)
 	}
 	if len(list.Items) != 1 || !f.envelope.AgreesWith(envelope) {
-		return errObject // the object was deleted, or lists are written in another way now
+		return errFirstObject // the object was deleted, or lists are written in another way now
 	}
 	envelope.Item, err = wire.LearnItem(f.source.Encoding(), list.Items[0], ev)
 	if err != nil {

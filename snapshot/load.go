@@ -225,7 +225,7 @@ func (f *feed) loadPages(ctx context.Context, l *stateLoad) error {
 // addItem adds an item of a page to l.
 func (f *feed) addItem(l *stateLoad, item []byte) error {
 	if !l.envelope.Item.Known {
-		return errObject
+		return errFirstObject
 	}
 	m, err := f.source.Encoding().ParseItem(item)
 	if err != nil {

@@ -61,7 +61,7 @@ func (f *feed) bridge(ctx context.Context, v *View, l *stateLoad) error {
 	if err != nil {
 		return err
 	}
-	if shown.end < l.revision || !sameRevisions(replayed, l.state) {
+	if shown.upTo < l.revision || !sameRevisions(replayed, l.state) {
 		return errors.New("the changes that a watch shows do not lead to the loaded state")
 	}
 	for _, ch := range changes {

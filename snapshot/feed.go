@@ -10,7 +10,6 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
-	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -223,48 +222,4 @@ func (f *feed) checkLoaded(ctx context.Context, l *stateLoad, highestBefore uint
 		return fmt.Errorf("a state was loaded at revision %d, where %d was seen before: the API server lags", l.revision, highestBefore)
 	}
 	return f.compareLoaded(ctx, l)
-}
-
-// changeOf converts an event that is no bookmark into a change of a state whose lists have this envelope. It returns
-// errFirstObject if the envelope does not know the form of items. The change may refer to the event's memory.
-func (f *feed) changeOf(envelope *wire.Envelope, ev wire.Event) (stateChange, error) {
-	itemForm := envelope.Item
-	if !itemForm.Known {
-		return stateChange{}, errFirstObject
-	}
-	m := ev.Meta
-	if m.APIVersion != itemForm.APIVersion || m.Kind != itemForm.Kind {
-		return stateChange{}, wire.Inconsistent("an event with a %s %s", m.APIVersion, m.Kind)
-	}
-	key, err := f.source.Key(m)
-	if err != nil {
-		return stateChange{}, err
-	}
-	ch := stateChange{kind: ev.Type, key: key, revision: m.Revision}
-	if ev.Type == wire.Deleted && !f.watches {
-		return ch, nil // only watches need the deleted object
-	}
-	item, err := f.source.Encoding().ItemOf(itemForm, ev.Object)
-	if err != nil {
-		return stateChange{}, err
-	}
-	if ev.Type == wire.Deleted {
-		ch.deleted = index.NewObject(0, key, m.Revision, item)
-		return ch, nil
-	}
-	ch.object, err = f.object(envelope, key, m, item)
-	return ch, err
-}
-
-// object returns an object with the bytes of an item and the collection's next object number. It refers to the item's memory.
-func (f *feed) object(envelope *wire.Envelope, key string, m wire.ObjectMeta, item []byte) (*index.Object, error) {
-	values, err := envelope.Paths.ReadValues(f.source.Encoding(), item)
-	if err != nil {
-		// The value may be of an earlier schema. How the upstream's selectors read it is unknown.
-		return nil, fmt.Errorf("%w: the fields of an object cannot be read: %w", wire.ErrForm, err)
-	}
-	f.collection.lastObjectNumber++
-	o := index.NewObject(f.collection.lastObjectNumber, key, m.Revision, item)
-	o.Labels, o.Fields = m.Labels, values
-	return o, nil
 }

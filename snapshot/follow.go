@@ -3,67 +3,36 @@ package snapshot
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
-	"math/rand/v2"
-	"net/url"
-	"strconv"
 	"sync"
 	"time"
 
-	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// maxOrderlyGap is the longest gap between a watch that ended at its timeout and the next one for which the timeline needs no
-// proof: nobody can stop etcd, restore a backup and start etcd in so short a time.
-const maxOrderlyGap = 10 * time.Second
-
-// resume opens a watch that goes on from the interval's end. It first asks the upstream for its revision, since a watch from
-// a future revision would send nothing. Three examples, with the interval [100, 120]:
-//
-//	the upstream's revision   the watch from 120 on   then
-//	130                       sends later changes     the interval grows
-//	130                       is answered 410         the upstream has forgotten later changes: load anew
-//	110                       is not opened           another timeline: drop everything
-//
-// A timeline is one history of etcd; a restored backup begins another. After a break, 130 may be a revision of another
-// timeline, so [feed.proveTimeline] must succeed.
-func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
-	if !clock.Sleep(ctx, time.Until(f.freshness.NoProbeBefore())) {
-		return nil, ctx.Err()
-	}
-	c := f.collection
-	f.freshness.ProbeAwaited(time.Now(), c.awaitedProbe.Load())
-	probe := c.shared.probes.Next()
-	f.freshness.ProbeSent(probe)
-	c.publishFreshness(f.freshness)
-	current, err := f.runProbe(ctx, probe)
-	f.freshness.StreamClosed() // until read calls StreamOpened
-	if err != nil {
-		return nil, err
-	}
-	s, err := f.openWatch(ctx, c.view.Load().To, watchTimeout+rand.N(watchTimeout))
-	if err != nil {
-		return nil, err
-	}
-	if f.timelineKnownAt.IsZero() || clock.Age(f.timelineKnownAt, time.Now()) > maxOrderlyGap {
-		if err := f.proveTimeline(ctx); err != nil {
-			s.Stop()
-			return nil, err
-		}
-	}
-	c.recordProbe(current)
-	return s, nil
+// reader reads one stream for a feed. In each turn, act does what is due and sets the alarm, and wait handles the next event of
+// the stream, outcome of a call, request or alarm. While it reads, it makes two kinds of calls to the upstream when
+// [source.Freshness] decides so: probes, and progress watches (second, short watches for a bookmark).
+type reader struct {
+	*feed
+	stream *source.Stream
+	// calls are the calls in flight, at most one of each kind.
+	calls       sync.WaitGroup
+	cancelCalls context.CancelFunc
+	// outcomes gets the handler of each call that has ended. The reader runs the handler in its own goroutine, so that only
+	// this goroutine changes the feed.
+	outcomes chan func() error
+	// unapplied is what the last progress watch has shown and the stream has not sent yet.
+	unapplied progress
+	// alarm fires when something is due.
+	alarm *time.Timer
 }
 
-// openWatch opens a watch that begins after a revision.
-func (f *feed) openWatch(ctx context.Context, after uint64, timeout time.Duration) (*source.Stream, error) {
-	return f.source.Watch(ctx, "", url.Values{
-		"resourceVersion":     {strconv.FormatUint(after, 10)},
-		"allowWatchBookmarks": {"true"},
-	}, timeout)
-}
+// maxCalls is the largest number of calls in flight: a probe and a progress watch.
+const maxCalls = 2
 
 // read applies the events of the stream until the stream ends or must be left. It returns nil if the stream ended at its
 // timeout.
@@ -91,26 +60,6 @@ func (f *feed) read(ctx context.Context, s *source.Stream) error {
 		}
 	}
 }
-
-// reader reads one stream for a feed. In each turn it does what is due, and then waits for the next event. While it reads, it
-// sends probes and opens progress watches (second, short watches for a bookmark) when [source.Freshness] decides so. Both are
-// calls to the upstream.
-type reader struct {
-	*feed
-	stream *source.Stream
-	// calls are the calls in flight, at most one of each kind.
-	calls       sync.WaitGroup
-	cancelCalls context.CancelFunc
-	// outcomes gets a function from each call that has ended. The reader calls the function, which handles the outcome.
-	outcomes chan func() error
-	// unapplied is what the last progress watch has shown and the stream has not sent yet.
-	unapplied progress
-	// alarm fires when something is due.
-	alarm *time.Timer
-}
-
-// maxCalls is the largest number of calls in flight: a probe and a progress watch.
-const maxCalls = 2
 
 // stop records that no stream is read any more, and cancels the calls in flight.
 func (r *reader) stop() {
@@ -169,10 +118,10 @@ func (r *reader) sendProbe(ctx context.Context) {
 
 // openProgressWatch starts a call that opens a progress watch. No other progress watch may be open.
 func (r *reader) openProgressWatch(ctx context.Context) {
-	start := r.collection.view.Load().To
+	after := r.collection.view.Load().To
 	r.freshness.ProgressOpened()
 	r.calls.Go(func() {
-		shown, err := r.watchProgress(ctx, start, math.MaxUint64, func(wire.Event) error { return nil })
+		shown, err := r.watchProgress(ctx, after, math.MaxUint64, func(wire.Event) error { return nil })
 		r.outcomes <- func() error { return r.handleProgress(shown, err) }
 	})
 }
@@ -208,7 +157,7 @@ func (r *reader) wait(ctx context.Context) (isOver bool, err error) {
 
 // applyEvent advances the state by one event of the stream. After an error the stream must not be read any more.
 func (f *feed) applyEvent(ctx context.Context, ev wire.Event) error {
-	f.checkForm(ev)
+	f.checkFormOrAbortWatches(ev)
 	if ev.Type == wire.Bookmarked {
 		f.freshness.StreamBookmark(ev.ReadAt)
 		if ev.Meta.Revision < f.collection.view.Load().To {
@@ -225,4 +174,48 @@ func (f *feed) applyEvent(ctx context.Context, ev wire.Event) error {
 		return err
 	}
 	return f.collection.applyChange(ch)
+}
+
+// changeOf converts an event that is no bookmark into a change of a state whose lists have this envelope. It returns
+// errFirstObject if the envelope does not know the form of items. The change may refer to the event's memory.
+func (f *feed) changeOf(envelope *wire.Envelope, ev wire.Event) (stateChange, error) {
+	itemForm := envelope.Item
+	if !itemForm.Known {
+		return stateChange{}, errFirstObject
+	}
+	m := ev.Meta
+	if m.APIVersion != itemForm.APIVersion || m.Kind != itemForm.Kind {
+		return stateChange{}, wire.Inconsistent("an event with a %s %s", m.APIVersion, m.Kind)
+	}
+	key, err := f.source.Key(m)
+	if err != nil {
+		return stateChange{}, err
+	}
+	ch := stateChange{kind: ev.Type, key: key, revision: m.Revision}
+	if ev.Type == wire.Deleted && !f.watches {
+		return ch, nil // only watches need the deleted object
+	}
+	item, err := f.source.Encoding().ItemOf(itemForm, ev.Object)
+	if err != nil {
+		return stateChange{}, err
+	}
+	if ev.Type == wire.Deleted {
+		ch.deleted = index.NewObject(0, key, m.Revision, item)
+		return ch, nil
+	}
+	ch.object, err = f.object(envelope, key, m, item)
+	return ch, err
+}
+
+// object returns an object with the bytes of an item and the collection's next object number. It refers to the item's memory.
+func (f *feed) object(envelope *wire.Envelope, key string, m wire.ObjectMeta, item []byte) (*index.Object, error) {
+	values, err := envelope.Paths.ReadValues(f.source.Encoding(), item)
+	if err != nil {
+		// The value may be of an earlier schema. How the upstream's selectors read it is unknown.
+		return nil, fmt.Errorf("%w: the fields of an object cannot be read: %w", wire.ErrForm, err)
+	}
+	f.collection.lastObjectNumber++
+	o := index.NewObject(f.collection.lastObjectNumber, key, m.Revision, item)
+	o.Labels, o.Fields = m.Labels, values
+	return o, nil
 }

@@ -140,9 +140,9 @@ func (f *feed) lacksBookmark() bool {
 	return broadcaster != nil && broadcaster.Form().PlainBookmark == nil
 }
 
-// checkForm ends clients' watches before an event that listproxy could not write with the upstream's bytes. From a bookmark,
+// checkFormOrAbortWatches ends clients' watches before an event that listproxy could not write with the upstream's bytes. From a bookmark,
 // it also learns the form of bookmarks.
-func (f *feed) checkForm(ev wire.Event) {
+func (f *feed) checkFormOrAbortWatches(ev wire.Event) {
 	broadcaster := f.collection.view.Load().broadcaster
 	if broadcaster == nil {
 		return

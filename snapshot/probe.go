@@ -18,8 +18,8 @@ const (
 	secondProbePause = time.Second
 )
 
-// probeResult is a probe and the revision that it gave. The upstream was at that revision when the probe was sent, or
-// reached it later.
+// probeResult is a probe and the revision that it gave. A state at that revision includes everything that was written before
+// the probe was sent.
 type probeResult struct {
 	revision uint64
 	probe    source.Probe
@@ -28,13 +28,29 @@ type probeResult struct {
 // runProbe reads the upstream's current revision for a probe. It returns an [otherTimelineError] if the revision is below the
 // highest one seen before.
 func (f *feed) runProbe(ctx context.Context, probe source.Probe) (probeResult, error) {
-	highestBefore := f.collection.highestSeenRevision() // before the request, since the stream may raise it meanwhile
+	// Read before the request: the stream may raise it while the answer is on its way, and the answer would look too low.
+	highestBefore := f.collection.highestSeenRevision()
 	revision, err := f.readRevision(ctx, f.source)
 	if err != nil {
 		return probeResult{}, err
 	}
 	revision, err = f.confirmRevision(ctx, revision, highestBefore)
 	return probeResult{revision: revision, probe: probe}, err
+}
+
+// probeWithoutStream runs a probe while no stream is read. If a request waits for the answer, another probe is due when the
+// next stream is read, since the freshness keeps answers only while one is read.
+func (f *feed) probeWithoutStream(ctx context.Context) (probeResult, error) {
+	if !clock.Sleep(ctx, time.Until(f.freshness.NoProbeBefore())) {
+		return probeResult{}, ctx.Err()
+	}
+	f.freshness.ProbeAwaited(time.Now(), f.collection.awaitedProbe.Load())
+	probe := f.collection.shared.probes.Next()
+	f.freshness.ProbeSent(probe)
+	f.collection.publishFreshness(f.freshness)
+	result, err := f.runProbe(ctx, probe)
+	f.freshness.StreamClosed() // makes another probe due if this one was awaited
+	return result, err
 }
 
 // readRevision reads the upstream's current revision from a source.
@@ -46,8 +62,13 @@ func (f *feed) readRevision(ctx context.Context, src source.Source) (uint64, err
 }
 
 // confirmRevision records the revision that a read of the upstream gave, and returns it. highestBefore is the collection's
-// highestSeenRevision from before that read. A lower revision may only mean that the upstream lags, so confirmRevision reads
-// the revision once more, over another connection. If that is too low, too, it returns an [otherTimelineError].
+// highestSeenRevision from before that read. If the revision is lower, confirmRevision reads once more, secondProbePause later
+// and over another connection. For example, highestBefore is 150:
+//
+//	first read   second read   result
+//	152                        152
+//	148          151           151: the first API server lagged
+//	148          148           an [otherTimelineError]
 func (f *feed) confirmRevision(ctx context.Context, revision, highestBefore uint64) (uint64, error) {
 	err := f.collection.recordRevision(revision, highestBefore)
 	if err == nil {
@@ -78,8 +99,10 @@ func (f *feed) handleProbe(result probeResult, err error) error {
 		// The stream goes on, and the state gets older: another stream would only add to the upstream's load.
 		f.log.Debug("probe refused", "error", err)
 		f.freshness.ProbeRefused(now, source.RetryPause(f.freshness.RefusalPause(), err))
-	case isOtherTimeline, source.IsAnswer(err):
-		return err // another server answers now, or the upstream would refuse a watch, too
+	case isOtherTimeline: // the stream is of the old timeline
+		return err
+	case source.IsAnswer(err): // the upstream would refuse a watch, too
+		return err
 	default:
 		f.log.Debug("probe not answered", "error", err)
 		f.freshness.ProbeUnanswered(now)

@@ -20,22 +20,22 @@ func TestApplyProgress(t *testing.T) {
 		wantKept  bool     // the progress is kept until the stream has caught up
 		wantError bool
 	}{
-		"no change": {progress: progress{start: 10, end: 20}, wantTo: 20},
+		"no change": {progress: progress{after: 10, upTo: 20}, wantTo: 20},
 		"the stream has sent the change": {
-			streamed: []uint64{15}, progress: progress{start: 10, end: 20, revisions: []uint64{15}}, wantTo: 20,
+			streamed: []uint64{15}, progress: progress{after: 10, upTo: 20, revisions: []uint64{15}}, wantTo: 20,
 		},
 		"the stream has not sent one of the changes yet": {
-			streamed: []uint64{15}, progress: progress{start: 10, end: 20, revisions: []uint64{15, 16}},
+			streamed: []uint64{15}, progress: progress{after: 10, upTo: 20, revisions: []uint64{15, 16}},
 			wantTo: 15, wantKept: true,
 		},
-		"the stream is ahead": {streamed: []uint64{25}, progress: progress{start: 10, end: 20}, wantTo: 25},
+		"the stream is ahead": {streamed: []uint64{25}, progress: progress{after: 10, upTo: 20}, wantTo: 25},
 		"the stream skipped a change (15)": {
-			streamed: []uint64{18}, progress: progress{start: 10, end: 20, revisions: []uint64{15, 18}},
+			streamed: []uint64{18}, progress: progress{after: 10, upTo: 20, revisions: []uint64{15, 18}},
 			wantTo: 18, wantError: true,
 		},
 		"no progress":                         {wantTo: 10},
-		"a bookmark below the interval's end": {progress: progress{start: 7, end: 9}, wantTo: 10},
-		"a change from before the load":       {progress: progress{start: 7, end: 20, revisions: []uint64{9}}, wantTo: 20},
+		"a bookmark below the interval's end": {progress: progress{after: 7, upTo: 9}, wantTo: 10},
+		"a change from before the load":       {progress: progress{after: 7, upTo: 20, revisions: []uint64{9}}, wantTo: 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
@@ -47,11 +47,11 @@ func TestApplyProgress(t *testing.T) {
 			if (err != nil) != tt.wantError {
 				t.Errorf("got error %v, want one: %t", err, tt.wantError)
 			}
-			if isKept := kept.end > 0; err == nil && isKept != tt.wantKept {
+			if isKept := kept.upTo > 0; err == nil && isKept != tt.wantKept {
 				t.Errorf("the progress is kept: got %t, want %t", isKept, tt.wantKept)
 			}
 			if to := c.view.Load().To; to != tt.wantTo {
-				t.Errorf("the interval's end: got %d, want %d", to, tt.wantTo)
+				t.Errorf("the interval's upTo: got %d, want %d", to, tt.wantTo)
 			}
 		})
 	}
@@ -61,9 +61,9 @@ func TestApplyProgress(t *testing.T) {
 func TestApplyProgressWithoutAState(t *testing.T) {
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 	c.drop(reason.Warming)
-	kept, err := c.applyProgress(progress{start: 10, end: 20})
+	kept, err := c.applyProgress(progress{after: 10, upTo: 20})
 	expect.NoError(t, err)
-	if kept.end > 0 {
+	if kept.upTo > 0 {
 		t.Errorf("got the kept progress %+v, want none", kept)
 	}
 }

@@ -16,8 +16,9 @@ func (c *Collections) LastProbe() uint64 { return c.shared.probes.Last() }
 // Consistent returns the newest state once a probe with a number above afterProbe has proven it, so the state has everything
 // that was written before that probe was sent. Consistent waits up to maxWait for the proof.
 //
-// A load proves its state. Any other probe asks for the upstream's current revision, and proves the state once the feed's
-// stream or a progress watch has sent everything up to that revision.
+// For example, probe 7 was the last one when the request came, so afterProbe is 7. Probe 8 is sent, and the upstream answers
+// with revision 30. Once the feed's stream or a progress watch has sent everything up to 30, the state is proven by probe 8,
+// and is returned. A load proves its state at once.
 func (c *Collection) Consistent(ctx context.Context, afterProbe uint64, maxWait time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
 	if snap, why := c.view.Load().consistent(afterProbe); why != reason.NotProven {
@@ -25,23 +26,28 @@ func (c *Collection) Consistent(ctx context.Context, afterProbe uint64, maxWait 
 	}
 	c.awaitProbe(afterProbe + 1)
 	if !c.view.Load().streaming {
-		c.requestProbe() // ends the feed's pause, since the upstream may answer again
+		c.requestProbe() // the feed pauses between attempts: a waiting request makes it try at once
 	}
 	return c.await(ctx, maxWait, reason.NotProven, (*View).freshened, func(v *View) (Snapshot, reason.Reason) {
 		return v.consistent(afterProbe)
 	})
 }
 
-// consistent is [Collection.Consistent] without a wait. The afterProbe 0 is no number of a probe: a request with it came at
-// an unknown time, so nothing is proven.
+// consistent is [Collection.Consistent] without a wait.
 func (v *View) consistent(afterProbe uint64) (Snapshot, reason.Reason) {
 	switch {
 	case v.unavailable != reason.None:
 		return Snapshot{}, v.unavailable
-	case afterProbe == 0, v.provenBy.Number <= afterProbe:
+	case !v.provenAfter(afterProbe):
 		return Snapshot{}, reason.NotProven
 	}
 	return v.snapshot(), reason.None
+}
+
+// provenAfter reports whether a probe with a number above afterProbe has proven the newest state. afterProbe 0 means that the
+// time of the request is unknown, so no probe is known to be later.
+func (v *View) provenAfter(afterProbe uint64) bool {
+	return afterProbe != 0 && v.provenBy.Number > afterProbe
 }
 
 // awaitProbe records that a request waits for the probe with this number or a later one, and wakes the feed.
@@ -68,9 +74,7 @@ func (c *Collection) WhyNotConsistent(q index.Query, afterProbe uint64, maxWait 
 	switch {
 	case q.Fields != nil && !v.envelope.CanSelect(q.Fields):
 		return reason.NotCanonical
-	case v.provenBy.Number > afterProbe:
-		return reason.None
-	case c.freshness.Load().EarliestProof().Sub(now) > maxWait:
+	case !v.provenAfter(afterProbe) && c.freshness.Load().EarliestProof().Sub(now) > maxWait:
 		return reason.NotProven
 	}
 	return reason.None

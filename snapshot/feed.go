@@ -17,9 +17,10 @@ import (
 // feed keeps one collection up to date. It does not use client-go's Reflector, which would leave gaps in the history: a
 // Reflector lists again after every failed watch, and goes on after events that its store refused.
 //
-//	load ──► read the stream ──► it ends or breaks: open it again at the interval's end
-//	 ▲             │                                    │
-//	 └─────────────┴── 410, or a contradiction ─────────┘
+//	openLoaded ──► read ◄──────────────────────────── resume
+//	    ▲           │                                  ▲  │
+//	    │           ├── the stream ends or breaks ─────┘  │
+//	    └───────────┴── 410, or a contradiction ──────────┘
 type feed struct {
 	config     *Config // of Collections
 	source     source.Source
@@ -37,13 +38,12 @@ type feed struct {
 	// timelineKnownAt is the last time at which the upstream is known to have had the state's timeline (history of etcd): the
 	// end of a load, or of a stream that ended at its timeout. It is zero after a stream that ended in another way.
 	timelineKnownAt time.Time
-	// noStreamingBefore is the end of the time in which states are loaded in pages, after a streaming list without its
-	// bookmark.
-	noStreamingBefore time.Time
+	// pagesOnlyUntil is the end of pagesOnlyDuration; zero before the first.
+	pagesOnlyUntil time.Time
 	// forbiddenSince is the time of the first of the upstream's 403s in a row; zero if its last answer was no 403.
 	forbiddenSince time.Time
 
-	// attempt numbers the current session, counted from the last session that made progress.
+	// attempt numbers the current session: the last one that made progress is 1, the next one is 2.
 	attempt int
 	backoffs
 }
@@ -52,8 +52,8 @@ const (
 	// watchTimeout is the shortest timeout of a watch. A feed adds up to as much again at random, so that feeds do not open
 	// their next watches at the same time.
 	watchTimeout = 5 * time.Minute
-	// noStreamingFor is the duration for which states are loaded in pages after a streaming list without its bookmark.
-	noStreamingFor = time.Hour
+	// pagesOnlyDuration is the duration for which states are loaded in pages after a streaming list without its bookmark.
+	pagesOnlyDuration = time.Hour
 	// After a stream that ended within minStreamLife, the feed pauses. If each stream begins with a load, which is expensive,
 	// the pauses grow until a stream has lasted for steadyStreamLife.
 	minStreamLife    = time.Second
@@ -88,7 +88,7 @@ type sessionEnd struct {
 	beganWithLoad bool
 	// readFor is the time for which the session read its stream; 0 if none was opened.
 	readFor time.Duration
-	// hasAdvanced reports whether the interval ends at a higher revision than before the session.
+	// hasAdvanced reports whether the newest known revision (View.To) rose.
 	hasAdvanced bool
 	// err is the error with which the session ended; nil if the stream ended at its timeout.
 	err error
@@ -120,43 +120,6 @@ func (f *feed) session(ctx context.Context) sessionEnd {
 		f.timelineKnownAt = s.LatestEnd(time.Now())
 	}
 	return end
-}
-
-// noteProgress makes the next pauses short again if a session has shown that earlier failures are over.
-func (f *feed) noteProgress(end sessionEnd) {
-	// A kube-apiserver that has just started ends a watch that is more than ten events behind. Even such a watch has sent
-	// events, and a pause would put the feed further behind.
-	hasProgressed := !end.beganWithLoad && (end.readFor >= minStreamLife || end.hasAdvanced)
-	if hasProgressed || end.readFor >= steadyStreamLife {
-		f.attempt = 1
-		f.retries = initialBackoffs.retries
-	}
-	if !end.beganWithLoad && source.Answered(end.err, http.StatusGone) {
-		f.retries = initialBackoffs.retries // the upstream has only forgotten the revision, so the load need not wait
-	}
-	v := f.collection.view.Load()
-	if v.unavailable == reason.None && time.Since(v.loadAskedAt) >= stableAfter {
-		f.overflows = initialBackoffs.overflows
-		f.doubts = initialBackoffs.doubts
-	}
-}
-
-// pause waits before the next session. Meanwhile requests see in the Freshness that no proof can come soon, and do not wait
-// for it. If a request asks for a probe, the pause is cut to minStreamLife, but not below its minimum.
-func (f *feed) pause(ctx context.Context, pause, minimum time.Duration) {
-	begun := time.Now()
-	f.freshness.ProbeRefused(begun, pause)
-	f.collection.publishFreshness(f.freshness)
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-f.collection.probeRequests:
-		short := min(pause, max(minStreamLife, minimum))
-		clock.Sleep(ctx, short-time.Since(begun))
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	f.freshness.EndProbePause(time.Now())
 }
 
 // openLoaded loads a state, and returns a stream that goes on from the state.
@@ -222,4 +185,42 @@ func (f *feed) checkLoaded(ctx context.Context, l *stateLoad, highestBefore uint
 		return fmt.Errorf("a state was loaded at revision %d, where %d was seen before: the API server lags", l.revision, highestBefore)
 	}
 	return f.compareLoaded(ctx, l)
+}
+
+// noteProgress makes the next pauses short again if a session has shown that earlier failures are over.
+func (f *feed) noteProgress(end sessionEnd) {
+	// Earlier failures are over if the session resumed a stream, and then read it for minStreamLife or got events (a
+	// kube-apiserver that has just started ends a watch that is more than ten events behind, and a pause would put the feed
+	// further behind). They are also over if it loaded a state, and then read its stream for steadyStreamLife.
+	hasProgressed := !end.beganWithLoad && (end.readFor >= minStreamLife || end.hasAdvanced)
+	if hasProgressed || end.readFor >= steadyStreamLife {
+		f.attempt = 1
+		f.retries = initialBackoffs.retries
+	}
+	if !end.beganWithLoad && source.Answered(end.err, http.StatusGone) {
+		f.retries = initialBackoffs.retries // the upstream has only forgotten the revision, so the load need not wait
+	}
+	v := f.collection.view.Load()
+	if v.unavailable == reason.None && time.Since(v.loadAskedAt) >= stableAfter {
+		f.overflows = initialBackoffs.overflows
+		f.doubts = initialBackoffs.doubts
+	}
+}
+
+// pause waits before the next session. It publishes that no probe is sent meanwhile, so that requests do not wait for a proof.
+// A request for a probe cuts the pause to minStreamLife, or to minimum if that is longer.
+func (f *feed) pause(ctx context.Context, pause, minimum time.Duration) {
+	begun := time.Now()
+	f.freshness.ProbeRefused(begun, pause)
+	f.collection.publishFreshness(f.freshness)
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-f.collection.probeRequests:
+		short := min(pause, max(minStreamLife, minimum))
+		clock.Sleep(ctx, short-time.Since(begun))
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	f.freshness.EndProbePause(time.Now())
 }

@@ -20,9 +20,94 @@ const (
 	learnWatchTimeout = 10 * time.Second
 )
 
-// learnItemForm learns the form of items, unless it is known, from ev: the event of the first object in a collection that was
-// empty. It compares the event with a list of the object at exactly the event's revision. This saves a load, which would end
-// clients' watches. After errFirstObject the state must be loaded anew, and the load learns the form.
+// learnWatch learns the form of the upstream's watches, and of the bookmark that ends their initial events, from a streaming
+// list of nothing (see watchNothing). It returns nil if no watches are served.
+//
+// An upstream without streaming lists answers with an error, or never sends the bookmark. Then Form.InitialEndBookmark is
+// nil, and only watches that begin at a revision are served. If only the bookmark is missing, states are also loaded in pages
+// for pagesOnlyDuration.
+func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.Form, error) {
+	canWriteEvents := learned.Reproducible || !learned.Envelope.Item.Known // an empty collection: not known yet, so assume yes
+	if !f.watches || !canWriteEvents {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(source.WithPurpose(ctx, source.ForLearn), source.AnswerTimeout)
+	defer cancel()
+	form := &watch.Form{Envelope: learned.Envelope}
+	err := f.learnStreamingList(ctx, form)
+	switch {
+	case err == nil:
+		return form, nil
+	case errors.Is(err, errNoEndBookmark):
+		f.pagesOnlyUntil = time.Now().Add(pagesOnlyDuration)
+	case !source.IsAnswer(err) || refusesResource(err):
+		return nil, err
+	}
+	f.log.Info("the upstream gives no streaming list, so those of clients are forwarded", "error", err)
+	// Without a streaming list, learn what an ordinary watch shows.
+	s, err := f.watchNothing(ctx, url.Values{"resourceVersion": {"0"}}, source.ShortWatch)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Stop()
+	form.ContentType = s.ContentType
+	return form, nil
+}
+
+// learnStreamingList completes form from a streaming list of nothing.
+func (f *feed) learnStreamingList(ctx context.Context, form *watch.Form) error {
+	s, err := f.watchNothing(ctx, url.Values{
+		"sendInitialEvents":    {"true"},
+		"resourceVersionMatch": {"NotOlderThan"},
+	}, learnWatchTimeout)
+	if err != nil {
+		return err
+	}
+	defer s.Stop()
+	form.ContentType = s.ContentType
+	form.Compressed = s.Compressed
+	form.InitialEndBookmark, err = f.learnEndBookmark(ctx, s)
+	return err
+}
+
+// learnEndBookmark learns the bookmark that ends the initial events from a streaming list of nothing. It returns
+//
+//   - the bookmark;
+//   - nil without an error if listproxy could not write that bookmark with the same bytes;
+//   - errNoEndBookmark if the stream ends at its timeout without that bookmark, or sends another bookmark first.
+func (f *feed) learnEndBookmark(ctx context.Context, s *source.Stream) (*wire.Bookmark, error) {
+	select {
+	case ev, ok := <-s.Events:
+		if !ok {
+			if s.EndedAtTimeout(time.Now()) {
+				return nil, errNoEndBookmark
+			}
+			return nil, s.Err
+		}
+		b, err := wire.LearnBookmark(f.source.Encoding(), ev)
+		if err != nil {
+			return nil, nil //nolint:nilerr // listproxy could not write the bookmark
+		}
+		if !ev.Meta.EndsInitial { // kube-apiserver would send no other bookmark first
+			return nil, errNoEndBookmark
+		}
+		return b, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// watchNothing opens a watch of a name that cannot exist.
+func (f *feed) watchNothing(ctx context.Context, query url.Values, timeout time.Duration) (*source.Stream, error) {
+	namespace, selector := f.source.NonexistentKey()
+	query.Set("fieldSelector", selector)
+	query.Set("allowWatchBookmarks", "true")
+	return f.source.Watch(ctx, namespace, query, timeout)
+}
+
+// learnItemForm learns the form of items, which a load of an empty collection cannot show, from ev, the event of the first
+// object. It compares ev with a list of that object at ev's revision. That saves a load, which would end clients' watches. If
+// the form is known, learnItemForm does nothing. After errFirstObject the state must be loaded anew, which learns the form.
 func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 	if f.envelope.Item.Known {
 		return nil
@@ -51,97 +136,8 @@ func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 	return nil
 }
 
-// learnWatch learns the form of the upstream's watches, and of the bookmark that ends their initial events, from a streaming
-// list of nothing (see watchNothing). It returns nil if no watches are served.
-//
-// An upstream without streaming lists answers with an error, or never sends the bookmark. Then Form.InitialEndBookmark is
-// nil, and only watches that begin at a revision are served. If only the bookmark is missing, states are also loaded in pages
-// for noStreamingFor.
-func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.Form, error) {
-	canWriteEvents := learned.Reproducible || !learned.Envelope.Item.Known // an empty collection shows no form of items yet
-	if !f.watches || !canWriteEvents {
-		return nil, nil
-	}
-	ctx, cancel := context.WithTimeout(source.WithPurpose(ctx, source.ForLearn), source.AnswerTimeout)
-	defer cancel()
-	form := &watch.Form{Envelope: learned.Envelope}
-	err := f.learnStreamingList(ctx, form)
-	switch {
-	case err == nil:
-		return form, nil
-	case errors.Is(err, errNoEndBookmark):
-		f.noStreamingBefore = time.Now().Add(noStreamingFor)
-	case source.IsAnswer(err) && !refusesResource(err): // the upstream has no streaming lists
-	default:
-		return nil, err
-	}
-	f.log.Info("the upstream gives no streaming list, so those of clients are forwarded", "error", err)
-	s, err := f.watchNothing(ctx, url.Values{"resourceVersion": {"0"}}, source.ShortWatch)
-	if err != nil {
-		return nil, err
-	}
-	defer s.Stop()
-	form.ContentType = s.ContentType
-	return form, nil
-}
-
-// learnStreamingList completes form from a streaming list of nothing.
-func (f *feed) learnStreamingList(ctx context.Context, form *watch.Form) error {
-	s, err := f.watchNothing(ctx, url.Values{
-		"sendInitialEvents":    {"true"},
-		"resourceVersionMatch": {"NotOlderThan"},
-	}, learnWatchTimeout)
-	if err != nil {
-		return err
-	}
-	defer s.Stop()
-	form.ContentType = s.ContentType
-	form.Compressed = s.Compressed
-	form.InitialEndBookmark, err = f.learnInitialEnd(ctx, s)
-	return err
-}
-
-// watchNothing opens a watch of a name that cannot exist.
-func (f *feed) watchNothing(ctx context.Context, query url.Values, timeout time.Duration) (*source.Stream, error) {
-	namespace, selector := f.source.NonexistentKey()
-	query.Set("fieldSelector", selector)
-	query.Set("allowWatchBookmarks", "true")
-	return f.source.Watch(ctx, namespace, query, timeout)
-}
-
-// learnInitialEnd learns the bookmark that ends the initial events from a streaming list of nothing. It returns
-// errNoEndBookmark if the stream ends at its timeout without that bookmark, or sends another bookmark first. It returns nil
-// without an error if listproxy could not write the bookmark with the same bytes.
-func (f *feed) learnInitialEnd(ctx context.Context, s *source.Stream) (*wire.Bookmark, error) {
-	select {
-	case ev, ok := <-s.Events:
-		if !ok {
-			if s.EndedAtTimeout(time.Now()) {
-				return nil, errNoEndBookmark
-			}
-			return nil, s.Err
-		}
-		b, err := wire.LearnBookmark(f.source.Encoding(), ev)
-		if err != nil {
-			return nil, nil //nolint:nilerr // listproxy could not write the bookmark
-		}
-		if !ev.Meta.EndsInitial { // kube-apiserver would send no other bookmark first
-			return nil, errNoEndBookmark
-		}
-		return b, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// lacksBookmark reports whether watches are served, but the form of their bookmarks is not known yet.
-func (f *feed) lacksBookmark() bool {
-	broadcaster := f.collection.view.Load().broadcaster
-	return broadcaster != nil && broadcaster.Form().PlainBookmark == nil
-}
-
-// checkFormOrAbortWatches ends clients' watches before an event that listproxy could not write with the upstream's bytes. From a bookmark,
-// it also learns the form of bookmarks.
+// checkFormOrAbortWatches ends clients' watches if listproxy could not write ev with the upstream's bytes. Otherwise, if ev is
+// a bookmark, it learns the form of bookmarks.
 func (f *feed) checkFormOrAbortWatches(ev wire.Event) {
 	broadcaster := f.collection.view.Load().broadcaster
 	if broadcaster == nil {
@@ -159,4 +155,10 @@ func (f *feed) checkFormOrAbortWatches(ev wire.Event) {
 		f.log.Warn("an event is written in an unknown form, so watches are forwarded", "revision", ev.Meta.Revision)
 		f.collection.abortWatches()
 	}
+}
+
+// lacksBookmark reports whether watches are served, but the form of their bookmarks is not known yet.
+func (f *feed) lacksBookmark() bool {
+	broadcaster := f.collection.view.Load().broadcaster
+	return broadcaster != nil && broadcaster.Form().PlainBookmark == nil
 }

@@ -26,15 +26,12 @@ const (
 	// loadSlotTimeout is the time after which a load gives its slot back and goes on. A slow load (a conversion webhook may
 	// be slow) must not keep other feeds from loading.
 	loadSlotTimeout = 10 * time.Second
-	// A state is read even if it looks up to oversizeFactor times larger than the room for it, since its size is estimated
-	// from a few objects.
+	// mayFit explains these two.
 	oversizeFactor = 2
-	// maxLikelyMean bounds the mean size in bytes that is estimated from the first few objects: a few large ones among them
-	// must not keep the resource out of memory.
-	maxLikelyMean = 16 << 10
-	// A page of a load has about loadPageBytes. Larger pages would hold much memory that the budget, which counts a page only
-	// once it was read, does not see. A page has at most maxLoadPage objects, and at least minLoadPage, since kube-apiserver
-	// 1.36 walks all objects after each page.
+	maxLikelyMean  = 16 << 10 // bytes
+	// A page of a load has about loadPageBytes. Larger pages would hold much memory that the budget does not see: it counts a
+	// page only once it was read. A page has at most maxLoadPage objects, and at least minLoadPage, since kube-apiserver 1.36
+	// walks all objects after each page.
 	loadPageBytes = 32 << 20
 	minLoadPage   = 50
 	maxLoadPage   = 2000
@@ -56,8 +53,8 @@ type stateLoad struct {
 	meanSize int64
 	state    index.Tree
 	revision uint64
-	// probe is the request for the state, which proves the state as a probe does: kube-apiserver answers a list or a
-	// streaming list of the newest state with what etcd has when the request comes, or later.
+	// probe is the request for the state. It also proves the state: kube-apiserver answers a list or a streaming list of the
+	// newest state with what etcd has when the request comes, or later.
 	probe source.Probe
 	// size is the number of bytes of the objects that have come, which the budget counts already.
 	size int64
@@ -80,18 +77,17 @@ func (f *feed) load(ctx context.Context, learned source.Learned) (*stateLoad, er
 	if !mayFit(learned, f.collection.shared.budget) {
 		return nil, errFull
 	}
-	if time.Now().Before(f.noStreamingBefore) {
+	if time.Now().Before(f.pagesOnlyUntil) {
 		return f.loadWith(ctx, learned, f.loadPages)
 	}
-	l, err := f.loadWith(ctx, learned, f.loadStream)
-	if !canLoadPages(err) {
-		return l, err
+	l, streamErr := f.loadWith(ctx, learned, f.loadStream)
+	if streamErr == nil || !canLoadPages(streamErr) {
+		return l, streamErr
 	}
-	f.log.Info("the streaming list was refused, or ended early or not at all: the state is loaded page by page", "error", err)
-	lacksEnd := errors.Is(err, errNoEndBookmark)
-	l, err = f.loadWith(ctx, learned, f.loadPages)
-	if err == nil && lacksEnd {
-		f.noStreamingBefore = time.Now().Add(noStreamingFor)
+	f.log.Info("the streaming list was refused, or ended early or not at all: the state is loaded page by page", "error", streamErr)
+	l, err := f.loadWith(ctx, learned, f.loadPages)
+	if err == nil && errors.Is(streamErr, errNoEndBookmark) {
+		f.pagesOnlyUntil = time.Now().Add(pagesOnlyDuration)
 	}
 	return l, err
 }
@@ -114,8 +110,10 @@ func refusesResource(err error) bool {
 		http.StatusNotAcceptable, http.StatusTooManyRequests)
 }
 
-// mayFit reports whether there may be room for a state, judged by the number of its objects and their mean size. A crowded
-// budget has no room, since a load must not drive out other collections.
+// mayFit reports whether there may be room for a state. A crowded budget has no room, since a load must not drive out other
+// collections. The size of the state is estimated from the number of its objects and the mean size of the first few. A few
+// large ones among these must not keep the resource out of memory. So a mean counts as at most maxLikelyMean, and the estimate
+// may be oversizeFactor times the room.
 func mayFit(learned source.Learned, b *budget) bool {
 	return !b.crowded() && learned.Count*min(learned.Mean, maxLikelyMean)/oversizeFactor <= b.crowdedAbove()
 }
@@ -192,7 +190,7 @@ func (f *feed) addInitial(l *stateLoad, ev wire.Event) error {
 	return l.count(sizeOf(ch.object) - sizeOf(old))
 }
 
-// loadPages reads all pages of one list into l. After a 410 in the middle, the next session loads anew.
+// loadPages reads all pages of one list into l. If a page is answered 410, the feed begins another load.
 func (f *feed) loadPages(ctx context.Context, l *stateLoad) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, loadTimeout, errSlow)
 	defer cancel()

@@ -59,14 +59,14 @@ func TestForbiddenStreamingLists(t *testing.T) {
 }
 
 // TestStreamingListsWithoutEnd: after a streaming list that did not end with its bookmark, a feed loads states in pages for
-// noStreamingFor, since each attempt costs the upstream a whole list. If even the streaming list of a name that cannot exist
+// pagesOnlyDuration, since each attempt costs the upstream a whole list. If even the streaming list of a name that cannot exist
 // does not end, the feed asks for no whole streaming list, and clients' streaming lists are forwarded.
 func TestStreamingListsWithoutEnd(t *testing.T) {
 	for name, tt := range map[string]struct {
 		emptyEnds bool   // the list of a name that cannot exist ends
 		repeats   string // the line that a list without an end sends every second; "": none
-		// wantWhole is the number of whole streaming lists within noStreamingFor, in which there are three reloads.
-		// wantWholeLater is the number after a fourth reload, when noStreamingFor is over.
+		// wantWhole is the number of whole streaming lists within pagesOnlyDuration, in which there are three reloads.
+		// wantWholeLater is the number after a fourth reload, when pagesOnlyDuration is over.
 		wantWhole, wantWholeLater int
 		wantForwarded             bool
 	}{
@@ -98,12 +98,12 @@ func TestStreamingListsWithoutEnd(t *testing.T) {
 				reload()
 			}
 			if whole != tt.wantWhole {
-				t.Errorf("within noStreamingFor: got %d whole streaming lists, want %d", whole, tt.wantWhole)
+				t.Errorf("within pagesOnlyDuration: got %d whole streaming lists, want %d", whole, tt.wantWhole)
 			}
-			time.Sleep(noStreamingFor)
+			time.Sleep(pagesOnlyDuration)
 			reload()
 			if tt.emptyEnds && whole != tt.wantWholeLater {
-				t.Errorf("after noStreamingFor: got %d whole streaming lists, want %d", whole, tt.wantWholeLater)
+				t.Errorf("after pagesOnlyDuration: got %d whole streaming lists, want %d", whole, tt.wantWholeLater)
 			}
 		})
 	}

@@ -57,11 +57,10 @@ func (f *feed) handleFailure(err error, now time.Time) (pause, minimum time.Dura
 	if r.drop != reason.None {
 		f.collection.drop(r.drop)
 	}
+	minimum = source.RetryPause(r.backoff.Step(), err) // Step of nil returns 0
 	if r.backoff == nil {
-		minimum = source.RetryPause(0, err)
 		return max(minimum, f.retries.Step()), minimum
 	}
-	minimum = source.RetryPause(r.backoff.Step(), err)
 	return minimum, minimum
 }
 

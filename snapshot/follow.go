@@ -144,15 +144,13 @@ func (r *reader) wait(ctx context.Context) (isOver bool, err error) {
 	case <-r.collection.reloadRequests:
 		return false, errReloadRequested
 	case <-r.collection.newWaiters: // the next turn reads awaitedProbe
-		return false, nil
 	case <-r.collection.probeRequests:
 		r.freshness.RequestProbe()
-		return false, nil
 	case <-r.alarm.C: // the next turn does what is due
-		return false, nil
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
+	return false, nil
 }
 
 // applyEvent advances the state by one event of the stream. After an error the stream must not be read any more.

@@ -38,8 +38,8 @@ func (f *feed) runProbe(ctx context.Context, probe source.Probe) (probeResult, e
 	return probeResult{revision: revision, probe: probe}, err
 }
 
-// probeWithoutStream runs a probe while no stream is read. If a request waits for the answer, another probe is due when the
-// next stream is read, since the freshness keeps answers only while one is read.
+// probeWithoutStream runs a probe while no stream is read. The freshness keeps no answer until the next stream, so the reader
+// sends another probe if a request waits.
 func (f *feed) probeWithoutStream(ctx context.Context) (probeResult, error) {
 	if !clock.Sleep(ctx, time.Until(f.freshness.NoProbeBefore())) {
 		return probeResult{}, ctx.Err()
@@ -47,10 +47,9 @@ func (f *feed) probeWithoutStream(ctx context.Context) (probeResult, error) {
 	f.freshness.ProbeAwaited(time.Now(), f.collection.awaitedProbe.Load())
 	probe := f.collection.shared.probes.Next()
 	f.freshness.ProbeSent(probe)
+	defer f.freshness.StreamClosed() // makes another probe due if a request waits for this one
 	f.collection.publishFreshness(f.freshness)
-	result, err := f.runProbe(ctx, probe)
-	f.freshness.StreamClosed() // makes another probe due if this one was awaited
-	return result, err
+	return f.runProbe(ctx, probe)
 }
 
 // readRevision reads the upstream's current revision from a source.

@@ -70,19 +70,17 @@ const (
 // asked.
 //
 // Suppose etcd was restored from an older backup, and was then written to until its revision passed ours. A watch could begin
-// at our newest revision as if nothing had happened. Either of two facts proves that etcd was not restored. They are tried in
-// this order:
+// at our newest revision as if nothing had happened. Either of two facts, tried in this order, proves that it was not restored:
 //
 //  1. An API server that ran before the break still runs: all are stopped before etcd is restored. Their Leases show this.
 //  2. The upstream sends the newest known change once more.
 //
-// If the history has no change, there is no second proof, and proveTimeline waits for a Lease.
+// The second proof needs a known change that is no deletion. Without one, proveTimeline waits for the first.
 func (f *feed) proveTimeline(ctx context.Context) error {
 	v := f.collection.view.Load()
 	last, revisions := v.lastChange()
 	for pauses := 0; ; pauses++ {
-		lastHeardAt := f.freshness.StreamSentAt()
-		same, leaseMayCome := f.config.SameTimeline(ctx, v.To, lastHeardAt)
+		same, leaseMayCome := f.config.SameTimeline(ctx, v.To, f.freshness.StreamSentAt())
 		switch {
 		case same:
 			return nil
@@ -97,12 +95,10 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 	}
 }
 
-// compareLastChange compares the end of v's history with what the upstream sends in a progress watch, a short watch up to a
-// bookmark. last is the object of the newest change that is not a deletion. revisions has the revisions of that change and of
-// the deletions after it. The watch begins just before last. It must show last with the same bytes, then deletions at the same
-// revisions, and nothing else. If it does not, the error is [errUnproven].
-//
-// Deletions alone would prove nothing, since another timeline can have deletions at the same revisions.
+// compareLastChange compares the end of v's history (last and revisions, from v.lastChange) with what the upstream sends in a
+// progress watch, a short watch up to a bookmark, that begins just before last. The watch must show last with the same bytes,
+// then deletions at the same revisions, and nothing else. If it does not, the error is [errUnproven]. Deletions alone would
+// prove nothing, since another timeline can have deletions at the same revisions.
 //
 // An example with the newest revision 120, where a is an object:
 //

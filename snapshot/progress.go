@@ -73,8 +73,8 @@ func (f *feed) watchProgress(ctx context.Context, after, target uint64, onChange
 }
 
 // handleProgress handles the end of a progress watch that was open beside the stream. r.unapplied becomes what the watch has
-// shown. If the watch failed, it has proven nothing. handleProgress returns an error only for an inconsistency, after which
-// the stream must not be read any more.
+// shown: nothing if it failed, or if the timeline is uncertain. handleProgress returns an error only for an inconsistency,
+// after which the stream must not be read any more.
 func (r *reader) handleProgress(shown progress, err error) error {
 	now := time.Now()
 	r.unapplied = progress{}

@@ -6,16 +6,19 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// Batch has events that are written to a client together: the newest event, which is encoded once for all clients; or a few
-// small events, which are copied; or one event with a large object, whose bytes are those of the history. So a client that
-// does not read holds little memory of its own. The zero value is empty.
+// Batch has events that are written to a client together. A client that does not read holds little memory of its own: it
+// shares the newest event with all clients, and the bytes of large objects with the history. The zero value is empty.
+//
+//	events            parts                        copied[flushed:]
+//	small ones        none                         head, object, end, head, object, end
+//	one large object  head (in copied) and object  end
+//	the newest event  its encoded bytes            empty
 type Batch struct {
 	// Events is the number of events.
 	Events int
 	// More reports whether the next Take returns more events, or an ending, without a Wait before it.
 	More bool
-	// The bytes of the events are those of parts, and then copied[flushed:]. The bytes of a part are immutable, since other
-	// clients and the history may share them.
+	// The bytes of the events are those of parts, and then copied[flushed:]. The bytes of a part are immutable.
 	parts   [][]byte
 	copied  []byte
 	flushed int
@@ -58,44 +61,6 @@ type event struct {
 	revision  uint64
 }
 
-// encodedEvent has the bytes of an event, for all clients that get the change at revision as an event of this type. It is
-// immutable.
-type encodedEvent struct {
-	eventType string
-	revision  uint64
-	bytes     []byte
-}
-
-// addNewest adds the newest event to an empty batch. Usually many clients get the newest event at the same time. So if the
-// event is small, the first client encodes it for all. A client that gets the same change as an event of another type
-// encodes its own.
-func (b *Broadcaster) addNewest(batch *Batch, f *Form, e event) error {
-	encoded := b.newestEncoded.Load()
-	isCached := encoded != nil && encoded.revision == e.revision
-	if isCached && encoded.eventType == e.eventType {
-		batch.setEncoded(encoded)
-		return nil
-	}
-	if _, err := batch.add(f, e); err != nil {
-		return err
-	}
-	isSmall := len(batch.parts) == 0
-	// Two watchers may both encode the event: either result is right.
-	if !isCached && isSmall {
-		encoded = &encodedEvent{eventType: e.eventType, revision: e.revision, bytes: slices.Clone(batch.copied)}
-		b.newestEncoded.Store(encoded)
-		batch.setEncoded(encoded)
-	}
-	return nil
-}
-
-// setEncoded replaces the events of a batch by one encoded event.
-func (b *Batch) setEncoded(e *encodedEvent) {
-	b.Reset()
-	b.parts = append(b.parts, e.bytes)
-	b.Events = 1
-}
-
 // add adds an event. It adds nothing and returns false if the batch has other events and this one does not fit. After an
 // error the batch must be reset.
 func (b *Batch) add(f *Form, e event) (added bool, err error) {
@@ -121,7 +86,8 @@ func (b *Batch) add(f *Form, e event) (added bool, err error) {
 	return true, nil
 }
 
-// put adds bytes of an object. It copies them if they fit into the batch, and shares them if not.
+// put adds bytes of an object. It copies them if they fit into the batch. If not, it shares them as a part, after a part with
+// what was copied since the part before.
 func (b *Batch) put(content []byte) {
 	isTooLarge := len(b.copied)+len(content) > batchSize
 	if len(content) > 0 && isTooLarge {
@@ -130,4 +96,42 @@ func (b *Batch) put(content []byte) {
 		return
 	}
 	b.copied = append(b.copied, content...)
+}
+
+// encodedEvent has the bytes of an event, for all clients that get the change at revision as an event of this type. It is
+// immutable.
+type encodedEvent struct {
+	eventType string
+	revision  uint64
+	bytes     []byte
+}
+
+// addNewest adds the newest event to an empty batch. Usually many clients get the newest event at the same time. So if the
+// event is small, the first client encodes it for all. Only one event is kept, so a client that gets the same change as an
+// event of another type encodes its own.
+func (b *Broadcaster) addNewest(batch *Batch, f *Form, e event) error {
+	encoded := b.newestEncoded.Load()
+	isCached := encoded != nil && encoded.revision == e.revision
+	if isCached && encoded.eventType == e.eventType {
+		batch.setEncoded(encoded)
+		return nil
+	}
+	if _, err := batch.add(f, e); err != nil {
+		return err
+	}
+	isSmall := len(batch.parts) == 0 // add has copied all of it.
+	// Two watchers may both encode the event: either result is right.
+	if !isCached && isSmall {
+		encoded = &encodedEvent{eventType: e.eventType, revision: e.revision, bytes: slices.Clone(batch.copied)}
+		b.newestEncoded.Store(encoded)
+		batch.setEncoded(encoded)
+	}
+	return nil
+}
+
+// setEncoded replaces the events of a batch by one encoded event.
+func (b *Batch) setEncoded(e *encodedEvent) {
+	b.Reset()
+	b.parts = append(b.parts, e.bytes)
+	b.Events = 1
 }

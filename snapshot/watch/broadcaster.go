@@ -51,8 +51,8 @@ func NewBroadcaster(form Form, span Span, counts *Counts, pacer *Pacer) *Broadca
 
 // Publish replaces the span by a longer one, or by one from which the oldest changes were forgotten.
 func (b *Broadcaster) Publish(span Span) {
-	// If memory is tight, each change may make the history forget one. Such changes are dispatched first, so that only the
-	// watchers that need them end.
+	// If memory is tight, the new span may have forgotten changes that are not dispatched yet. They are dispatched from the
+	// old span first, so that only the watchers that need them end.
 	if b.dispatched.Load() < span.RetainedAfter() {
 		b.mu.Lock()
 		b.dispatchLocked()
@@ -68,7 +68,7 @@ func (b *Broadcaster) Renew(form Form, span Span) {
 	b.updateForm(func(f *Form) {
 		learned := f.PlainBookmark
 		*f = form
-		if f.PlainBookmark == nil { // A load does not learn it: the old one serves until the stream sends another.
+		if f.PlainBookmark == nil { // A load does not learn it, so the old one stays.
 			f.PlainBookmark = learned
 		}
 	})
@@ -79,7 +79,7 @@ func (b *Broadcaster) Renew(form Form, span Span) {
 	b.mu.Unlock()
 }
 
-// wakeDispatcher makes run dispatch the published changes.
+// wakeDispatcher wakes run.
 func (b *Broadcaster) wakeDispatcher() {
 	select {
 	case b.signal <- struct{}{}:
@@ -87,7 +87,48 @@ func (b *Broadcaster) wakeDispatcher() {
 	}
 }
 
-// confirm returns whether changes up to a published revision may be delivered. It calls defined, the [Options].Defined of any
+// run dispatches the published changes whenever it is woken. If there are no watchers then, it ends.
+func (b *Broadcaster) run() {
+	for range b.signal {
+		b.mu.Lock()
+		if b.watchers == 0 {
+			b.running = false
+			b.mu.Unlock()
+			return
+		}
+		b.dispatchLocked()
+		b.mu.Unlock()
+	}
+}
+
+// dispatchLocked dispatches the changes that were published since the last time.
+func (b *Broadcaster) dispatchLocked() {
+	span := b.published.Load()
+	versions := &span.Versions
+	dispatched := b.dispatched.Load()
+	if dispatched < span.RetainedAfter() {
+		// The history has forgotten changes that were not dispatched. Any watcher may need one of them: unless it has delivered
+		// them already, its Take returns EndBehind.
+		for _, bucket := range b.buckets {
+			for _, w := range bucket {
+				w.setDue(dispatched + 1)
+			}
+		}
+	}
+	for i := versions.FirstAfter(dispatched); i < versions.Len(); i++ {
+		v := versions.At(i)
+		for _, bucket := range v.Change.Buckets() {
+			for _, w := range b.buckets[bucket] {
+				if _, o := w.filter.Event(v.Change); o != nil {
+					w.setDue(v.Revision)
+				}
+			}
+		}
+	}
+	b.dispatched.Store(max(dispatched, span.To))
+}
+
+// confirm reports whether changes up to a published revision may be delivered. It calls defined, the [Options].Defined of any
 // watcher, unless such a call has returned true since the revision was published.
 func (b *Broadcaster) confirm(revision uint64, defined func() bool) bool {
 	if revision <= b.confirmed.Load() {
@@ -96,16 +137,16 @@ func (b *Broadcaster) confirm(revision uint64, defined func() bool) bool {
 	if !defined() {
 		return false
 	}
-	b.confirmed.Store(revision) // This may lower it, after another watcher's call: then Defined is only called once more.
+	b.confirmed.Store(revision) // If another watcher has stored a higher one meanwhile, Defined is called once more.
 	return true
 }
 
-// add adds a watcher and starts its timer. It returns false if the broadcaster has ended.
-func (b *Broadcaster) add(w *Watcher) bool {
+// add adds a watcher, starts its timer and returns it. It returns nil if the broadcaster has ended.
+func (b *Broadcaster) add(w *Watcher) *Watcher {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ended {
-		return false
+		return nil
 	}
 	w.position = len(b.buckets[w.bucket])
 	b.buckets[w.bucket] = append(b.buckets[w.bucket], w)
@@ -118,7 +159,7 @@ func (b *Broadcaster) add(w *Watcher) bool {
 		go b.run()
 	}
 	b.counts.open.Add(1)
-	return true
+	return w
 }
 
 // remove removes a watcher.
@@ -139,7 +180,7 @@ func (b *Broadcaster) remove(w *Watcher) {
 	w.timer.Stop()
 	w.timer = nil
 	if b.watchers == 0 {
-		b.wakeDispatcher() // run ends now.
+		b.wakeDispatcher() // Without watchers, run ends.
 	}
 	b.counts.open.Add(-1)
 }
@@ -198,44 +239,4 @@ func (b *Broadcaster) Watchers() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.watchers
-}
-
-// run dispatches published changes whenever it is woken. It ends when there are no watchers any more.
-func (b *Broadcaster) run() {
-	for range b.signal {
-		b.mu.Lock()
-		if b.watchers == 0 {
-			b.running = false
-			b.mu.Unlock()
-			return
-		}
-		b.dispatchLocked()
-		b.mu.Unlock()
-	}
-}
-
-// dispatchLocked dispatches the changes that were published since the last time.
-func (b *Broadcaster) dispatchLocked() {
-	span := b.published.Load()
-	versions := &span.Versions
-	dispatched := b.dispatched.Load()
-	if dispatched < span.RetainedAfter() {
-		// The history has forgotten changes that were not dispatched. Any watcher may need one of them.
-		for _, bucket := range b.buckets {
-			for _, w := range bucket {
-				w.setDue(dispatched + 1)
-			}
-		}
-	}
-	for i := versions.FirstAfter(dispatched); i < versions.Len(); i++ {
-		v := versions.At(i)
-		for _, bucket := range v.Change.Buckets() {
-			for _, w := range b.buckets[bucket] {
-				if _, o := w.filter.Event(v.Change); o != nil {
-					w.setDue(v.Revision)
-				}
-			}
-		}
-	}
-	b.dispatched.Store(max(dispatched, span.To))
 }

@@ -25,21 +25,29 @@ const (
 	EndGone Ending = "gone"
 )
 
-// The phases of a watcher:
+// Every watcher always has a deadline, and a planned ending that it gets then. At first these are the end of the client's
+// timeout and EndTimeout. To end a watcher early, the broadcaster moves its deadline to an earlier time and replaces the
+// planned ending. Nothing makes a deadline later. The phases of a watcher:
 //
 //	open ── deadline ──► draining ── drainTimeout later ──► drained
 //
-// The deadline is the end of the client's timeout, or earlier if the broadcaster ends its watchers. While a watcher is
-// draining, Take still returns the changes that are left, and then the ending. Once the watcher is drained, or if the deadline
-// was the client's timeout, Take returns the ending at once.
+// A draining watcher delivers the changes that are left, and then gets its ending. After EndTimeout (as at kube-apiserver)
+// and EndGone it delivers nothing more: the ending comes at once.
 const (
 	phaseOpen int32 = iota
 	phaseDraining
 	phaseDrained
 )
 
-// drainTimeout is the longest time for which a watcher still delivers changes after its deadline.
-const drainTimeout = 10 * time.Second
+const (
+	// drainTimeout is the longest time for which a watcher still delivers changes after its deadline.
+	drainTimeout = 10 * time.Second
+	// minWatchLife is the shortest life of a watcher before the broadcaster ends it: client-go lists again after a
+	// watch that ended within a second without an event.
+	minWatchLife = time.Second
+	// maxEndSpread is the longest time over which the ends of one broadcaster's watchers are spread, however many they are.
+	maxEndSpread = 10 * time.Second
+)
 
 // End ends all watchers within maxEndSpread, because the state was lost.
 func (b *Broadcaster) End() { b.EndWithin(maxEndSpread, EndLost) }
@@ -52,9 +60,8 @@ func (b *Broadcaster) Abort() {
 	b.published.Store(&Span{From: to, To: to}) // The old span's memory is free before the last watcher ends.
 }
 
-// EndWithin gives each watcher a deadline of its own, within a time from now. Until its deadline, a watcher goes on as
-// before. No new watcher can begin.
-func (b *Broadcaster) EndWithin(within time.Duration, why Ending) {
+// EndWithin ends all watchers, each at a time of its own: within atMost, or up to minWatchLife later. No new watcher can begin.
+func (b *Broadcaster) EndWithin(atMost time.Duration, why Ending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ended && why == EndLost {
@@ -65,30 +72,30 @@ func (b *Broadcaster) EndWithin(within time.Duration, why Ending) {
 	for _, bucket := range b.buckets {
 		all = append(all, bucket...)
 	}
-	b.planEndsLocked(all, within, why)
+	b.bringForwardLocked(all, atMost, why)
 }
 
-// planEnd gives one watcher a deadline within maxEndSpread, unless its end for a lost state is planned already.
-func (b *Broadcaster) planEnd(w *Watcher, why Ending) {
+// endOne ends one watcher within maxEndSpread, unless its end for a lost state is planned already.
+func (b *Broadcaster) endOne(w *Watcher, why Ending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if w.plannedEnding != EndLost {
-		b.planEndsLocked([]*Watcher{w}, maxEndSpread, why)
+		b.bringForwardLocked([]*Watcher{w}, maxEndSpread, why)
 	}
 }
 
-// planEndsLocked gives each watcher a deadline of its own, within a time from now. A watcher with an earlier deadline keeps
-// it.
-func (b *Broadcaster) planEndsLocked(watchers []*Watcher, within time.Duration, why Ending) {
+// bringForwardLocked moves the deadlines of the open watchers forward, to times that are spread over at most atMost. It leaves
+// each watcher its minWatchLife, unless atMost is shorter. A deadline that is earlier stays, with its ending.
+func (b *Broadcaster) bringForwardLocked(watchers []*Watcher, atMost time.Duration, why Ending) {
 	now := time.Now()
-	delay, spread := b.pacer.Plan(now, len(watchers), within)
+	delay, spread := b.pacer.Plan(now, len(watchers), atMost)
 	for _, w := range watchers {
 		if w.phase.Load() != phaseOpen { // The watcher is ending already, and delivers the changes that are left.
 			continue
 		}
 		at := now.Add(delay)
 		earliest := w.startedAt.Add(minWatchLife)
-		if at.Before(earliest) && within >= minWatchLife { // At a shutdown there may be less time than minWatchLife.
+		if at.Before(earliest) && atMost >= minWatchLife {
 			at = earliest
 		}
 		at = at.Add(rand.N(spread)) // #nosec G404 -- no secret
@@ -98,23 +105,6 @@ func (b *Broadcaster) planEndsLocked(watchers []*Watcher, within time.Duration, 
 		}
 		w.setTimerLocked(w.nextWakeLocked())
 	}
-}
-
-// AwaitEnd is called for a watcher that must end because of why, and blocks until the watcher may. Nothing is delivered
-// meanwhile. AwaitEnd returns why, or the reason of an earlier deadline. For EndTimeout and EndGone it returns at once. For
-// any other reason each watcher ends at a moment of its own, and not before minWatchLife is over.
-func (w *Watcher) AwaitEnd(ctx context.Context, why Ending) Ending {
-	if why == EndTimeout || why == EndGone {
-		return why
-	}
-	if w.phase.Load() == phaseOpen {
-		w.broadcaster.planEnd(w, why)
-		for why = w.dueEnding(ctx); why == ""; why = w.dueEnding(ctx) {
-			w.Wait(ctx)
-		}
-	}
-	clock.Sleep(ctx, time.Until(w.startedAt.Add(minWatchLife)))
-	return why
 }
 
 // dueEnding returns EndGone if ctx is done, the planned ending if the deadline has passed, and "" before.
@@ -130,12 +120,29 @@ func (w *Watcher) dueEnding(ctx context.Context) Ending {
 	return w.plannedEnding
 }
 
-// immediateEnding returns the ending if nothing may be delivered any more, not even the changes that are left, and "" if
-// something may. Like kube-apiserver, it leaves no time for those changes after the client's timeout.
+// immediateEnding is dueEnding, but returns "" while a draining watcher may deliver the changes that are left.
 func (w *Watcher) immediateEnding(ctx context.Context) Ending {
 	isDrained := w.phase.Load() == phaseDrained
 	if end := w.dueEnding(ctx); isDrained || end == EndGone || end == EndTimeout {
 		return end
 	}
 	return ""
+}
+
+// AwaitEnd blocks a watcher that cannot go on, for the reason why, until it is its turn to end: the clients must not all come
+// back at once. Nothing is delivered meanwhile. AwaitEnd returns why, or the ending that was planned before. For
+// EndTimeout and EndGone it returns at once.
+func (w *Watcher) AwaitEnd(ctx context.Context, why Ending) Ending {
+	if why == EndTimeout || why == EndGone {
+		return why
+	}
+	if w.phase.Load() == phaseOpen { // Otherwise its turn has come already, and why stays.
+		w.broadcaster.endOne(w, why)
+		for why = w.dueEnding(ctx); why == ""; why = w.dueEnding(ctx) {
+			w.Wait(ctx)
+		}
+	}
+	// The deadline may be earlier than minWatchLife: it may have been planned before InitialSent, which sets startedAt anew.
+	clock.Sleep(ctx, time.Until(w.startedAt.Add(minWatchLife)))
+	return why
 }

@@ -2,16 +2,17 @@ package watch
 
 import "github.com/listproxy/listproxy/snapshot/wire"
 
-// Form says how the upstream writes the events of a collection. It is immutable.
+// Form says how the upstream writes the events of a collection. It is immutable. A load learns all of it but two parts:
+// PlainBookmark comes with the first bookmark of the stream, and Envelope.Item with the first object if there was none.
 type Form struct {
 	Envelope *wire.Envelope
 	// ContentType is the content type of the upstream's watches.
 	ContentType string
 	// Compressed reports whether the upstream compresses a streaming list with bookmarks for a client that accepts gzip.
 	Compressed bool
-	// InitialEndBookmark is the bookmark that ends the initial events; nil if the upstream has none, or it was not learned.
+	// InitialEndBookmark is the bookmark that ends the initial events; nil if the upstream has none that listproxy can write.
 	InitialEndBookmark *wire.Bookmark
-	// PlainBookmark is a bookmark that does not end the initial events; nil until one was learned.
+	// PlainBookmark is a bookmark that does not end the initial events; nil before the first.
 	PlainBookmark *wire.Bookmark
 }
 
@@ -23,8 +24,8 @@ func (b *Broadcaster) SetPlainBookmark(bookmark *wire.Bookmark) {
 	b.updateForm(func(f *Form) { f.PlainBookmark = bookmark })
 }
 
-// SetEnvelope replaces an envelope that did not know the form of items by one that knows it. No event of an object may have
-// been written before.
+// SetEnvelope replaces an envelope whose Item is unknown. It must be called before the first object is published, since the
+// object's event is written with Item.
 func (b *Broadcaster) SetEnvelope(envelope *wire.Envelope) {
 	b.updateForm(func(f *Form) { f.Envelope = envelope })
 }

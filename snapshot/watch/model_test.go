@@ -137,7 +137,7 @@ func (m *model) loseOldestClient() {
 // checkWakes checks that no client was woken for a change that does not concern it.
 func (m *model) checkWakes() {
 	for _, w := range m.open() {
-		due := w.due.Load()
+		due := w.firstDue.Load()
 		hasBegun := w.delivered > w.after
 		mayBeAnyChange := due <= max(m.cutBefore, w.undispatchedTo)
 		if !w.asleep || !hasBegun || mayBeAnyChange {

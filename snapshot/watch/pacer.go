@@ -5,20 +5,6 @@ import (
 	"time"
 )
 
-const (
-	// minWatchLife is the shortest life of a watcher before the broadcaster ends it: client-go lists again after a
-	// watch that ended within a second without an event.
-	minWatchLife = time.Second
-	// endsPerSecond is the rate at which watchers end when states are lost, so that their clients do not all come back at
-	// once.
-	endsPerSecond = 200
-	// minEndSpread is the shortest time over which the ends of one broadcaster's watchers are spread, so that even a few
-	// watchers do not all end at one moment.
-	minEndSpread = time.Second
-	// maxEndSpread is the longest time over which the ends of one broadcaster's watchers are spread, however many they are.
-	maxEndSpread = 10 * time.Second
-)
-
 // Pacer spreads the ends of watches, those of several broadcasters and forwarded ones, since many often end for the same
 // cause. It is safe for concurrent use. The zero value is ready for use.
 type Pacer struct {
@@ -27,19 +13,34 @@ type Pacer struct {
 	plannedUntil time.Time
 }
 
-// Plan reserves time for the ends of some watches, at endsPerSecond, after all ends that were planned before. If the last
-// end would then be later than within from now, the ends do not queue: they are spread over within, beginning now. Plan
-// returns the delay until the first end, and the time over which the ends must be spread, which is never 0.
-func (p *Pacer) Plan(now time.Time, watches int, within time.Duration) (delay, spread time.Duration) {
+const (
+	// endsPerSecond is the rate at which watches end when states are lost, so that their clients do not all come back at
+	// once.
+	endsPerSecond = 200
+	// minEndSpread is the shortest time over which the ends of one plan are spread, so that even a few watches do not all
+	// end at one moment.
+	minEndSpread = time.Second
+)
+
+// Plan plans the ends of some watches, at endsPerSecond, after all ends that were planned before. It returns the delay until
+// the first end, and the time over which the ends must be spread, which is never 0. If the last end would be later than atMost
+// from now, the ends skip the queue: a higher rate is better than a watch that ends too late.
+//
+//	watches  atMost  planned before  delay  spread
+//	400      10 s    nothing         0      2 s
+//	400      10 s    until 2 s       2 s    2 s
+//	10       10 s    until 2 s       2 s    1 s     minEndSpread; the next delay is 2.05 s
+//	400      10 s    until 9 s       0      10 s    skips the queue
+func (p *Pacer) Plan(now time.Time, watches int, atMost time.Duration) (delay, spread time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delay = max(0, p.plannedUntil.Sub(now))
 	reserved := time.Duration(watches) * time.Second / endsPerSecond // It may be less than spread: small plans overlap.
 	spread = max(reserved, minEndSpread)
-	if delay+spread > within {
+	if delay+spread > atMost {
 		delay = 0
-		spread = within
-		reserved = within
+		spread = atMost
+		reserved = atMost
 	}
 	if end := now.Add(delay + reserved); end.After(p.plannedUntil) {
 		p.plannedUntil = end

@@ -15,34 +15,40 @@ import (
 // and so on until Take returns an [Ending]. The broadcaster makes changes due, and wakes the watcher. A change is due if the
 // filter selects it and the client does not have it yet.
 //
+//	published   the history reaches up to this revision
+//	dispatched  up to this revision, the changes that the filter selects were made due
+//	delivered   up to this revision, the client has the changes that the filter selects
+//
 // For example, a watch begins after revision 10, and its filter selects the changes at 11 and 14. The history is at 12 when
 // the watch begins:
 //
-//	history at  woken        due  Take returns      delivered
-//	12          at first     11   the change at 11  12
-//	13          no           0                      12
-//	14          by a change  14   the change at 14  14
-//	20          by a timer   0    a bookmark at 20  14
+//	published  Take is called    firstDue  Take returns      delivered
+//	12         at the beginning  11        the change at 11  12
+//	13         no                0                           12
+//	14         for the change    14        the change at 14  14
+//	20         for a bookmark    0         a bookmark at 20  14
 //
 // The bookmark may say 20: the changes up to 20 were dispatched, and none of those after 14 became due.
+//
+// ending.go says when a watcher ends. dueEnding returns the ending as soon as the deadline has passed; immediateEnding only if
+// not even the changes that are left may be delivered.
 type Watcher struct {
 	broadcaster *Broadcaster
 	filter      index.Filter
 	after       uint64      // The client began with the state at this revision.
 	bookmarks   bool        // The client wants bookmarks.
 	defined     func() bool // [Options].Defined
-	// delivered is the revision up to which the client has every change that its filter selects.
-	delivered uint64
+	delivered   uint64      // See above.
 	// heldSince is the time since which Take holds events back because defined returns false; zero if Take holds none back.
 	heldSince time.Time
 	// ended is the ending, once Take has returned the last events; "" before.
 	ended Ending
 
-	// due is a lower bound of the revisions of the changes that are left to deliver; 0 if none is left.
-	due atomic.Uint64
+	// firstDue is the revision of the first change that is due, or a lower revision; 0 if none is due.
+	firstDue atomic.Uint64
 	// bookmarkDue reports whether a bookmark is left to deliver.
 	bookmarkDue atomic.Bool
-	phase       atomic.Int32  // phaseOpen, phaseDraining or phaseDrained
+	phase       atomic.Int32  // phaseOpen, phaseDraining (what is left is delivered) or phaseDrained
 	wake        chan struct{} // A value ends Wait.
 
 	// The broadcaster's mu guards the fields below. Only the watch's own goroutine writes startedAt, so that goroutine may read
@@ -75,6 +81,10 @@ type Options struct {
 // Watch returns a watcher, which must be closed. It returns nil if the span lacks changes after o.After, if the span ends
 // before o.After, or if the broadcaster has ended.
 func (b *Broadcaster) Watch(o Options) *Watcher {
+	span := b.published.Load()
+	if o.After < span.RetainedAfter() || o.After > span.To {
+		return nil
+	}
 	now := time.Now()
 	w := &Watcher{
 		broadcaster:   b,
@@ -92,11 +102,8 @@ func (b *Broadcaster) Watch(o Options) *Watcher {
 	if o.Bookmarks {
 		w.bookmarkAt = nextBookmark(now, w.deadline)
 	}
-	w.due.Store(o.After + 1)
-	if span := b.published.Load(); o.After < span.RetainedAfter() || o.After > span.To || !b.add(w) {
-		return nil
-	}
-	return w
+	w.firstDue.Store(o.After + 1)
+	return b.add(w)
 }
 
 const (
@@ -119,7 +126,7 @@ const (
 func (w *Watcher) InitialEnding(ctx context.Context) Ending {
 	for begun := time.Now(); ; clock.Sleep(ctx, definedPollInterval) {
 		defined := w.defined()
-		end := w.immediateEnding(ctx) // It is read after defined, and so the newer of the two.
+		end := w.immediateEnding(ctx) // After defined, so that an end that comes meanwhile counts.
 		switch {
 		case end != "":
 			return end
@@ -164,10 +171,10 @@ func (w *Watcher) Take(ctx context.Context, b *Batch) Ending {
 		return end
 	}
 	isDraining := w.phase.Load() != phaseOpen
-	// The order matters: dispatched is read before due, and due before published. So each change up to dispatched that is
-	// for this client was delivered before, or is in the span at first or later.
+	// The broadcaster writes published first, then firstDue, and then dispatched. They are read in the opposite order, so a
+	// change up to dispatched that the filter selects was delivered before, or is in the span at first or later.
 	dispatched := w.broadcaster.dispatched.Load()
-	first := w.due.Swap(0)
+	first := w.firstDue.Swap(0)
 	span := w.broadcaster.published.Load()
 	// A draining watcher sends a last bookmark: with it the client can resume at the newest revision, which other replicas
 	// have in memory, too.
@@ -205,11 +212,11 @@ func (w *Watcher) Take(ctx context.Context, b *Batch) Ending {
 	return ""
 }
 
-// hold leaves the change that is due, if there is one, to a later Take, since the resource may be defined differently now.
-// If it is too late for another Take, hold returns an ending.
-func (w *Watcher) hold(ctx context.Context, due uint64) Ending {
-	if due != 0 {
-		w.keepDue(due)
+// hold leaves the changes that are due, if any, to a later Take, since the resource may be defined differently now. If it is
+// too late for another Take, hold returns an ending.
+func (w *Watcher) hold(ctx context.Context, first uint64) Ending {
+	if first != 0 {
+		w.keepDue(first)
 	}
 	if w.heldSince.IsZero() {
 		w.heldSince = time.Now()
@@ -275,12 +282,12 @@ func (w *Watcher) Close(why Ending) {
 }
 
 // hasDue reports whether anything is left to deliver.
-func (w *Watcher) hasDue() bool { return w.due.Load() != 0 || w.bookmarkDue.Load() }
+func (w *Watcher) hasDue() bool { return w.firstDue.Load() != 0 || w.bookmarkDue.Load() }
 
 // setDue makes the change at a revision due and wakes the watcher. If an earlier change is due already, there is nothing to
 // do: the watcher is awake or polls, and Take looks at all later changes.
 func (w *Watcher) setDue(revision uint64) {
-	if w.due.CompareAndSwap(0, revision) {
+	if w.firstDue.CompareAndSwap(0, revision) {
 		w.wakeUp()
 	}
 }
@@ -288,8 +295,8 @@ func (w *Watcher) setDue(revision uint64) {
 // keepDue makes the change at a revision due again, unless an earlier one is due already.
 func (w *Watcher) keepDue(revision uint64) {
 	for {
-		due := w.due.Load()
-		if (due != 0 && due <= revision) || w.due.CompareAndSwap(due, revision) {
+		first := w.firstDue.Load()
+		if (first != 0 && first <= revision) || w.firstDue.CompareAndSwap(first, revision) {
 			return
 		}
 	}

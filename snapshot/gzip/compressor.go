@@ -22,12 +22,13 @@ import (
 // is joined from compressed segments. This works because deflate streams that end at a byte boundary can be joined, and
 // CRC-32s can be combined.
 //
-// Only the key and the size of an object decide whether it ends a segment (see firstLength). So a change mostly leaves the
-// other segments as they are. The cache has one version of a segment, under a hash of its first and last object (see
-// cacheKey). The segment knows the number of each object's version, which shows whether it is current.
+// Only the key and the size of an object decide whether it ends a segment (see cut). So a change mostly leaves the other
+// segments as they are. The cache has one version of a segment, under a hash of its first and last object (see cacheKey). The
+// segment knows the number of each object's version, which shows whether it is current.
 //
-// For example, let c and f end segments. A list of a to f is then [a b c] , [d e f], with an uncompressed comma in between.
-// After b has changed to b', the key of [a b' c] finds [a b c], and only its part around b is compressed again.
+// For example, the objects are a to f, and c and f end segments. A list of them is [a b c] , [d e f], with an uncompressed
+// comma in between. After b has changed to b', the key of [a b' c] finds [a b c], and only its part around b is compressed
+// again.
 //
 // A Compressor is safe for concurrent use. If several requests need the same segment at the same time, one compresses it and
 // the others wait.
@@ -87,10 +88,9 @@ func (c *Compressor) Write(w io.Writer, envelope *wire.Envelope, head []byte, ob
 	return err
 }
 
-// WriteEvents writes the beginning of a watch: the objects as events, and the tail. It calls proceed before it writes a
-// compressed segment or the tail. Once proceed has returned false, WriteEvents only ends the gzip member. It returns the
-// number of objects in the member, and the member's length before compression (modulo 2³²). If w fails, both also count what
-// was not written.
+// WriteEvents writes the beginning of a watch: the objects as events, and the tail. It calls proceed before each segment and
+// before the tail. On false, it ends the gzip member there. It returns the number of objects in the member, and the member's
+// length before compression (modulo 2³²). If w fails, both also count what was not written.
 func (c *Compressor) WriteEvents(
 	w io.Writer, envelope *wire.Envelope, objects []*index.Object, tail []byte, proceed func() bool,
 ) (written int, plainLength uint32, err error) {
@@ -116,9 +116,8 @@ func (c *Compressor) write(
 // in them.
 func (c *Compressor) writeObjects(m *member, f format, objects []*index.Object, proceed func() bool) (written int) {
 	for m.err == nil && written < len(objects) {
-		rest := objects[written:]
-		n := firstLength(rest, segmentTarget)
-		s := c.segmentOf(f, rest[:n]) // before proceed, since compression may take long
+		next, _ := cut(objects[written:], segmentTarget)
+		s := c.segmentOf(f, next) // before proceed, since compression may take long
 		if !proceed() {
 			break
 		}
@@ -126,12 +125,13 @@ func (c *Compressor) writeObjects(m *member, f format, objects []*index.Object, 
 			m.writeStored(f.separator())
 		}
 		m.writeSegment(s)
-		written += n
+		written += len(next)
 	}
 	return written
 }
 
-// segmentOf returns the compressed segment of the objects. It makes one unless the cache has it.
+// segmentOf returns the compressed segment of the objects: the cached one if it has exactly these versions. Otherwise it makes
+// a new one, and reuses the unchanged pieces of the cached one.
 func (c *Compressor) segmentOf(f format, objects []*index.Object) *segment {
 	key := cacheKey(f, objects)
 	cached := c.find(key)
@@ -151,8 +151,8 @@ func (c *Compressor) segmentOf(f format, objects []*index.Object) *segment {
 // hashSeed is the seed of cacheKey.
 var hashSeed = maphash.MakeSeed()
 
-// cacheKey returns the key of a segment in the cache: a hash of its first and last object, the collection and the
-// format. Two segments may have the same key.
+// cacheKey returns the key of a segment in the cache: a hash of its first and last object, the collection and the format. It
+// is the same for all versions of a segment. Two segments may share a key; segment.holds tells them apart.
 func cacheKey(f format, objects []*index.Object) uint64 {
 	first, last := objects[0], objects[len(objects)-1]
 	return maphash.Comparable(hashSeed, struct {
@@ -167,7 +167,7 @@ func cacheKey(f format, objects []*index.Object) uint64 {
 	})
 }
 
-// flightKey returns the key of a segment in flights. Unlike a cacheKey, it identifies the versions of all objects.
+// flightKey returns the key of a segment in flights: the versions of all its objects. It differs for each version of a segment.
 func flightKey(f format, objects []*index.Object) string {
 	text := strconv.AppendBool(make([]byte, 0, len("false")+8*len(objects)), f.events)
 	for _, o := range objects {

@@ -301,7 +301,8 @@ func TestEqualCacheKeys(t *testing.T) {
 	c := newTestCompressor(t, 1<<20)
 	objects, others := newObjects(1, 3, 50_000), newObjects(1001, 3, 50_000)
 	f := format{envelope: envelope}
-	key := cacheKey(f, objects[:firstLength(objects, segmentTarget)])
+	first, _ := cut(objects, segmentTarget)
+	key := cacheKey(f, first)
 	c.segments.Set(key, c.compress(f, others, nil), 1)
 	c.segments.Wait()
 	if _, found := c.segments.Get(key); !found {

@@ -7,7 +7,8 @@ import (
 	"iter"
 )
 
-// member writes one gzip member (RFC 1952), joined from segments and stored blocks.
+// member writes one gzip member (RFC 1952), joined from segments of compressed objects (segment.go) and stored blocks, which
+// are uncompressed.
 type member struct {
 	w io.Writer
 	// err is the first error of w. Nothing is written after it.
@@ -43,14 +44,14 @@ func (m *member) write(p []byte) {
 	}
 }
 
-// writeSegment writes a segment.
+// writeSegment writes a segment behind what was written before (see crcJoin).
 func (m *member) writeSegment(s *segment) {
 	m.write(s.deflated)
 	m.crc = crcJoin(m.crc, s.crc, s.shift)
 	m.length += s.length
 }
 
-// writeStored writes p uncompressed, in stored blocks, which are the shortest form of a few bytes.
+// writeStored writes p uncompressed, in stored blocks. For the few bytes around segments, compression would not pay.
 func (m *member) writeStored(p []byte) {
 	m.crc = crc32.Update(m.crc, crc32.IEEETable, p)
 	m.length += uint32(len(p)) // #nosec G115 -- modulo 2³² is meant
@@ -76,8 +77,8 @@ func (m *member) writeStoredHead(firstBit byte, n int) {
 	m.write(head[:])
 }
 
-// end ends the member with two empty blocks. At the first, a reader returns all bytes that have come, so a watch's client
-// gets them at once. At the second, the final block, Go's reader would wait for the next member first.
+// end ends the member with two empty blocks. At the first, Go's gzip.Reader returns all bytes that have come. With the final
+// block alone it would return them only when the next member comes: with a watch, at the next event.
 func (m *member) end() {
 	m.writeStoredHead(notFinal, 0)
 	m.writeStoredHead(final, 0)

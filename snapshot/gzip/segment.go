@@ -16,9 +16,11 @@ import (
 // A segment consists of pieces. The compressed bytes of a piece refer only to bytes of the same piece and of the piece
 // before it. So a piece stays valid until an object of these two pieces changes:
 //
-//	objects  a b c ◄── d e ◄── f g h ◄── i    four pieces
+//	piece    0         1       2         3
+//	objects  a b c ◄── d e ◄── f g h ◄── i
 //
-// If e changes, the second and the third piece are compressed again.
+// If e changes, pieces 1 and 2 are compressed again. In a list, piece 0 has no comma before its first object, and piece 1
+// refers to piece 0. So a piece may move to another place only if both places are 2 or higher.
 type segment struct {
 	// numbers has the index.Object.Number of each object.
 	numbers []uint64
@@ -27,8 +29,8 @@ type segment struct {
 	pieces []piece
 	// deflated is a deflate stream without its final block. It ends at a byte boundary.
 	deflated []byte
-	// crc is the checksum (CRC-32) of the uncompressed bytes, and length is the number of these bytes modulo 2³². shift is the
-	// crcShift of the number, which crcJoin needs to join crc to the checksum of what is written before the segment.
+	// crc is the checksum (CRC-32) of the uncompressed bytes, and length is their number modulo 2³². shift is the crcShift of
+	// their number (not modulo 2³²), which crcJoin needs to put crc behind another checksum.
 	crc, length, shift uint32
 }
 
@@ -58,18 +60,18 @@ const (
 	pieceOverhead   = 16
 )
 
-// firstLength returns the number of objects in the first segment (target is segmentTarget) or in the first piece (pieceTarget).
+// cut cuts off the first segment (target is segmentTarget) or the first piece (pieceTarget) of the objects.
 //
-// Whether an object ends a segment or piece depends on nothing but its size and the hash of its key: it does so if
-// KeyHash/2³² < size/target. The hash is random, so an end comes every target bytes on average. An object that ends a segment
-// also ends a piece, since pieceTarget is smaller.
-func firstLength(objects []*index.Object, target uint64) int {
+// Whether an object ends a segment or piece depends only on its own size and key, so a change elsewhere moves no end. It does
+// so if KeyHash/2³² < size/target. The hash is random, so an end comes every target bytes on average. An object that ends a
+// segment also ends a piece, since pieceTarget is smaller.
+func cut(objects []*index.Object, target uint64) (first, rest []*index.Object) {
 	for i, o := range objects {
 		if uint64(o.KeyHash)*target < uint64(len(o.Bytes))<<32 { // the condition in integers
-			return i + 1
+			return objects[:i+1], objects[i+1:]
 		}
 	}
-	return len(objects)
+	return objects, nil
 }
 
 // format says how objects are written: as the items of a list or as initial events.
@@ -78,7 +80,7 @@ type format struct {
 	events   bool
 }
 
-// appendObjects appends objects with the bytes that the format puts around each. objects[0] is object n of its segment.
+// appendObjects appends objects with the bytes that the format puts around each. The first is object n of its segment.
 func (f format) appendObjects(dst []byte, n int, objects []*index.Object) []byte {
 	for i, o := range objects {
 		if f.events {
@@ -143,10 +145,9 @@ func (c *Compressor) compress(f format, objects []*index.Object, earlier *segmen
 	var previous []*index.Object // the objects of the piece before this one
 	from := 0                    // the index of the first piece of earlier that may still be reused
 	for len(objects) > 0 {
-		own := objects[:firstLength(objects, pieceTarget)]
-		objects = objects[len(own):]
+		own, rest := cut(objects, pieceTarget)
 		var p piece
-		if i, reusable := earlier.findReusable(from, previous, own, len(s.pieces)); reusable {
+		if i, found := earlier.findReusable(from, previous, own, len(s.pieces)); found {
 			p = earlier.pieces[i]
 			e.out.Write(earlier.bytesOf(i))
 			from = i + 1
@@ -155,6 +156,7 @@ func (c *Compressor) compress(f format, objects []*index.Object, earlier *segmen
 		}
 		s.appendPiece(p, own, e.out.Len())
 		previous = own
+		objects = rest
 	}
 	s.deflated = bytes.Clone(e.out.Bytes())
 	c.made.Add(1)
@@ -175,19 +177,16 @@ func (s *segment) appendPiece(p piece, own []*index.Object, deflatedEnd int) {
 	s.length += p.length
 }
 
-// findReusable returns the index of the piece with the objects own, looking from the index from on. reusable reports whether
-// there is one that may become the piece at the index place of another segment, after a piece with the objects previous.
-func (s *segment) findReusable(from int, previous, own []*index.Object, place int) (i int, reusable bool) {
+// findReusable returns the index, from or higher, of a piece that may move to the index place of another segment (see segment):
+// it has the objects own, and the piece before it has the objects previous, as in the other segment.
+func (s *segment) findReusable(from int, previous, own []*index.Object, place int) (i int, found bool) {
 	for i := from; i < len(s.pieces); i++ {
-		if !sameNumbers(s.numbersOf(i), own) {
-			continue
-		}
-		// In a list, all objects of a segment but the first have a comma before them (see appendObjects). So the same objects
-		// have other bytes in piece 0 than elsewhere. Piece 1 refers to the bytes of piece 0. From piece 2 on, the place does
-		// not matter.
+		sameObjects := sameNumbers(s.numbersOf(i), own)
 		samePlace := i == place || i >= 2 && place >= 2
 		sameReference := i == 0 || sameNumbers(s.numbersOf(i-1), previous)
-		return i, samePlace && sameReference
+		if sameObjects && samePlace && sameReference {
+			return i, true
+		}
 	}
 	return 0, false
 }

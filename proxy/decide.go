@@ -158,8 +158,8 @@ func queryFor(asked *policy.Request, d policy.Decision, entry cluster.Entry) ind
 		Fields: asked.Fields,
 		Shards: asked.Shards,
 		// Any is not among them: a page at resourceVersion=0 looks like a page at exactly the state's revision.
-		UsesIndex: d.Semantics == policy.NotOlderThan || d.Semantics == policy.Consistent,
-		Indented:  asked.Indented(entry.Custom),
+		EndsWithIndex: d.Semantics == policy.NotOlderThan || d.Semantics == policy.Consistent,
+		Indented:      asked.Indented(entry.Custom),
 	}
 	if namespace, name, single := asked.Single(entry.Namespaced); single {
 		q.Scope.Namespace = namespace

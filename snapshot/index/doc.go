@@ -4,6 +4,7 @@
 // common, so a version costs little more memory than its change. A [History] has the versions of a collection by revision. A
 // [Query] is answered with a [Page].
 //
-// object.go has the objects, and tree.go and history.go keep them. page.go answers queries, and filter.go is for watches:
-// both use selector.go, which uses signature.go for labels. pagelimit.go bounds the pages of self-checks.
+// object.go has the objects and key.go their keys. tree.go (with run.go) and history.go keep them, and versionsize.go says what
+// a version costs. page.go answers queries, and filter.go is for watches: both use selector.go, which uses signature.go for
+// labels. pagelimit.go bounds the pages of self-checks.
 package index

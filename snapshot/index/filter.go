@@ -31,9 +31,8 @@ func (f *Filter) matches(o *Object) bool {
 	return strings.HasPrefix(o.Key, f.prefix) && f.matcher.matches(o)
 }
 
-// Event returns the type and the object of a watch's event for a change, or "" and nil if the watch gets no event. If an
-// update makes the object no longer match, the event has the object from before, which must be sent with the revision of the
-// update.
+// Event returns the type and the object of a watch's event for a change, or "" and nil if the watch gets no event. The event
+// must be sent with the revision of the change.
 func (f *Filter) Event(c Change) (eventType string, object *Object) {
 	matchedBefore := c.Before != nil && f.matches(c.Before)
 	matchesNow := c.After != nil && !c.Deleted && f.matches(c.After)
@@ -45,7 +44,7 @@ func (f *Filter) Event(c Change) (eventType string, object *Object) {
 	case matchedBefore && c.Deleted:
 		return wire.Deleted, c.After // This is the object's last state.
 	case matchedBefore:
-		return wire.Deleted, c.Before
+		return wire.Deleted, c.Before // The client sees the object as it was when it last matched.
 	}
 	return "", nil
 }
@@ -70,15 +69,13 @@ const (
 	sameKey
 )
 
-// Bucket returns a bucket that contains all objects of the filter: usually the narrowest one.
-func (f *Filter) Bucket() Bucket {
+// NarrowestBucket returns the narrowest bucket that has all objects of the filter.
+func (f *Filter) NarrowestBucket() Bucket {
 	switch {
 	case f.key != "":
 		return Bucket{property: sameKey, value: f.key}
 	case f.matcher.hasIndexedValue:
 		return Bucket{property: sameIndexedValue, value: f.matcher.indexedValue}
-	case f.prefix != "":
-		return Bucket{property: sameNamespace, value: strings.TrimSuffix(f.prefix, "/")}
 	case f.matcher.namespace != "":
 		return Bucket{property: sameNamespace, value: f.matcher.namespace}
 	}

@@ -2,7 +2,6 @@ package index
 
 import (
 	"hash/maphash"
-	"strings"
 
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -17,8 +16,9 @@ type Object struct {
 	// Bytes is the object as a list holds it.
 	Bytes []byte
 
-	// Number identifies this version of this object within the process. The last state of a deleted object, which is in no
-	// tree, has 0.
+	// Number identifies this version of this object within the process. Its low ObjectNumberBits count the versions of objects
+	// in one collection, and the other bits number the collection. It is 0 for the last state of a deleted object, which is
+	// in no tree.
 	Number uint64
 	// KeyHash is a hash of the key. It decides where lists are split into compressed segments.
 	KeyHash uint32
@@ -28,8 +28,7 @@ type Object struct {
 	Fields []string
 }
 
-// ObjectNumberBits is the number of low bits of Object.Number that count the versions of objects in one collection. They
-// suffice for ten thousand versions a second for three years. The other bits number the collection.
+// ObjectNumberBits suffice for ten thousand versions a second in one collection for three years (see Object.Number).
 const ObjectNumberBits = 40
 
 // NewObject returns a version of an object. The number must be unique, or 0 for a deleted object. The caller sets Labels and
@@ -70,43 +69,4 @@ func (o *Object) namespace() string {
 func (o *Object) name() string {
 	_, name := SplitKey(o.Key)
 	return name
-}
-
-// Scope is the part of a resource that a request asks for: one namespace, or everything if Namespace is empty.
-type Scope struct {
-	Namespace string
-}
-
-// Prefix returns the prefix of all keys in the scope.
-func (s Scope) Prefix() string {
-	if s.Namespace == "" {
-		return ""
-	}
-	return s.Namespace + "/"
-}
-
-// End returns the lowest key that is above all keys of the scope; "" if the scope has no end.
-func (s Scope) End() string {
-	if s.Namespace == "" {
-		return ""
-	}
-	return s.Namespace + "0" // '0' follows '/' in ASCII
-}
-
-// JoinKey returns the key of an object. The namespace of a cluster-scoped object is "".
-func JoinKey(namespace, name string) string {
-	if namespace == "" {
-		return name
-	}
-	return namespace + "/" + name
-}
-
-// SplitKey returns the namespace and name in a key, neither of which can contain a slash. The namespace of a cluster-scoped
-// object is "".
-func SplitKey(key string) (namespace, name string) {
-	namespace, name, found := strings.Cut(key, "/")
-	if !found {
-		return "", key
-	}
-	return namespace, name
 }

@@ -16,18 +16,18 @@ type Query struct {
 	Name string
 	// Start is the key with which the page begins, relative to the scope; "" for the scope's beginning.
 	Start string
-	// Limit is the largest number of objects in the page; 0 means no limit. If Fields require a namespace and the Scope has
-	// none, Start and Limit must be zero. (Package policy forwards the pages of these lists.)
+	// Limit is the largest number of objects in the page; 0 means no limit. A list of all namespaces whose Fields require a
+	// namespace has no pages: Start and Limit are zero. (Package policy forwards such pages.)
 	Limit int64
 	// Labels and Fields choose among the objects; nil chooses all. Envelope.CanSelect must be true for Fields.
 	Labels labels.Selector
 	Fields fields.Selector
 	// Shards chooses among the objects, too; nil chooses all. It needs Envelope.Sharded, and no Limit.
 	Shards sharding.Selector
-	// UsesIndex reports whether kube-apiserver reads an index for the query, as it does for NotOlderThan and Consistent
-	// (storage/cacher, watchCache.waitUntilFreshAndList). With an index, the last page of a node's pods ends with the node's
-	// last pod. Without one, pages go on to the end of the scope, and the last may be empty.
-	UsesIndex bool
+	// EndsWithIndex reports whether pages end with the index, since kube-apiserver reads it for NotOlderThan and Consistent
+	// (storage/cacher, watchCache.waitUntilFreshAndList): the last page of a node's pods ends with the node's last pod.
+	// Otherwise pages go on to the end of the scope, and the last may be empty.
+	EndsWithIndex bool
 	// Indented reports whether the list is indented JSON, which takes longer to write.
 	Indented bool
 }
@@ -85,18 +85,16 @@ func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
 
 // bounds returns the range of the keys of a query: from <= key < end, where an empty end means no end.
 func (q Query) bounds(m *matcher) (from, end string) {
-	scope := q.Scope
-	if scope.Namespace == "" {
-		scope.Namespace = m.namespace
-	}
+	scope := Scope{Namespace: m.namespace}
 	return scope.Prefix() + q.Start, scope.End()
 }
 
-// hasIndexFor reports whether the tree has an index by a field of which the matcher requires a value.
+// hasIndexFor reports whether the tree has an index by a field of which the matcher requires a value. The index is only a
+// faster way to the same objects, so Page uses it whenever it can. Only setNext asks whether the pages end with it.
 func (t Tree) hasIndexFor(m *matcher) bool { return m.hasIndexedValue && t.byField != nil }
 
-// setNext sets Next and Remaining of a full page. As at kube-apiserver, there is a next page if any object follows up to the
-// key end (or follows in the index), even one that the selectors do not choose.
+// setNext sets Next and Remaining of a full page. As at kube-apiserver, there is a next page if any object is left up to the
+// key end (or in the index), whether or not the selectors choose it. So the next page may be empty.
 func (t Tree) setNext(page *Page, q Query, m *matcher, end string) {
 	// The next page begins right after the last object, as at kube-apiserver (storage/continue.go).
 	next := page.Objects[len(page.Objects)-1].Key + "\x00"
@@ -106,7 +104,7 @@ func (t Tree) setNext(page *Page, q Query, m *matcher, end string) {
 	case q.ChoosesAll():
 		page.Remaining = t.Count(next, end)
 		more = page.Remaining > 0
-	case q.UsesIndex && t.hasIndexFor(m):
+	case q.EndsWithIndex && t.hasIndexFor(m):
 		t.ascendIndex(m.indexedValue, next, end, stopAtFirst)
 	default:
 		t.Ascend(next, end, stopAtFirst)
@@ -127,8 +125,8 @@ const (
 	sampleSize = 16
 )
 
-// Work estimates what a list costs kube-apiserver, in bytes to encode. A list with selectors costs lookCost for each object
-// of its scope, and a list by name nothing.
+// Work estimates what a list costs kube-apiserver, in bytes that it could encode in that time. A list with selectors costs
+// lookCost for each object of the whole scope, also if Fields require a namespace. A list by name costs nothing.
 func (t Tree) Work(q Query) int64 {
 	if q.Name != "" {
 		return 0

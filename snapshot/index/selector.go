@@ -13,24 +13,27 @@ import (
 
 // matcher decides which objects a query's selectors choose. It is immutable.
 type matcher struct {
-	labels labels.Selector // Nil chooses all.
-	// required is the signature of the labels that the label selector requires. Page skips objects without it.
-	required signature
-	terms    []fieldTerm
-	// shards are ranges of the hash of a field, which readSharded reads. Only objects with a hash in one of them are chosen,
-	// if there are any ranges.
+	// An object is chosen if the labels (nil chooses all), all terms and one of the shards (none chooses all) match. A shard is
+	// a range of hashes, and matches if the hash of the value from readSharded is in it.
+	labels      labels.Selector
+	terms       []fieldTerm
 	shards      []sharding.ShardRangeRequirement
 	readSharded func(*Object) string
+
+	// All chosen objects have the properties below. So Page skips objects without them, and a Filter has a narrow bucket.
+
+	// required is the signature of the labels that the label selector requires.
+	required signature
 	// indexedValue is the value that the field selector requires of the indexed field, provided hasIndexedValue is true.
 	indexedValue    string
 	hasIndexedValue bool
-	// namespace is the namespace that the field selector requires; empty if it requires none.
+	// namespace is the namespace that the scope or the field selector requires; empty if they require none.
 	namespace string
 }
 
 // fieldTerm is one term of a field selector, such as "spec.nodeName!=a".
 type fieldTerm struct {
-	read      func(*Object) string // It reads the field.
+	read      func(*Object) string // Returns the value of the field.
 	value     string
 	isNegated bool // The term is field!=value.
 }
@@ -43,7 +46,7 @@ func (t fieldTerm) matches(o *Object) bool {
 
 // newMatcher returns the matcher of a query. Envelope.CanSelect must be true for q.Fields.
 func newMatcher(envelope *wire.Envelope, q Query) *matcher {
-	m := &matcher{}
+	m := &matcher{namespace: q.Scope.Namespace}
 	if q.Labels != nil && !q.Labels.Empty() {
 		m.labels = q.Labels
 		m.required = requiredSignature(q.Labels)
@@ -71,7 +74,7 @@ func (m *matcher) addTerm(envelope *wire.Envelope, r fields.Requirement) {
 		term.read = (*Object).name
 	case wire.NamespaceField:
 		term.read = (*Object).namespace
-		if !term.isNegated {
+		if !term.isNegated && m.namespace == "" {
 			m.namespace = term.value
 		}
 	default:

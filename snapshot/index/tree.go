@@ -1,16 +1,11 @@
 package index
 
-import (
-	"slices"
-	"strings"
-
-	"github.com/google/btree"
-)
+import "github.com/google/btree"
 
 // Tree is the state of a collection at one revision: the objects in the order of their keys, and an index by one field if the
 // collection has an indexed field. Clones share what they have in common, and may be read while the original is changed.
 //
-// The objects are in runs of up to maxRun neighbours. A change copies one run, and the path to this run in the tree:
+// The objects are in runs of up to maxRun neighbours (run.go). A change copies one run, and the path to this run in the tree:
 //
 //	before  [a b c] [d e f]    after d has changed  [a b c] [d' e f]
 //
@@ -22,40 +17,12 @@ type Tree struct {
 	byField *btree.BTreeG[indexEntry]
 }
 
-// run has the objects from its first key up to the next run's first key. It is immutable.
-type run struct {
-	first string
-	// n is the number of objects. It stands here so that Count need not read the columns.
-	n int
-	*columns
-}
-
-// columns has the objects of a run, and at the same indexes the signatures of their labels. So a search for a label reads
-// only the objects that probably have the label.
-type columns struct {
-	objects    []*Object
-	signatures []signature
-	// union has the bits of all signatures. Neighbours mostly have the same labels, so a search often skips a whole run.
-	union signature
-}
-
 // indexEntry is an object's entry in the index: the value of the indexed field, and the object's key. It does not hold the
 // object, so most updates of the object leave the index as it is.
 type indexEntry struct{ value, key string }
 
-const (
-	// degree is the degree of the trees. Small nodes make a version cheap: it copies the nodes on the path to its change.
-	degree = 4
-	// maxRun is the largest number of objects in a run.
-	maxRun = 64
-)
-
-// The number of bytes that a version takes in addition to its objects, as TestVersionSize measures it.
-const (
-	replacingSize  = 2000 // An object was replaced: its run and nodes of the tree are copied.
-	membershipSize = 2700 // An object came or went: signatures are copied, too.
-	indexSize      = 3000 // The object came to the index or left it, too: nodes of the index are copied.
-)
+// degree is the degree of the trees. Small nodes make a version cheap: it copies the nodes on the path to its change.
+const degree = 4
 
 func (e indexEntry) less(f indexEntry) bool {
 	if e.value != f.value {
@@ -87,18 +54,6 @@ func (t Tree) Clone() Tree {
 	return c
 }
 
-// VersionSize returns the number of bytes of a version, without its objects, after the object before was replaced by the
-// object after. before is nil for a new object, and after is nil for a removed one.
-func (t Tree) VersionSize(before, after *Object) int64 {
-	switch {
-	case before != nil && after != nil:
-		return replacingSize
-	case t.byField == nil:
-		return membershipSize
-	}
-	return membershipSize + indexSize
-}
-
 // runOf returns the run to which a key belongs.
 func (t Tree) runOf(key string) (found run) {
 	t.runs.DescendLessOrEqual(run{first: key}, func(r run) bool {
@@ -106,11 +61,6 @@ func (t Tree) runOf(key string) (found run) {
 		return false
 	})
 	return found
-}
-
-// search returns the index of the first object whose key is at least key. found reports whether the keys are equal.
-func (r run) search(key string) (i int, found bool) {
-	return slices.BinarySearchFunc(r.objects, key, func(o *Object, key string) int { return strings.Compare(o.Key, key) })
 }
 
 // Len returns the number of objects.
@@ -135,7 +85,7 @@ func (t Tree) Set(o *Object) (old *Object) {
 	}
 	switch {
 	case !found:
-		next := r.splice(i, 0, o)
+		next := r.replace(i, 0, o)
 		if next.n > maxRun {
 			low, high := t.split(next, i)
 			t.runs.ReplaceOrInsert(low)
@@ -143,7 +93,7 @@ func (t Tree) Set(o *Object) (old *Object) {
 		}
 		t.runs.ReplaceOrInsert(next)
 	case old.Labels != o.Labels:
-		t.runs.ReplaceOrInsert(r.splice(i, 1, o))
+		t.runs.ReplaceOrInsert(r.replace(i, 1, o))
 	default:
 		c := *r.columns // The signatures stay.
 		c.objects = splice(r.objects, i, 1, o)
@@ -163,9 +113,9 @@ func (t Tree) split(r run, added int) (low, high run) {
 	at := r.n / 2
 	last, _ := t.runs.Max()
 	if added == r.n-1 && r.first == last.first {
-		at = added // A load adds objects in order. Runs that were split in the middle would stay half empty.
+		at = added // A load appends: the full run stays full, and a new one begins.
 	}
-	return r.slice(r.first, 0, at), r.slice(r.objects[at].Key, at, r.n)
+	return r.part(r.first, 0, at), r.part(r.objects[at].Key, at, r.n)
 }
 
 // Remove removes the object with a key and returns it, or nil if there is none. A run that becomes small joins the run before
@@ -177,11 +127,11 @@ func (t Tree) Remove(key string) *Object {
 		return nil
 	}
 	old := r.objects[i]
-	next := r.splice(i, 1)
+	next := r.replace(i, 1)
 	isSmall := next.n < maxRun/4
 	if before, hasBefore := t.runBefore(r); isSmall && hasBefore && before.n+next.n <= maxRun {
 		t.runs.Delete(r)
-		next = before.splice(before.n, 0, next.objects...)
+		next = before.replace(before.n, 0, next.objects...)
 	}
 	t.runs.ReplaceOrInsert(next)
 	if t.byField != nil {
@@ -200,34 +150,6 @@ func (t Tree) runBefore(r run) (before run, found bool) {
 	return before, found
 }
 
-// newRun returns a run with these columns.
-func newRun(first string, objects []*Object, signatures []signature) run {
-	c := &columns{objects: objects, signatures: signatures}
-	for _, s := range signatures {
-		c.union |= s
-	}
-	return run{first: first, n: len(objects), columns: c}
-}
-
-// splice returns a copy of the run in which the objects added replace those from i to i+removed.
-func (r run) splice(i, removed int, added ...*Object) run {
-	signatures := make([]signature, len(added))
-	for n, o := range added {
-		signatures[n] = signatureOf(o.Labels)
-	}
-	return newRun(r.first, splice(r.objects, i, removed, added...), splice(r.signatures, i, removed, signatures...))
-}
-
-// slice returns a run with copies of the columns from low to high.
-func (r run) slice(first string, low, high int) run {
-	return newRun(first, slices.Clone(r.objects[low:high]), slices.Clone(r.signatures[low:high]))
-}
-
-// splice returns a copy of s in which the elements added replace those from i to i+removed.
-func splice[T any](s []T, i, removed int, added ...T) []T {
-	return slices.Concat(s[:i], added, s[i+removed:])
-}
-
 // ascendRuns calls yield for the runs that may have objects with from <= key < end, in order, until yield returns false. The
 // objects at the indexes low <= i < high of the run have such keys. An empty end means no end.
 func (t Tree) ascendRuns(from, end string, yield func(r run, low, high int) bool) {
@@ -239,7 +161,7 @@ func (t Tree) ascendRuns(from, end string, yield func(r run, low, high int) bool
 		last = t.runOf(end)
 	}
 	t.runs.AscendGreaterOrEqual(t.runOf(from), func(r run) bool {
-		isLast := r.columns == last.columns // The pointer identifies a run. It is nil in last if there is no end.
+		isLast := r.columns == last.columns // The pointer identifies the run. Without an end, last has none, and no run is last.
 		low, high := 0, r.n
 		if r.first < from {
 			low, _ = r.search(from)

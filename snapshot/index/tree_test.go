@@ -224,7 +224,7 @@ func (m *checkedTree) checkPage(t *testing.T, keys []string) {
 		Scope:  Scope{Namespace: m.pick("", "", "a", "a-b", "a-", "none")},
 		Limit:  []int64{0, 1, 2, 5, 300}[m.random.IntN(5)],
 		Labels: labelSelector, Fields: fieldSelector,
-		UsesIndex: m.random.IntN(2) == 0,
+		EndsWithIndex: m.random.IntN(2) == 0,
 	}
 	_, inOneNamespace := fieldSelector.RequiresExactMatch("metadata.namespace")
 	if inOneNamespace && q.Limit > 0 && q.Scope.Namespace == "" {
@@ -265,7 +265,7 @@ func (m *checkedTree) findPage(q Query, keys []string) (page Page, found []strin
 		isInRange := strings.HasPrefix(key, prefix) && key >= prefix+q.Start && (q.Name == "" || key == prefix+q.Name)
 		isFull := q.Limit > 0 && int64(len(found)) == q.Limit
 		// kube-apiserver reads only the index, so objects of other nodes do not follow.
-		isSkipped := isFull && q.UsesIndex && byNode && o.fields["spec.nodeName"] != node
+		isSkipped := isFull && q.EndsWithIndex && byNode && o.fields["spec.nodeName"] != node
 		switch {
 		case !isInRange, isSkipped:
 		case isFull:
@@ -280,15 +280,15 @@ func (m *checkedTree) findPage(q Query, keys []string) (page Page, found []strin
 	return page, found
 }
 
-// TestNodeIndexEnds: with UsesIndex, the page with the last pod of a node is the last page. Without UsesIndex, another page
-// follows if there are more pods.
+// TestNodeIndexEnds: with EndsWithIndex, the page with the last pod of a node is the last page. Without it, another page follows
+// if there are more pods.
 func TestNodeIndexEnds(t *testing.T) {
 	m := newCheckedTree(0)
 	for key, node := range map[string]string{"a/1": "n1", "a/2": "n2"} {
 		m.tree.Set(&Object{Key: key, Fields: []string{node, "", node, ""}})
 	}
-	for usesIndex, wantNext := range map[bool]string{true: "", false: "a/1\x00"} {
-		q := Query{Limit: 1, Fields: fields.ParseSelectorOrDie("spec.nodeName=n1"), UsesIndex: usesIndex}
+	for endsWithIndex, wantNext := range map[bool]string{true: "", false: "a/1\x00"} {
+		q := Query{Limit: 1, Fields: fields.ParseSelectorOrDie("spec.nodeName=n1"), EndsWithIndex: endsWithIndex}
 		expect.Same(t, wantNext, m.tree.Page(m.envelope, q, nil).Next)
 	}
 }

@@ -94,7 +94,7 @@ func (b *Broadcaster) Watch(o Options) *Watcher {
 		defined:       o.Defined,
 		delivered:     o.After,
 		wake:          make(chan struct{}, 1),
-		bucket:        o.Filter.Bucket(),
+		bucket:        o.Filter.NarrowestBucket(),
 		startedAt:     now,
 		deadline:      now.Add(o.Timeout),
 		plannedEnding: EndTimeout,

@@ -18,7 +18,7 @@ type Field struct {
 	// for custom resources, which have no protobuf. Zero shows the type of the value there: string, boolean or integer.
 	Protobuf []protowire.Number
 	// Indexed reports whether kube-apiserver has an index by the field. If so, a collection has one, too (see
-	// index.Query.UsesIndex).
+	// index.Query.EndsWithIndex).
 	Indexed bool
 	// Zero is the value for an object that lacks the field: "", "false" or "0".
 	Zero string

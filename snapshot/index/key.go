@@ -1,0 +1,42 @@
+package index
+
+import "strings"
+
+// Scope is the part of a resource that a request asks for: one namespace, or everything if Namespace is empty.
+type Scope struct {
+	Namespace string
+}
+
+// Prefix returns the prefix of all keys in the scope.
+func (s Scope) Prefix() string {
+	if s.Namespace == "" {
+		return ""
+	}
+	return s.Namespace + "/"
+}
+
+// End returns the lowest key that is above all keys of the scope; "" if the scope has no end.
+func (s Scope) End() string {
+	if s.Namespace == "" {
+		return ""
+	}
+	return s.Namespace + "0" // '0' follows '/' in ASCII
+}
+
+// JoinKey returns the key of an object. The namespace of a cluster-scoped object is "".
+func JoinKey(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
+}
+
+// SplitKey returns the namespace and name in a key, neither of which can contain a slash. The namespace of a cluster-scoped
+// object is "".
+func SplitKey(key string) (namespace, name string) {
+	namespace, name, found := strings.Cut(key, "/")
+	if !found {
+		return "", key
+	}
+	return namespace, name
+}

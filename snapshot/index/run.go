@@ -1,0 +1,59 @@
+package index
+
+import (
+	"slices"
+	"strings"
+)
+
+// run has the objects from its first key up to the next run's first key. It is immutable.
+type run struct {
+	first string
+	// n is the number of objects. It stands here so that Count need not read the columns.
+	n int
+	*columns
+}
+
+// columns has the objects of a run, and at the same indexes the signatures of their labels. So a search for a label reads
+// only the objects that probably have the label.
+type columns struct {
+	objects    []*Object
+	signatures []signature
+	// union has the bits of all signatures. Neighbours mostly have the same labels, so a search often skips a whole run.
+	union signature
+}
+
+// maxRun is the largest number of objects in a run.
+const maxRun = 64
+
+// newRun returns a run with these columns.
+func newRun(first string, objects []*Object, signatures []signature) run {
+	c := &columns{objects: objects, signatures: signatures}
+	for _, s := range signatures {
+		c.union |= s
+	}
+	return run{first: first, n: len(objects), columns: c}
+}
+
+// search returns the index of the first object whose key is at least key. found reports whether the keys are equal.
+func (r run) search(key string) (i int, found bool) {
+	return slices.BinarySearchFunc(r.objects, key, func(o *Object, key string) int { return strings.Compare(o.Key, key) })
+}
+
+// replace returns a copy of the run in which the objects added replace those from i to i+removed.
+func (r run) replace(i, removed int, added ...*Object) run {
+	signatures := make([]signature, len(added))
+	for n, o := range added {
+		signatures[n] = signatureOf(o.Labels)
+	}
+	return newRun(r.first, splice(r.objects, i, removed, added...), splice(r.signatures, i, removed, signatures...))
+}
+
+// part returns a run with copies of the columns from low to high.
+func (r run) part(first string, low, high int) run {
+	return newRun(first, slices.Clone(r.objects[low:high]), slices.Clone(r.signatures[low:high]))
+}
+
+// splice returns a copy of s in which the elements added replace those from i to i+removed.
+func splice[T any](s []T, i, removed int, added ...T) []T {
+	return slices.Concat(s[:i], added, s[i+removed:])
+}

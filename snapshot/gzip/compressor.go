@@ -26,9 +26,8 @@ import (
 // segments as they are. The cache has one version of a segment, under a hash of its first and last object (see cacheKey). The
 // segment knows the number of each object's version, which shows whether it is current.
 //
-// For example, the objects are a to f, and c and f end segments. A list of them is [a b c] , [d e f], with an uncompressed
-// comma in between. After b has changed to b', the key of [a b' c] finds [a b c], and only its part around b is compressed
-// again.
+// For example, the objects are a to f, and c and f end segments. The list is [a b c] , [d e f] with an uncompressed comma in
+// between. After b has changed to b', the key of [a b' c] finds [a b c], and only its part around b is compressed again.
 //
 // A Compressor is safe for concurrent use. If several requests need the same segment at the same time, one compresses it and
 // the others wait.

@@ -86,8 +86,7 @@ func (b *Batch) add(f *Form, e event) (added bool, err error) {
 	return true, nil
 }
 
-// put adds bytes of an object. It copies them if they fit into the batch. If not, it shares them as a part, after a part with
-// what was copied since the part before.
+// put adds bytes of an object. It copies them if they fit into the batch, and shares them as a part if not.
 func (b *Batch) put(content []byte) {
 	isTooLarge := len(b.copied)+len(content) > batchSize
 	if len(content) > 0 && isTooLarge {
@@ -106,9 +105,8 @@ type encodedEvent struct {
 	bytes     []byte
 }
 
-// addNewest adds the newest event to an empty batch. Usually many clients get the newest event at the same time. So if the
-// event is small, the first client encodes it for all. Only one event is kept, so a client that gets the same change as an
-// event of another type encodes its own.
+// addNewest adds the newest event to an empty batch. Usually many clients get it at the same time, so the first one encodes it
+// for all, if it is small. One event is kept: a client that gets the change as an event of another type encodes its own.
 func (b *Broadcaster) addNewest(batch *Batch, f *Form, e event) error {
 	encoded := b.newestEncoded.Load()
 	isCached := encoded != nil && encoded.revision == e.revision

@@ -26,8 +26,8 @@ const (
 )
 
 // Every watcher always has a deadline, and a planned ending that it gets then. At first these are the end of the client's
-// timeout and EndTimeout. To end a watcher early, the broadcaster moves its deadline to an earlier time and replaces the
-// planned ending. Nothing makes a deadline later. The phases of a watcher:
+// timeout and EndTimeout. To end a watcher early, the broadcaster brings its deadline forward and replaces the ending. Nothing
+// moves a deadline back. The phases of a watcher:
 //
 //	open ── deadline ──► draining ── drainTimeout later ──► drained
 //
@@ -84,7 +84,7 @@ func (b *Broadcaster) endOne(w *Watcher, why Ending) {
 	}
 }
 
-// bringForwardLocked moves the deadlines of the open watchers forward, to times that are spread over at most atMost. It leaves
+// bringForwardLocked brings the deadlines of the open watchers forward, to times that are spread over at most atMost. It leaves
 // each watcher its minWatchLife, unless atMost is shorter. A deadline that is earlier stays, with its ending.
 func (b *Broadcaster) bringForwardLocked(watchers []*Watcher, atMost time.Duration, why Ending) {
 	now := time.Now()
@@ -129,9 +129,8 @@ func (w *Watcher) immediateEnding(ctx context.Context) Ending {
 	return ""
 }
 
-// AwaitEnd blocks a watcher that cannot go on, for the reason why, until it is its turn to end: the clients must not all come
-// back at once. Nothing is delivered meanwhile. AwaitEnd returns why, or the ending that was planned before. For
-// EndTimeout and EndGone it returns at once.
+// AwaitEnd blocks a watcher that cannot go on, because of why, until it is its turn to end: the clients must not all come back
+// at once. It delivers nothing meanwhile, and returns why, or the ending that was planned before.
 func (w *Watcher) AwaitEnd(ctx context.Context, why Ending) Ending {
 	if why == EndTimeout || why == EndGone {
 		return why

@@ -57,7 +57,7 @@ type Watcher struct {
 	position      int         // The index of the watcher in its bucket.
 	startedAt     time.Time   // When the watch began, or later: when the client had all of the initial state.
 	deadline      time.Time   // The phase is open until then.
-	plannedEnding Ending      // The reason for the end at the deadline.
+	plannedEnding Ending      // The ending that comes at the deadline.
 	bookmarkAt    time.Time   // The time of the next bookmark; zero if there will be none.
 	wakeAt        time.Time   // The time for which the timer is set.
 	timer         *time.Timer // Wakes the watcher at wakeAt; nil once the watcher was removed.

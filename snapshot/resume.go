@@ -1,20 +1,14 @@
 package snapshot
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net/url"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/listproxy/listproxy/snapshot/clock"
-	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
-	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // maxOrderlyGap is a time in which nobody can stop etcd, restore a backup and start etcd. If a watch opens within maxOrderlyGap
@@ -56,78 +50,4 @@ func (f *feed) openWatch(ctx context.Context, after uint64, timeout time.Duratio
 		"resourceVersion":     {strconv.FormatUint(after, 10)},
 		"allowWatchBookmarks": {"true"},
 	}, timeout)
-}
-
-const (
-	// proveTimeline waits for a Lease of an API server in up to leasePauses pauses of leasePause. Together they are longer than
-	// the ten seconds in which each API server writes its Lease once.
-	leasePauses = 2
-	leasePause  = 6 * time.Second
-)
-
-// proveTimeline is called after a break of the stream. It returns nil if there is a proof that the upstream still has the
-// timeline of the known states, and [errUnproven] if there is none. Any other error means that the upstream could not be
-// asked.
-//
-// Suppose etcd was restored from an older backup, and was then written to until its revision passed ours. A watch could begin
-// at our newest revision as if nothing had happened. Either of two facts, tried in this order, proves that it was not restored:
-//
-//  1. An API server that ran before the break still runs: all are stopped before etcd is restored. Their Leases show this.
-//  2. The upstream sends the newest known change once more.
-//
-// The second proof needs a known change that is no deletion. Without one, proveTimeline waits for the first.
-func (f *feed) proveTimeline(ctx context.Context) error {
-	v := f.collection.view.Load()
-	last, revisions := v.lastChange()
-	for pauses := 0; ; pauses++ {
-		same, leaseMayCome := f.config.SameTimeline(ctx, v.To, f.freshness.StreamSentAt())
-		switch {
-		case same:
-			return nil
-		case last != nil: // the second proof is available at once
-			return f.compareLastChange(ctx, v, last, revisions)
-		case !leaseMayCome || pauses == leasePauses:
-			return errUnproven
-		}
-		if !clock.Sleep(ctx, leasePause) {
-			return ctx.Err()
-		}
-	}
-}
-
-// compareLastChange compares the end of v's history (last and revisions, from v.lastChange) with what the upstream sends in a
-// progress watch, a short watch up to a bookmark, that begins just before last. The watch must show last with the same bytes,
-// then deletions at the same revisions, and nothing else. If it does not, the error is [errUnproven]. Deletions alone would
-// prove nothing, since another timeline can have deletions at the same revisions.
-//
-// An example with the newest revision 120, where a is an object:
-//
-//	the last changes known         the watch from 114 shows      result
-//	115 of a, deletions 117, 120   the same                      nil
-//	115 of a, deletions 117, 120   115 of a, 117, and not 120    errUnproven
-//	115 of a, deletions 117, 120   115 of a with other bytes     errUnproven
-func (f *feed) compareLastChange(ctx context.Context, v *View, last *index.Object, revisions []uint64) error {
-	var first wire.Event
-	shown, err := f.watchProgress(ctx, last.Revision-1, v.To, func(ev wire.Event) error {
-		if first.Object == nil {
-			first = ev
-		}
-		return nil
-	})
-	// Some upstreams send no bookmark. The watch then ends at its timeout, and has shown everything by then.
-	endedAtTimeout := errors.Is(err, errNoBookmark)
-	switch {
-	case err != nil && !endedAtTimeout:
-		return err
-	case !endedAtTimeout && shown.upTo < v.To:
-		return fmt.Errorf("the upstream is at revision %d, and not at %d yet", shown.upTo, v.To)
-	case !slices.Equal(shown.revisions, revisions):
-		return errUnproven
-	}
-	again, err := f.changeOf(v.envelope, first)
-	isSame := err == nil && again.key == last.Key && again.object != nil && bytes.Equal(again.object.Bytes, last.Bytes)
-	if !isSame {
-		return errUnproven
-	}
-	return nil
 }

@@ -27,20 +27,27 @@ import (
 // Events do not prove how new the state is: later ones may be on their way. A probe has a second effect: it makes the
 // upstream's watch cache ask etcd for the current revision, and the next bookmark then has that revision.
 //
-// If a probe gets no answer, the feed keeps the stream: the pings of its connection end the stream if the connection is
-// dead. But the server that answers later may have another timeline, for example after etcd was restored from a backup. So a
-// progress watch proves nothing until the stream has sent something again. If one is due before that, the feed leaves the
-// stream.
+// A request for the newest state waits in three stages:
+//
+//	it waits for                    field                           from           until
+//	a probe to be sent              awaitedProbe > probe.Number     ProbeAwaited   ProbeSent
+//	the answer                      waitsForAnswer                  ProbeSent      ProbeAnswered
+//	the state to reach the answer   waitsForState                   ProbeAnswered  StateReached
+//
+// If the probe gets no answer, or the stream ends, the request waits for another probe to be sent (askAgain).
+//
+// After an unanswered probe the feed keeps the stream: the pings of its connection end the stream if the connection is dead.
+// But another server may answer then, with another timeline (a restored etcd). Until the stream sends something again, its
+// revisions and the server's cannot be compared. If a progress watch becomes due in that time, the feed leaves the stream.
 type Freshness struct {
 	schedule probeSchedule
 	// probe is the last probe that was sent.
 	probe Probe
-	// awaitedProbe is the highest number of a probe for which a request waits. A probe is due until a probe with this number
-	// or a higher number was sent.
+	// awaitedProbe is the highest number of a probe for which a request waits. A later probe serves the request, too.
 	awaitedProbe uint64
 	// awaitedAt is the time at which awaitedProbe last rose.
 	awaitedAt time.Time
-	// askAgain reports whether a request still waits although its probe got no answer or its stream ended.
+	// askAgain reports whether a request waits for another probe than the one that was sent for it.
 	askAgain bool
 	// noProbeBefore is the end of the pause after a probe that was refused or got no answer.
 	noProbeBefore time.Time
@@ -63,8 +70,8 @@ type streamState struct {
 	probeRequested bool
 	// probing reports whether the last probe is still unanswered.
 	probing bool
-	// answerAwaited reports whether a request waits for the answer to the last probe.
-	answerAwaited bool
+	// waitsForAnswer reports whether a request waits for the answer to the last probe. It counts only while probing.
+	waitsForAnswer bool
 	// unansweredAt is the time at which a probe last got no answer.
 	unansweredAt time.Time
 
@@ -72,8 +79,8 @@ type streamState struct {
 	firstUnreached probeAnswer
 	// lastUnreached is the newest answer whose revision the state has not reached. Answers between the two are not kept.
 	lastUnreached probeAnswer
-	// stateAwaited reports whether a request waits until the state reaches the revision of an answer.
-	stateAwaited bool
+	// waitsForState reports whether a request waits until the state reaches lastUnreached.
+	waitsForState bool
 	// progressOpen reports whether a progress watch is open.
 	progressOpen bool
 	// progressHelped reports whether the bookmark of the last progress watch proved something that the stream had not.
@@ -93,9 +100,6 @@ const (
 	// BookmarkEvery is the longest time between two bookmarks of a watch, if kube-apiserver's revision has moved
 	// (storage/cacher: once a minute, and some jitter).
 	BookmarkEvery = 65 * time.Second
-	// probePause is the shortest time between two probes for a request that waits for a revision: the upstream may not have
-	// reached the revision either. It is also the shortest pause after a probe that got no answer.
-	probePause = 500 * time.Millisecond
 )
 
 // NewFreshness returns a Freshness that keeps a state younger than bound. A spread from 0 to 1 makes the pauses between
@@ -149,10 +153,10 @@ func (f *Freshness) nextProbe(now, currentAt time.Time) time.Time {
 	if f.probeRequested {
 		at = earlier(at, f.probe.Sent.Add(probePause))
 	}
-	if f.isProbeAwaited() {
+	if f.waitsForProbe() {
 		at = earlier(at, now)
 	}
-	if f.NoBookmarks() {
+	if f.NoBookmarks() { // An answer would prove nothing, so the probe waits for the end of the noBookmarksPause.
 		at = later(at, f.noProgressBefore)
 	}
 	return later(at, f.noProbeBefore)
@@ -182,11 +186,14 @@ func (f *Freshness) nextProgress(now, currentAt time.Time) time.Time {
 		return time.Time{}
 	}
 	at := later(f.firstUnreached.at.Add(progressDelay), f.noProgressBefore)
-	if !f.stateAwaited {
+	if !f.waitsForState {
 		at = later(at, currentAt.Add(f.schedule.progressAge))
 	}
 	return at
 }
+
+// waitsForProbe reports whether a request waits for a probe to be sent.
+func (f *Freshness) waitsForProbe() bool { return f.askAgain || f.awaitedProbe > f.probe.Number }
 
 // TimelineUncertain reports whether the server that answers now may have another timeline than the stream.
 func (f *Freshness) TimelineUncertain(now time.Time) bool {
@@ -200,6 +207,22 @@ const maxWithoutBookmark = 3
 // NoBookmarks reports whether the upstream seems to send no bookmarks. Then no state can be proven to be the newest.
 func (f *Freshness) NoBookmarks() bool { return f.withoutBookmark >= maxWithoutBookmark }
 
+// earlier returns the earlier of two times. A zero time never comes, so any other time is earlier.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
+		return b
+	}
+	return a
+}
+
+// later returns the later of two times. A zero time has passed, so any other time is later.
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
 // EarliestProof returns the end of the pauses in probes and progress watches, which may have passed. Before it, only the
 // stream can prove something.
 func (f *Freshness) EarliestProof() time.Time { return later(f.noProbeBefore, f.noProgressBefore) }
@@ -209,156 +232,3 @@ func (f *Freshness) NoProbeBefore() time.Time { return f.noProbeBefore }
 
 // StreamSentAt returns the time at which the stream last sent something, or was opened.
 func (f *Freshness) StreamSentAt() time.Time { return f.sentAt }
-
-// RefusalPause returns the shortest pause after a probe that was refused.
-func (f *Freshness) RefusalPause() time.Duration { return f.schedule.pause / 2 }
-
-// ProbeAwaited records that a request for the newest state waits for the probe with this number, or for a later probe.
-func (f *Freshness) ProbeAwaited(now time.Time, number uint64) {
-	if number > f.awaitedProbe {
-		f.awaitedProbe = number
-		f.awaitedAt = now
-	}
-}
-
-// isProbeAwaited reports whether a request waits for a probe that was not sent yet.
-func (f *Freshness) isProbeAwaited() bool { return f.askAgain || f.awaitedProbe > f.probe.Number }
-
-// RequestProbe makes a probe due, probePause after the last one, for example because a request waits for a revision.
-func (f *Freshness) RequestProbe() { f.probeRequested = true }
-
-// ProbeSent records that a probe is sent.
-func (f *Freshness) ProbeSent(sent Probe) {
-	f.answerAwaited = f.probeRequested || f.isProbeAwaited()
-	f.probe = sent
-	f.probing = true
-	f.probeRequested = false
-	f.askAgain = false
-}
-
-// ProbeAnswered records the revision with which the upstream answered the probe, and whether the state has reached the
-// revision.
-func (f *Freshness) ProbeAnswered(now time.Time, revision uint64, reached bool) {
-	f.probing = false
-	if reached {
-		return
-	}
-	f.lastUnreached = probeAnswer{at: now, revision: revision}
-	if f.firstUnreached.revision == 0 {
-		f.firstUnreached = f.lastUnreached
-	}
-	f.stateAwaited = f.stateAwaited || f.answerAwaited
-}
-
-// ProbeRefused records that the upstream has refused a probe, and begins a pause.
-func (f *Freshness) ProbeRefused(now time.Time, pause time.Duration) {
-	f.probing = false
-	f.noProbeBefore = later(f.noProbeBefore, now.Add(pause))
-}
-
-// EndProbePause ends the pause after a probe that was refused.
-func (f *Freshness) EndProbePause(now time.Time) { f.noProbeBefore = earlier(f.noProbeBefore, now) }
-
-// longestWait is the longest time for which a request waits, counted from awaitedAt.
-const longestWait = time.Minute
-
-// ProbeUnanswered records that a probe got no answer. If a request waits for the answer, another probe follows after
-// probePause.
-func (f *Freshness) ProbeUnanswered(now time.Time) {
-	f.askAgain = f.answerAwaited && now.Sub(f.awaitedAt) < longestWait
-	f.probing = false
-	f.unansweredAt = now
-	f.noProbeBefore = later(f.noProbeBefore, now.Add(probePause))
-}
-
-// StreamOpened records that another stream is read now.
-func (f *Freshness) StreamOpened(now time.Time) { f.streamState = streamState{sentAt: now} }
-
-// StreamSent records that the stream has sent something.
-func (f *Freshness) StreamSent(at time.Time) { f.sentAt = at }
-
-// StreamBookmark records that the stream has sent a bookmark. If the upstream seemed to send none, the noBookmarksPause
-// ends.
-func (f *Freshness) StreamBookmark(now time.Time) {
-	if f.NoBookmarks() {
-		f.withoutBookmark = 0
-		f.noProgressBefore = now
-	}
-}
-
-// StateReached records the revision that the state has reached.
-func (f *Freshness) StateReached(to uint64) {
-	switch {
-	case f.firstUnreached.revision > to: // The state has reached none of the answers.
-	case f.lastUnreached.revision > to:
-		f.firstUnreached = f.lastUnreached
-	default:
-		f.firstUnreached = probeAnswer{}
-		f.lastUnreached = probeAnswer{}
-		f.stateAwaited = false
-	}
-}
-
-// StreamClosed records that the stream is no longer read. An unanswered probe and an open progress watch end with it. If a
-// request still waits for one of the two, another probe becomes due.
-func (f *Freshness) StreamClosed() {
-	isAnswerAwaited := f.probing && f.answerAwaited
-	if isAnswerAwaited || f.stateAwaited {
-		f.askAgain = true
-	}
-	f.probing = false
-	f.progressOpen = false
-}
-
-// ProgressOpened records that a progress watch is opened.
-func (f *Freshness) ProgressOpened() { f.progressOpen = true }
-
-// ProgressEnded records that the progress watch has ended with a bookmark. helped reports whether the bookmark proved
-// something that the stream had not.
-func (f *Freshness) ProgressEnded(helped bool) {
-	f.progressOpen = false
-	f.progressHelped = helped
-	f.failurePause = 0
-	f.withoutBookmark = 0
-}
-
-// progressPause is the shortest pause after a progress watch that failed. It doubles with each failure in a row, up to
-// RefusalPause.
-const progressPause = time.Second
-
-// ProgressFailed records that the progress watch has ended without a bookmark, and begins a pause of at least retryAfter.
-func (f *Freshness) ProgressFailed(now time.Time, retryAfter time.Duration) {
-	f.progressOpen = false
-	f.progressHelped = false
-	f.failurePause = max(progressPause, min(2*f.failurePause, f.RefusalPause()))
-	f.noProgressBefore = now.Add(max(retryAfter, f.failurePause))
-}
-
-// noBookmarksPause is the pause in probes and progress watches while the upstream seems to send no bookmarks. After the
-// pause, one more progress watch tries.
-const noBookmarksPause = time.Minute
-
-// ProgressWithoutBookmark records that the progress watch has reached its timeout without a bookmark.
-func (f *Freshness) ProgressWithoutBookmark(now time.Time) {
-	f.ProgressFailed(now, 0)
-	f.withoutBookmark++
-	if f.NoBookmarks() {
-		f.noProgressBefore = now.Add(noBookmarksPause)
-	}
-}
-
-// earlier returns the earlier of two times. A zero time never comes, so any other time is earlier.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
-		return b
-	}
-	return a
-}
-
-// later returns the later of two times.
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}

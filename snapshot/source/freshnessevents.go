@@ -1,0 +1,146 @@
+package source
+
+import "time"
+
+// With the methods in this file, a feed records in its [Freshness] what happens: to probes, the stream and progress watches.
+
+// ProbeAwaited records that a request for the newest state waits for the probe with this number, or for a later probe.
+func (f *Freshness) ProbeAwaited(now time.Time, number uint64) {
+	if number > f.awaitedProbe {
+		f.awaitedProbe = number
+		f.awaitedAt = now
+	}
+}
+
+// probePause is the shortest time between two probes for a request that waits for a revision: the upstream may not have
+// reached the revision either. It is also the shortest pause after a probe that got no answer.
+const probePause = 500 * time.Millisecond
+
+// RequestProbe makes a probe due, probePause after the last one, for example because a request waits for a revision.
+func (f *Freshness) RequestProbe() { f.probeRequested = true }
+
+// ProbeSent records that a probe is sent.
+func (f *Freshness) ProbeSent(sent Probe) {
+	f.waitsForAnswer = f.probeRequested || f.waitsForProbe()
+	f.probe = sent
+	f.probing = true
+	f.probeRequested = false
+	f.askAgain = false
+}
+
+// ProbeAnswered records the revision with which the upstream answered the probe, and whether the state has reached the
+// revision.
+func (f *Freshness) ProbeAnswered(now time.Time, revision uint64, reached bool) {
+	f.probing = false
+	if reached {
+		return
+	}
+	f.lastUnreached = probeAnswer{at: now, revision: revision}
+	if f.firstUnreached.revision == 0 {
+		f.firstUnreached = f.lastUnreached
+	}
+	f.waitsForState = f.waitsForState || f.waitsForAnswer
+}
+
+// RefusalPause returns the shortest pause after a probe that was refused.
+func (f *Freshness) RefusalPause() time.Duration { return f.schedule.pause / 2 }
+
+// ProbeRefused records that the upstream has refused a probe, and begins a pause.
+func (f *Freshness) ProbeRefused(now time.Time, pause time.Duration) {
+	f.probing = false
+	f.noProbeBefore = later(f.noProbeBefore, now.Add(pause))
+}
+
+// EndProbePause ends the pause after a probe that was refused.
+func (f *Freshness) EndProbePause(now time.Time) {
+	if now.Before(f.noProbeBefore) {
+		f.noProbeBefore = now
+	}
+}
+
+// longestWait is the longest time for which a request waits, counted from awaitedAt. After it, no probe follows.
+const longestWait = time.Minute
+
+// ProbeUnanswered records that a probe got no answer. If a request waits for the answer, another probe follows after
+// probePause.
+func (f *Freshness) ProbeUnanswered(now time.Time) {
+	f.askAgain = f.waitsForAnswer && now.Sub(f.awaitedAt) < longestWait
+	f.probing = false
+	f.unansweredAt = now
+	f.noProbeBefore = later(f.noProbeBefore, now.Add(probePause))
+}
+
+// StreamOpened records that another stream is read now.
+func (f *Freshness) StreamOpened(now time.Time) { f.streamState = streamState{sentAt: now} }
+
+// StreamSent records that the stream has sent something.
+func (f *Freshness) StreamSent(at time.Time) { f.sentAt = at }
+
+// StreamBookmark records that the stream has sent a bookmark. If the upstream seemed to send none, the noBookmarksPause
+// ends.
+func (f *Freshness) StreamBookmark(now time.Time) {
+	if f.NoBookmarks() {
+		f.withoutBookmark = 0
+		f.noProgressBefore = now
+	}
+}
+
+// StateReached records the revision that the state has reached.
+func (f *Freshness) StateReached(to uint64) {
+	switch {
+	case f.firstUnreached.revision > to: // The state has reached none of the answers.
+	case f.lastUnreached.revision > to:
+		f.firstUnreached = f.lastUnreached
+	default:
+		f.firstUnreached = probeAnswer{}
+		f.lastUnreached = probeAnswer{}
+		f.waitsForState = false
+	}
+}
+
+// StreamClosed records that the stream is no longer read. An unanswered probe and an open progress watch end with it. If a
+// request still waits for one of the two, another probe becomes due.
+func (f *Freshness) StreamClosed() {
+	if (f.probing && f.waitsForAnswer) || f.waitsForState {
+		f.askAgain = true
+	}
+	f.probing = false
+	f.progressOpen = false
+}
+
+// ProgressOpened records that a progress watch is opened.
+func (f *Freshness) ProgressOpened() { f.progressOpen = true }
+
+// ProgressEnded records that the progress watch has ended with a bookmark. helped reports whether the bookmark proved
+// something that the stream had not.
+func (f *Freshness) ProgressEnded(helped bool) {
+	f.progressOpen = false
+	f.progressHelped = helped
+	f.failurePause = 0
+	f.withoutBookmark = 0
+}
+
+// progressPause is the shortest pause after a progress watch that failed. It doubles with each failure in a row, up to
+// RefusalPause.
+const progressPause = time.Second
+
+// ProgressFailed records that the progress watch has ended without a bookmark, and begins a pause of at least retryAfter.
+func (f *Freshness) ProgressFailed(now time.Time, retryAfter time.Duration) {
+	f.progressOpen = false
+	f.progressHelped = false
+	f.failurePause = max(progressPause, min(2*f.failurePause, f.RefusalPause()))
+	f.noProgressBefore = now.Add(max(retryAfter, f.failurePause))
+}
+
+// noBookmarksPause is the pause in probes and progress watches while the upstream seems to send no bookmarks. After the
+// pause, one more progress watch tries.
+const noBookmarksPause = time.Minute
+
+// ProgressWithoutBookmark records that the progress watch has reached its timeout without a bookmark.
+func (f *Freshness) ProgressWithoutBookmark(now time.Time) {
+	f.ProgressFailed(now, 0)
+	f.withoutBookmark++
+	if f.NoBookmarks() {
+		f.noProgressBefore = now.Add(noBookmarksPause)
+	}
+}

@@ -245,7 +245,7 @@ func (c *Collections) newFeed(collection *Collection, settings Settings) *feed {
 
 // source returns the source from which a collection is read.
 func (c *Collections) source(key CollectionKey) source.Source {
-	return source.Source{Client: c.config.Client, Base: c.config.Base, Token: c.config.ContinueToken, Resource: key}
+	return source.Source{Client: c.config.Client, Base: c.config.Base, Token: c.config.ContinueToken, Collection: key}
 }
 
 // ProbeAll makes all feeds probe the upstream at once, including those that pause after a failure. It is for an upstream that

@@ -49,70 +49,75 @@ func (s *Source) ComparePage(
 ) (next string, err error) {
 	ours := state.Tree.Page(state.Envelope, index.Query{Start: start, Limit: limit}, nil)
 	query := s.PageQuery(state.Revision, start, limit)
-	if state.Envelope.Sharded { // The list shows whether the upstream still supports shards: if so, it has the selector.
+	if state.Envelope.Sharded { // An upstream that still supports shards repeats the selector in the list.
 		query.Set("shardSelector", wire.AllShards)
 	}
 	theirs, err := list(ctx, "", query)
-	if err != nil {
-		return ours.Next, err
+	if err == nil {
+		err = s.compare(ctx, state, start, ours, theirs)
 	}
-	if theirs.Meta.Revision != state.Revision {
-		return ours.Next, wire.Inconsistent("a list at revision %d that was asked for at %d", theirs.Meta.Revision, state.Revision)
-	}
-	headers, err := s.Headers(ctx, theirs)
-	if err != nil {
-		return ours.Next, err
-	}
-	mismatch := s.compareObjects(ours.Objects, theirs.Items)
-	sameCount := ours.Remaining == theirs.Meta.Remaining || state.isUncounted(theirs)
-	switch {
-	case mismatch != nil && !mismatch.SameObjects:
-		return ours.Next, mismatch
-	case !sameCount: // A later page lacks objects, here or upstream.
-		return ours.Next, &MismatchError{
-			Difference: fmt.Sprintf("the page from %q on has %d objects after it, upstream %d", start, ours.Remaining, theirs.Meta.Remaining),
-		}
-	case mismatch != nil:
-		return ours.Next, mismatch
-	case !state.isWrittenAs(ours, theirs, headers):
-		return ours.Next, &MismatchError{
-			Difference:  fmt.Sprintf("the page from %q on has other bytes around its objects, or other headers", start),
-			SameObjects: true,
-		}
-	}
-	return ours.Next, nil
+	return ours.Next, err
 }
 
 // listFunc is [Source.List] or [Source.ListRetrying].
 type listFunc func(ctx context.Context, namespace string, query url.Values) (ListResponse, error)
 
-// compareObjects compares the objects of a page with the upstream's items. It returns the first difference in names or
-// revisions, or else the first difference in bytes, or nil.
-func (s *Source) compareObjects(objects []*index.Object, items [][]byte) *MismatchError {
-	var otherBytes *MismatchError
+// compare compares a page of a state, which begins with the key start, with the upstream's page.
+func (s *Source) compare(ctx context.Context, state ListState, start string, ours index.Page, theirs ListResponse) error {
+	if theirs.Meta.Revision != state.Revision {
+		return wire.Inconsistent("a list at revision %d that was asked for at %d", theirs.Meta.Revision, state.Revision)
+	}
+	headers, err := s.Headers(ctx, theirs)
+	if err != nil {
+		return err
+	}
+	otherObjects, otherBytes := s.compareObjects(ours.Objects, theirs.Items)
+	sameCount := ours.Remaining == theirs.Meta.Remaining || state.isUncounted(theirs)
+	// Other objects come before other bytes: they show that the state is wrong, and not only its form.
+	switch {
+	case otherObjects != nil:
+		return otherObjects
+	case !sameCount: // Objects are missing after this page, here or upstream.
+		return &MismatchError{
+			Difference: fmt.Sprintf("the page from %q on has %d objects after it, upstream %d", start, ours.Remaining, theirs.Meta.Remaining),
+		}
+	case otherBytes != nil:
+		return otherBytes
+	case !state.isWrittenAs(ours, theirs, headers):
+		return &MismatchError{
+			Difference:  fmt.Sprintf("the page from %q on has other bytes around its objects, or other headers", start),
+			SameObjects: true,
+		}
+	}
+	return nil
+}
+
+// compareObjects compares the objects of a page with the upstream's items. otherObjects is the first difference in names or
+// revisions. If there is none, otherBytes is the first difference in bytes.
+func (s *Source) compareObjects(objects []*index.Object, items [][]byte) (otherObjects, otherBytes *MismatchError) {
 	for i, item := range items {
 		m, err := s.Encoding().ParseItem(item)
 		if err != nil {
-			return &MismatchError{Difference: fmt.Sprintf("object %d of a page cannot be read upstream", i+1)}
+			return &MismatchError{Difference: fmt.Sprintf("object %d of a page cannot be read upstream", i+1)}, nil
 		}
 		key := index.JoinKey(m.Namespace, m.Name)
 		if i == len(objects) || key < objects[i].Key {
-			return &MismatchError{Difference: key + " is missing"}
+			return &MismatchError{Difference: key + " is missing"}, nil
 		}
 		o := objects[i]
 		switch {
 		case key > o.Key:
-			return &MismatchError{Difference: o.Key + " is not there upstream"}
+			return &MismatchError{Difference: o.Key + " is not there upstream"}, nil
 		case m.Revision != o.Revision:
-			return &MismatchError{Difference: fmt.Sprintf("%s is of revision %d, upstream of %d", key, o.Revision, m.Revision)}
+			return &MismatchError{Difference: fmt.Sprintf("%s is of revision %d, upstream of %d", key, o.Revision, m.Revision)}, nil
 		case otherBytes == nil && !bytes.Equal(o.Bytes, item):
 			otherBytes = &MismatchError{Difference: key + " has other bytes", SameObjects: true}
 		}
 	}
 	if len(objects) > len(items) {
-		return &MismatchError{Difference: objects[len(items)].Key + " is not there upstream"}
+		return &MismatchError{Difference: objects[len(items)].Key + " is not there upstream"}, nil
 	}
-	return otherBytes
+	return nil, otherBytes
 }
 
 // isUncounted reports whether the upstream did not count the objects after a page: Kubernetes 1.37 does not count them in a
@@ -121,8 +126,8 @@ func (s ListState) isUncounted(theirs ListResponse) bool {
 	return s.Envelope.Sharded && theirs.Meta.Remaining == 0
 }
 
-// isWrittenAs reports whether listproxy would answer the page of s with the bytes and the content type of theirs, and with
-// headers: those of theirs that every caller gets. The objects of both must have the same bytes.
+// isWrittenAs reports whether listproxy would write a page of s with the same bytes, content type and headers as the upstream's
+// page theirs. headers are those that every caller gets with theirs. The objects of both pages must have the same bytes.
 func (s ListState) isWrittenAs(page index.Page, theirs ListResponse, headers http.Header) bool {
 	meta := wire.ListMeta{Revision: s.Revision}
 	if !s.isUncounted(theirs) {

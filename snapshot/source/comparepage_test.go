@@ -15,7 +15,7 @@ import (
 // it, or with the right one, as 1.36 writes it. The list must have its shardInfo.
 func TestComparePagesOfShards(t *testing.T) {
 	const item = `{"metadata":{"name":"a","namespace":"n","resourceVersion":"5"}}`
-	src := Source{Resource: CollectionKey{Namespaced: true, Representation: media.JSON}}
+	src := Source{Collection: CollectionKey{Namespaced: true, Representation: media.JSON}}
 	// listWith returns a list of the item whose metadata has more members.
 	listWith := func(members string) ListResponse {
 		const list = `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"9","continue":"x"%s},"items":[%s]}` + "\n"

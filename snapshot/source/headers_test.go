@@ -14,7 +14,7 @@ import (
 func sourceOf(r CollectionKey, answer func(*http.Request) *http.Response) *Source {
 	transport := proxytest.Transport(func(r *http.Request) (*http.Response, error) { return answer(r), nil })
 	return &Source{
-		Base: &url.URL{Scheme: "https", Host: "upstream"}, Resource: r, Client: &http.Client{Transport: transport},
+		Base: &url.URL{Scheme: "https", Host: "upstream"}, Collection: r, Client: &http.Client{Transport: transport},
 	}
 }
 

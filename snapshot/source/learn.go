@@ -31,12 +31,17 @@ const (
 	learnTries = 5
 )
 
-// Learn learns the envelope of lists from an empty list and from a list of a few objects. It learns the form of items by
-// comparing the first object in the list with the same object in a watch. Without objects, the form of items stays unknown.
+// Learn learns in three steps:
 //
-// Learn also tries which fields the upstream accepts in a field selector. fields returns the candidates.
-func (s *Source) Learn(ctx context.Context, fields func(context.Context) ([]wire.Field, error)) (Learned, error) {
-	empty, err := s.learnEmptyList(ctx, fields)
+//	request                        function        learns
+//	an empty list                  learnEmptyList  the fields that selectors may name, and the form of an empty list
+//	a list of sampleSize objects   learnSample     the envelope, the number of objects, and their mean size
+//	a watch of the first of these  findInWatch     the form of items, and whether listproxy can write events
+//
+// If the object changes between the list and the watch, Learn repeats both. Without objects, the last step is left out, and
+// the form of items stays unknown. candidates returns the fields that selectors may name, besides the namespace.
+func (s *Source) Learn(ctx context.Context, candidates func(context.Context) ([]wire.Field, error)) (Learned, error) {
+	empty, err := s.learnEmptyList(ctx, candidates)
 	if err != nil {
 		return Learned{}, err
 	}
@@ -47,6 +52,53 @@ func (s *Source) Learn(ctx context.Context, fields func(context.Context) ([]wire
 		}
 	}
 	return Learned{}, errors.New("the first object changes too often to be seen in a list and in a watch at the same revision")
+}
+
+// learnEmptyList returns the envelope of an empty list, without content type and headers, but with the fields that the
+// upstream accepts in a selector.
+func (s *Source) learnEmptyList(ctx context.Context, candidates func(context.Context) ([]wire.Field, error)) (*wire.Envelope, error) {
+	all := []wire.Field{{Name: wire.NamespaceField}}
+	if !s.Collection.Representation.IsMetadata() {
+		selectable, err := candidates(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, selectable...)
+	}
+	emptyList, accepted, err := s.probeFields(WithPurpose(ctx, ForLearn), all)
+	if err != nil {
+		return nil, err
+	}
+	const noContentType, noEmptyItems = "", ""
+	envelope, err := wire.LearnEnvelope(s.Encoding(), emptyList, noContentType, noEmptyItems)
+	if err != nil {
+		return nil, err
+	}
+	isNamespace := func(field wire.Field) bool { return field.Name == wire.NamespaceField }
+	envelope.HasNamespaceField = slices.ContainsFunc(accepted, isNamespace)
+	envelope.Paths = wire.NewFieldPaths(slices.DeleteFunc(accepted, isNamespace))
+	return envelope, nil
+}
+
+// probeFields returns an empty list, and those candidates that the upstream accepts in a selector. Older API servers accept
+// fewer fields.
+func (s *Source) probeFields(ctx context.Context, candidates []wire.Field) (emptyList []byte, accepted []wire.Field, err error) {
+	emptyList, _, err = s.Probe(ctx, candidates...)
+	if !Answered(err, http.StatusBadRequest) {
+		return emptyList, candidates, err
+	}
+	// The upstream does not accept one of the fields. There are few, so each is tried by itself.
+	for _, field := range candidates {
+		_, _, err := s.Probe(ctx, field)
+		switch {
+		case err == nil:
+			accepted = append(accepted, field)
+		case !Answered(err, http.StatusBadRequest):
+			return nil, nil, err
+		}
+	}
+	emptyList, _, err = s.Probe(ctx)
+	return emptyList, accepted, err
 }
 
 // learnSample learns from one list of a few objects. empty is the envelope of an empty list. found is false if the first
@@ -62,7 +114,7 @@ func (s *Source) learnSample(ctx context.Context, empty *wire.Envelope) (learned
 	}
 	envelope.Sharded = sharded
 	if sharded {
-		envelope.Paths = envelope.Paths.WithUID()
+		envelope.Paths = envelope.Paths.WithUID() // A shard selector selects objects by the hash of their UID.
 	}
 	if len(sample.Items) == 0 {
 		return Learned{Envelope: envelope}, true, nil
@@ -83,8 +135,8 @@ func (s *Source) learnSample(ctx context.Context, empty *wire.Envelope) (learned
 	}, true, nil
 }
 
-// sample lists the first few objects. sharded reports whether the upstream supports shard selectors: an API server that does
-// repeats the selector in the list, and an older one ignores it.
+// sample lists the first few objects. sharded reports whether the upstream supports shard selectors. To learn that, sample asks
+// for all shards: an API server that knows shard selectors repeats the selector in the list, and an older one ignores it.
 func (s *Source) sample(ctx context.Context) (sample ListResponse, sharded bool, err error) {
 	limit := strconv.Itoa(sampleSize)
 	sample, err = s.List(ctx, "", url.Values{"limit": {limit}, "shardSelector": {wire.AllShards}})
@@ -100,74 +152,6 @@ func (s *Source) sample(ctx context.Context) (sample ListResponse, sharded bool,
 	return sample, sharded, err
 }
 
-// EnvelopeOf returns the envelope of a list. What the list does not show, like the fields for selectors, is copied from known,
-// the envelope of another list of the same collection.
-func (s *Source) EnvelopeOf(ctx context.Context, list ListResponse, known *wire.Envelope) (*wire.Envelope, error) {
-	envelope, err := wire.LearnEnvelope(s.Encoding(), list.Body, list.Header.Get("Content-Type"), known.EmptyItems)
-	if err != nil {
-		return nil, err
-	}
-	envelope.HasNamespaceField = known.HasNamespaceField
-	envelope.Paths = known.Paths
-	envelope.Sharded = known.Sharded
-	envelope.Headers, err = s.Headers(ctx, list)
-	return envelope, err
-}
-
-// learnEmptyList returns the envelope of an empty list, without content type and headers, but with the fields that the
-// upstream accepts in a selector. Older API servers accept fewer fields.
-func (s *Source) learnEmptyList(ctx context.Context, fields func(context.Context) ([]wire.Field, error)) (*wire.Envelope, error) {
-	all := []wire.Field{{Name: wire.NamespaceField}}
-	if !s.Resource.Representation.IsMetadata() {
-		selectable, err := fields(ctx)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, selectable...)
-	}
-	var names []string
-	for _, field := range all {
-		names = append(names, field.Name)
-	}
-	ctx = WithPurpose(ctx, ForLearn)
-	accepted := all
-	emptyList, _, err := s.Probe(ctx, names...) // tries all fields at once
-	if Answered(err, http.StatusBadRequest) {
-		// The upstream does not accept one of the fields. There are few, so each is tried by itself.
-		accepted, err = s.acceptedFields(ctx, all)
-		if err != nil {
-			return nil, err
-		}
-		emptyList, _, err = s.Probe(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
-	const noContentType, noEmptyItems = "", ""
-	envelope, err := wire.LearnEnvelope(s.Encoding(), emptyList, noContentType, noEmptyItems)
-	if err != nil {
-		return nil, err
-	}
-	isNamespace := func(field wire.Field) bool { return field.Name == wire.NamespaceField }
-	envelope.HasNamespaceField = slices.ContainsFunc(accepted, isNamespace)
-	envelope.Paths = wire.NewFieldPaths(slices.DeleteFunc(accepted, isNamespace))
-	return envelope, nil
-}
-
-// acceptedFields returns the fields that the upstream accepts in a selector.
-func (s *Source) acceptedFields(ctx context.Context, fields []wire.Field) (accepted []wire.Field, err error) {
-	for _, field := range fields {
-		_, _, err := s.Probe(ctx, field.Name)
-		switch {
-		case err == nil:
-			accepted = append(accepted, field)
-		case !Answered(err, http.StatusBadRequest):
-			return nil, err
-		}
-	}
-	return accepted, nil
-}
-
 // findInWatch finds an item of a list in a watch: it returns the event with the same object at the same revision. found is
 // false if no watch sends such an event.
 func (s *Source) findInWatch(ctx context.Context, item []byte) (ev wire.Event, found bool, err error) {
@@ -180,8 +164,8 @@ func (s *Source) findInWatch(ctx context.Context, item []byte) (ev wire.Event, f
 	if meta.Revision == 0 {
 		return wire.Event{}, false, fmt.Errorf("%w: an object without resourceVersion", wire.ErrForm)
 	}
-	// A watch from 0 begins with the object as it is now. If the object has changed since it was listed, a watch from just
-	// before the listed revision may still send the event of that revision.
+	// A watch from resourceVersion 0 first sends the object as it is now. If the object has changed since it was listed, a
+	// watch from the revision before may still send it as it was listed.
 	for _, from := range []uint64{0, meta.Revision - 1} {
 		ev, found, err = s.findInWatchFrom(ctx, meta, from)
 		if err != nil || found {
@@ -213,4 +197,18 @@ func (s *Source) findInWatchFrom(ctx context.Context, meta wire.ObjectMeta, from
 		}
 	}
 	return wire.Event{}, false, nil // The watch ended or broke without the event, and Learn tries again.
+}
+
+// EnvelopeOf returns the envelope of a list. What the list does not show, like the fields for selectors, is copied from known,
+// the envelope of another list of the same collection.
+func (s *Source) EnvelopeOf(ctx context.Context, list ListResponse, known *wire.Envelope) (*wire.Envelope, error) {
+	envelope, err := wire.LearnEnvelope(s.Encoding(), list.Body, list.Header.Get("Content-Type"), known.EmptyItems)
+	if err != nil {
+		return nil, err
+	}
+	envelope.HasNamespaceField = known.HasNamespaceField
+	envelope.Paths = known.Paths
+	envelope.Sharded = known.Sharded
+	envelope.Headers, err = s.Headers(ctx, list)
+	return envelope, err
 }

@@ -22,7 +22,7 @@ func TestNameSelector(t *testing.T) {
 
 // TestKey: Key joins a namespace and a name, which may have characters beyond ASCII.
 func TestKey(t *testing.T) {
-	source := Source{Resource: CollectionKey{Namespaced: true}}
+	source := Source{Collection: CollectionKey{Namespaced: true}}
 	key, err := source.Key(wire.ObjectMeta{Namespace: "n", Name: "𐀀:a"})
 	expect.NoError(t, err)
 	expect.Same(t, "n/𐀀:a", key)
@@ -31,7 +31,7 @@ func TestKey(t *testing.T) {
 // TestKeyRefusesLostBytes: Key refuses a namespace or a name with U+FFFD. In JSON, U+FFFD stands for lost bytes that were not
 // UTF-8, and without them the order of keys is unknown.
 func TestKeyRefusesLostBytes(t *testing.T) {
-	source := Source{Resource: CollectionKey{Namespaced: true}}
+	source := Source{Collection: CollectionKey{Namespaced: true}}
 	for _, m := range []wire.ObjectMeta{{Namespace: "n", Name: "a\ufffd"}, {Namespace: "\ufffd", Name: "a"}} {
 		if _, err := source.Key(m); !errors.Is(err, wire.ErrForm) {
 			t.Errorf("the key of %+v: got error %v, want %v", m, err, wire.ErrForm)

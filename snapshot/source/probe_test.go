@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -31,7 +32,7 @@ func TestProbe(t *testing.T) {
 			expect.Same(t, url.Values{"fieldSelector": {"metadata.name=" + probeName + ",spec.nodeName="}}, r.URL.Query())
 			return proxytest.JSONResponse(r, http.StatusOK, `{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`)
 		})
-		_, revision, err := s.Probe(t.Context(), "spec.nodeName")
+		_, revision, err := s.Probe(t.Context(), wire.Field{Name: "spec.nodeName"})
 		expect.NoError(t, err)
 		expect.Same(t, uint64(7), revision)
 	}

@@ -9,12 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
-
-	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/listproxy/listproxy/snapshot/clock"
-	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -24,8 +20,8 @@ type Source struct {
 	Client *http.Client
 	// Base is the URL of the upstream.
 	Base *url.URL
-	// Resource is the collection.
-	Resource CollectionKey
+	// Collection names the collection.
+	Collection CollectionKey
 	// Token returns the upstream's continue token for a page that begins with the key start.
 	Token func(revision uint64, start string) string
 }
@@ -35,27 +31,24 @@ const (
 	AnswerTimeout = 60 * time.Second
 	// maxListBytes is the largest size, in bytes, of the body of one list or page: the body is held in memory.
 	maxListBytes = 1 << 30
-	// probeNamespace and probeName are the namespace and name of an object that cannot exist: names have no '~'.
-	probeNamespace = "default"
-	probeName      = "~listproxy-probe"
 )
 
-// Encoding returns the encoding of the resource's representation.
-func (s *Source) Encoding() wire.Encoding { return wire.EncodingOf(s.Resource.Representation) }
+// Encoding returns the encoding of the collection's representation.
+func (s *Source) Encoding() wire.Encoding { return wire.EncodingOf(s.Collection.Representation) }
 
 // get sends a request. If the status of the answer is 200, get returns the answer, and the caller must close its body. For
 // any other status, the error is a [wire.AnswerError].
 func (s *Source) get(ctx context.Context, namespace, accept string, query url.Values) (*http.Response, error) {
-	u := s.Base.JoinPath(s.Resource.path(namespace))
+	u := s.Base.JoinPath(s.Collection.path(namespace))
 	u.RawQuery = query.Encode()
-	req, err := http.NewRequestWithContext(WithCollection(ctx, s.Resource), http.MethodGet, u.String(), nil)
+	req, err := http.NewRequestWithContext(WithCollection(ctx, s.Collection), http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Accept", accept)
 	resp, err := s.Client.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("asking the upstream for %s: %w", s.Resource, err)
+		return nil, fmt.Errorf("asking the upstream for %s: %w", s.Collection, err)
 	}
 	if resp.StatusCode == http.StatusOK {
 		return resp, nil
@@ -75,17 +68,17 @@ type ListResponse struct {
 func (s *Source) List(ctx context.Context, namespace string, query url.Values) (list ListResponse, err error) {
 	ctx, cancel := context.WithTimeout(withDefaultPurpose(ctx, ForList), AnswerTimeout)
 	defer cancel()
-	resp, err := s.get(ctx, namespace, s.Resource.Representation.AcceptList(), query)
+	resp, err := s.get(ctx, namespace, s.Collection.Representation.AcceptList(), query)
 	if err != nil {
 		return list, err
 	}
 	defer resp.Body.Close()
 	list.Header = resp.Header
 	if list.Body, err = io.ReadAll(io.LimitReader(resp.Body, maxListBytes+1)); err != nil {
-		return list, fmt.Errorf("reading a list of %s: %w", s.Resource, err)
+		return list, fmt.Errorf("reading a list of %s: %w", s.Collection, err)
 	}
 	if len(list.Body) > maxListBytes {
-		return list, fmt.Errorf("a list of %s has more than %d bytes", s.Resource, maxListBytes)
+		return list, fmt.Errorf("a list of %s has more than %d bytes", s.Collection, maxListBytes)
 	}
 	if list.List, err = s.Encoding().ParseList(list.Body); err != nil {
 		return list, fmt.Errorf("%w: %w", wire.ErrForm, err)
@@ -108,25 +101,17 @@ func (s *Source) ListRetrying(ctx context.Context, namespace string, query url.V
 	}
 }
 
-// NonexistentKey returns the namespace and the field selector of a list or a watch of one object that cannot exist.
-func (s *Source) NonexistentKey() (namespace, fieldSelector string) {
-	if s.Resource.Namespaced {
-		namespace = probeNamespace
-	}
-	return namespace, wire.NameField + "=" + probeName
-}
-
 // Probe lists an object that cannot exist. It returns the body of the empty list and its revision, which is the upstream's
 // current one. A probe costs the upstream little: its watch cache asks etcd for the current revision, and looks up one key.
+// (With limit=1 instead, kube-apiserver 1.36 would walk all objects after the page.)
 //
-// The field selector also names the fields in fieldNames. If the upstream does not accept one of them, it answers 400.
-func (s *Source) Probe(ctx context.Context, fieldNames ...string) (body []byte, revision uint64, err error) {
-	// A list with limit=1 would cost more: for every page, kube-apiserver 1.36 walks all objects that come after the page.
+// The field selector also names the given fields. If the upstream does not accept one of them, it answers 400.
+func (s *Source) Probe(ctx context.Context, fields ...wire.Field) (body []byte, revision uint64, err error) {
 	namespace, selectsNothing := s.NonexistentKey()
 	var selector strings.Builder
 	selector.WriteString(selectsNothing)
-	for _, name := range fieldNames {
-		selector.WriteString("," + name + "=")
+	for _, field := range fields {
+		selector.WriteString("," + field.Name + "=")
 	}
 	list, err := s.List(withDefaultPurpose(ctx, ForProbe), namespace, url.Values{"fieldSelector": {selector.String()}})
 	if err != nil {
@@ -148,11 +133,11 @@ func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, 
 	ctx, cancel := context.WithCancel(withDefaultPurpose(ctx, ForWatch))
 	sentAt := time.Now()
 	answerTimer := time.AfterFunc(AnswerTimeout, cancel)
-	resp, err := s.get(ctx, namespace, s.Resource.Representation.AcceptWatch(), query)
-	tookTooLong := !answerTimer.Stop() // the timer has fired, and canceled ctx
-	if tookTooLong && err == nil {
+	resp, err := s.get(ctx, namespace, s.Collection.Representation.AcceptWatch(), query)
+	hasTimedOut := !answerTimer.Stop()
+	if hasTimedOut && err == nil { // The timer canceled ctx just after the answer had begun. Otherwise, err has the cause.
 		resp.Body.Close()
-		err = fmt.Errorf("the upstream did not begin to answer a watch of %s within %v", s.Resource, AnswerTimeout)
+		err = fmt.Errorf("the upstream did not begin to answer a watch of %s within %v", s.Collection, AnswerTimeout)
 	}
 	if err != nil {
 		cancel()
@@ -166,41 +151,4 @@ func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, 
 	}
 	stream.start(ctx, s.Encoding(), resp.Body)
 	return stream, nil
-}
-
-// PageQuery returns the query of one page of a list at exactly a revision. The page begins with the key start, or with the
-// first object if start is empty.
-func (s *Source) PageQuery(revision uint64, start string, limit int64) url.Values {
-	query := ExactQuery(revision)
-	if start != "" {
-		query = url.Values{"continue": {s.Token(revision, start)}}
-	}
-	query.Set("limit", strconv.FormatInt(limit, 10))
-	return query
-}
-
-// NameSelector returns the field selector for a name.
-func NameSelector(name string) string { return wire.NameField + "=" + fields.EscapeValue(name) }
-
-// ExactQuery returns the query of a list at exactly a revision.
-func ExactQuery(revision uint64) url.Values {
-	return url.Values{
-		"resourceVersion":      {strconv.FormatUint(revision, 10)},
-		"resourceVersionMatch": {"Exact"},
-	}
-}
-
-// Key returns an object's key: the API server orders objects by their keys. The error is a [wire.InconsistencyError] if the
-// object has no name, or if it has a namespace in a cluster-scoped resource or none in a namespaced one. The error is
-// [wire.ErrForm] if the name or the namespace is not UTF-8.
-func (s *Source) Key(m wire.ObjectMeta) (string, error) {
-	if m.Name == "" || (m.Namespace != "") != s.Resource.Namespaced {
-		return "", wire.Inconsistent("an object without a name, or with a namespace that does not fit the resource")
-	}
-	// Names of RBAC objects may have any bytes. JSON has U+FFFD in place of bytes that are not UTF-8, so listproxy does not
-	// know the real key, on which the order of objects and the continue tokens depend.
-	if strings.ContainsRune(m.Name, utf8.RuneError) || strings.ContainsRune(m.Namespace, utf8.RuneError) {
-		return "", fmt.Errorf("%w: an object's name is not UTF-8", wire.ErrForm)
-	}
-	return index.JoinKey(m.Namespace, m.Name), nil
 }

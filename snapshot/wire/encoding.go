@@ -13,29 +13,37 @@ import (
 // never decoded and encoded again. Bytes that an Encoding does not completely understand are an error: errShape or an
 // [InconsistencyError].
 type Encoding interface {
+	// Reading:
+
 	// ParseList splits a whole list. The items are parts of body.
 	ParseList(body []byte) (List, error)
-	// ReadRecord reads the bytes of the next event of a watch, and appends them to the empty slice buf. The error is
-	// [ErrEnded], or an InconsistencyError if the event is too large.
-	ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error)
 	// ParseItem reads the metadata of a list's item. It refuses an item with two names or two revisions, since a client
 	// could read either.
 	ParseItem(item []byte) (ObjectMeta, error)
+	// ReadRecord appends the next event of a watch, its record, to the empty slice buf. The error wraps [ErrEnded], or is an
+	// InconsistencyError if the event is too large. It wraps [io.EOF] only if the watch ended between two events.
+	ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error)
 	// ItemOf returns the object of an event as an item of a list. It may change and keep the memory of inEvent.
 	ItemOf(form ItemForm, inEvent []byte) ([]byte, error)
+
+	// parseEvent parses a record for ParseEvent. The event's object is a part of record. The Meta of an ERROR event is not used.
+	parseEvent(record []byte) (Event, error)
+	// readValues sets values[i] to the value of field i of paths, for each field that the item has, and leaves the others.
+	readValues(paths *FieldPaths, item []byte, values []string) error
+
+	// Writing:
+
 	// Revise returns a list's item with another resourceVersion, in three parts. Only the middle part is new: before and
 	// after are parts of item.
 	Revise(item []byte, revision uint64) (before, revised, after []byte, err error)
 
-	// readValues sets the values of those fields that a list's item has, for FieldPaths.ReadValues.
-	readValues(paths *FieldPaths, item []byte, values []string) error
-	// parseEvent parses a record for ParseEvent. The event's object is a part of record. The Meta of an ERROR event is not used.
-	parseEvent(record []byte) (Event, error)
-	// appendEventHead is [Envelope.AppendEventHead], and eventEnd is [Envelope.EventEnd].
-	appendEventHead(dst []byte, eventType string, form ItemForm, size int) (out []byte, skip int)
-	eventEnd() string
 	// shapes returns the ways in which API servers write a list.
 	shapes() []shape
+	// appendEventHead appends the bytes before an item of size bytes in an event, of which the caller then skips the first
+	// skip bytes (see [Envelope.AppendEventHead]).
+	appendEventHead(dst []byte, eventType string, form ItemForm, size int) (out []byte, skip int)
+	// eventEnd returns the bytes after the item.
+	eventEnd() string
 }
 
 // EncodingOf returns the encoding of a representation.

@@ -27,6 +27,12 @@ const AllShards = "shardRange(" + UIDField + ", '0x0000000000000000', '0x1000000
 
 // Envelope says how the upstream writes the lists of one collection: all bytes around the objects. It also has the fields
 // that the upstream accepts in selectors. It must not be changed once it is shared.
+//
+// For example, a list of pods in JSON is written from these parts (in protobuf, each item has a head, and there are no
+// separators):
+//
+//	head                                                       item              separator  item              tail
+//	{"kind":"PodList","apiVersion":"v1","metadata":{…},"items":[  {"metadata":…}     ,          {"metadata":…}     ]}⏎
 type Envelope struct {
 	// Encoding is the encoding of lists and events.
 	Encoding Encoding
@@ -39,7 +45,7 @@ type Envelope struct {
 	APIVersion string
 	// EmptyItems is the JSON that the upstream writes for no items: "[]" or "null".
 	EmptyItems string
-	// Item is the form of items. It is unknown until an object was seen in a list and in a watch.
+	// Item says how an item differs from the object in an event. It is unknown until an object was seen in both.
 	Item ItemForm
 	// HasNamespaceField reports whether the upstream accepts metadata.namespace in field selectors of this resource.
 	HasNamespaceField bool
@@ -52,25 +58,27 @@ type Envelope struct {
 	shape shape  // One of Encoding.shapes.
 }
 
-// shape is a way to write a list.
+// shape is a way to write a list. An Envelope's methods with these names say what each method does.
 type shape interface {
-	// appendHead appends the bytes before the first of n items. size is the number of bytes of all items, with their
-	// heads and separators.
 	appendHead(dst []byte, e *Envelope, meta ListMeta, n, size int) []byte
-	// separator returns the bytes between two items.
-	separator() string
-	// appendItemHead appends the bytes before an item of size bytes, without the separator.
+	// appendItemHead appends no separator.
 	appendItemHead(dst []byte, size int) []byte
-	// appendTail appends the bytes after the last of n items.
+	separator() string
 	appendTail(dst []byte, e *Envelope, meta ListMeta, n int) []byte
 }
 
-// ItemForm is the difference between an object in a watch event and the same object in a list.
+// ItemForm says how an object in a watch event differs from the same object in a list:
+//
+//	                           in a list                    in an event
+//	JSON of a built-in type    {"metadata":…                {"kind":"Pod","apiVersion":"v1","metadata":…
+//	JSON of a custom resource  {"apiVersion":"x/v1",…       the same bytes
+//	protobuf                   a message                    the message in a wrapper, with APIVersion and Kind
 type ItemForm struct {
 	// Known reports whether the form was learned from an object in an event and in a list.
 	Known            bool
 	APIVersion, Kind string
-	// lead is the JSON that follows an object's opening brace in an event, and is left out in a list.
+	// lead is what only the event has after the opening brace: "kind":"Pod","apiVersion":"v1", with the last comma. It is
+	// empty for a custom resource and in protobuf.
 	lead string
 }
 
@@ -78,7 +86,7 @@ type ItemForm struct {
 var ErrForm = errors.New("lists and watches of this resource cannot be reconciled byte for byte")
 
 // LearnEnvelope returns the envelope of a list that the upstream wrote. It returns [ErrForm] if no envelope writes the list
-// with the same bytes. emptyItems is the EmptyItems that an empty list has shown; "" if none was seen.
+// with the same bytes. emptyItems is what another list had as [Envelope.EmptyItems]; "" if no empty list was seen.
 func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems string) (*Envelope, error) {
 	l, err := encoding.ParseList(body)
 	if err != nil {
@@ -104,8 +112,8 @@ func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems strin
 	return nil, fmt.Errorf("%w: a list has an unknown form", ErrForm)
 }
 
-// AppendHead appends the bytes before the first of n items. size is the number of bytes of all items, including what
-// AppendItemHead appends before each.
+// AppendHead appends the bytes before the first of n items. size is the number of bytes of all items, with what AppendItemHead
+// appends before each.
 func (e *Envelope) AppendHead(dst []byte, meta ListMeta, n, size int) []byte {
 	return e.shape.appendHead(dst, e, meta, n, size)
 }
@@ -166,7 +174,7 @@ func (e *Envelope) acceptsField(name string) bool {
 }
 
 // AgreesWith reports whether other writes lists and events with the same bytes and headers as e, and accepts the same
-// selectors. Both must have the same Encoding. If e.Item is not known, other.Item may be anything.
+// selectors. Both must have the same Encoding. While e.Item is unknown, e has written no events, so other.Item may be anything.
 func (e *Envelope) AgreesWith(other *Envelope) bool {
 	sameList := e.ContentType == other.ContentType && maps.EqualFunc(e.Headers, other.Headers, slices.Equal) &&
 		e.APIVersion == other.APIVersion && e.kind == other.kind && e.shape == other.shape && e.EmptyItems == other.EmptyItems
@@ -178,7 +186,8 @@ func (e *Envelope) AgreesWith(other *Envelope) bool {
 // LearnItem returns the ItemForm of an object that was seen in a list and in a watch event at the same revision.
 func LearnItem(encoding Encoding, inList []byte, ev Event) (ItemForm, error) {
 	form := ItemForm{Known: true, APIVersion: ev.Meta.APIVersion, Kind: ev.Meta.Kind}
-	for _, lead := range []string{"", fmt.Sprintf(`"kind":%q,"apiVersion":%q,`, form.Kind, form.APIVersion)} {
+	builtinLead := fmt.Sprintf(`"kind":%q,"apiVersion":%q,`, form.Kind, form.APIVersion)
+	for _, lead := range []string{"", builtinLead} {
 		form.lead = lead
 		object, err := encoding.ItemOf(form, bytes.Clone(ev.Object)) // ItemOf may change what it gets.
 		if err == nil && bytes.Equal(object, inList) {

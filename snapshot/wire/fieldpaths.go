@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 	"unique"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -97,6 +99,94 @@ func (p *FieldPaths) ReadValues(encoding Encoding, item []byte) ([]string, error
 		values[i] = f.Zero
 	}
 	return values, encoding.readValues(p, item, values)
+}
+
+// readValues implements Encoding.
+func (jsonEncoding) readValues(paths *FieldPaths, item []byte, values []string) error {
+	s := jsonScanner{text: item}
+	return s.fieldValues(paths.json, values)
+}
+
+// fieldValues reads an object, and sets the values of the fields that are in it. node is the object's node in the tree of paths. If a
+// key appears twice, the last value counts.
+func (s *jsonScanner) fieldValues(node *pathNode[string], values []string) error {
+	return s.object(func(key []byte) error {
+		if s.skipNull() { // A null is like an absent member.
+			return nil
+		}
+		child := node.children[string(key)]
+		switch {
+		case child != nil && child.isEnd():
+			text, err := s.selectableText()
+			if err != nil {
+				return err
+			}
+			for _, field := range child.ends {
+				values[field] = text
+			}
+			return nil
+		case child != nil && s.peek() == '{':
+			return s.fieldValues(child, values)
+		}
+		return s.skip() // The value has no selectable field.
+	})
+}
+
+// selectableText reads a string, a boolean or a number, and returns the text with which field selectors compare it: for a boolean or
+// a number, the JSON itself.
+func (s *jsonScanner) selectableText() (string, error) {
+	switch s.peek() {
+	case '"':
+		text, err := s.stringOrNull()
+		return intern(text), err
+	case '{', '[':
+		return "", fmt.Errorf("%w: a selectable field holds no single value", errShape)
+	}
+	value, err := s.value()
+	return intern(string(value)), err
+}
+
+// readValues implements Encoding.
+func (protobufEncoding) readValues(paths *FieldPaths, item []byte, values []string) error {
+	return protobufValues(paths, paths.protobuf, item, values)
+}
+
+// protobufValues sets the values of the fields that are in a message. node is the message's node in the tree of paths.
+func protobufValues(paths *FieldPaths, node *pathNode[protowire.Number], message []byte, values []string) error {
+	return walkFields(message, func(f wireField) error {
+		child := node.children[f.number]
+		if child == nil {
+			return nil
+		}
+		if !child.isEnd() {
+			if f.wireType != protowire.BytesType {
+				return f.unexpected("a message on the path to a selectable field")
+			}
+			return protobufValues(paths, child, f.content, values)
+		}
+		text, err := f.selectableText(paths.fields[child.ends[0]].Zero) // All fields that end here have the same Zero.
+		if err != nil {
+			return err
+		}
+		for _, field := range child.ends {
+			values[field] = text
+		}
+		return nil
+	})
+}
+
+// selectableText returns the value of f as field selectors compare it. zero is the [Field.Zero] of the field, which shows the
+// type: "" for a string, "false" for a boolean, "0" for a number.
+func (f wireField) selectableText(zero string) (string, error) {
+	switch {
+	case zero == "" && f.wireType == protowire.BytesType:
+		return intern(string(f.content)), nil
+	case zero == "false" && f.wireType == protowire.VarintType:
+		return strconv.FormatBool(f.varint != 0), nil
+	case zero == "0" && f.wireType == protowire.VarintType:
+		return intern(strconv.FormatInt(int64(f.varint), 10)), nil // #nosec G115 -- an int on the wire
+	}
+	return "", f.unexpected("a selectable field")
 }
 
 // intern returns a copy of a value. All objects with the same value share the copy.

@@ -15,22 +15,27 @@ type Field struct {
 	// JSON is the path to the value in JSON. The value is a string, a boolean or a number.
 	JSON []string
 	// Protobuf is the path to the value in protobuf: the numbers of the fields in the object, without the wrapper. It is nil
-	// for custom resources, which have no protobuf. Zero shows the type of the value there: string, boolean or integer.
+	// for custom resources, which have no protobuf.
 	Protobuf []protowire.Number
 	// Indexed reports whether kube-apiserver has an index by the field. If so, a collection has one, too (see
 	// index.Query.EndsWithIndex).
 	Indexed bool
-	// Zero is the value for an object that lacks the field: "", "false" or "0".
+	// Zero is the value for an object that lacks the field. It shows the type of the value in protobuf: "" for a string,
+	// "false" for a boolean, "0" for an integer.
 	Zero string
 }
 
 // BuiltinFields returns the selectable fields that kube-apiserver 1.36 has for a built-in type, in addition to
 // metadata.name and metadata.namespace. The slice is the caller's.
 //
-// A field is listed if kube-apiserver accepts it in a selector of the type's version (kubernetes, pkg/apis,
-// AddFieldLabelConversionFunc), gives it a value (pkg/registry, the GetAttrs of the type), and always sends the value in the
-// object. So three are left out: status.podIPs of pods, which has no value upstream, and status.replicas of replicasets and
-// spec.leaseName of leasecandidates, which are not accepted. Events are never kept, so they have no fields here.
+// A field is listed if kube-apiserver
+//
+//   - accepts it in a selector of the type's version (kubernetes, pkg/apis, AddFieldLabelConversionFunc): not status.replicas
+//     of replicasets and spec.leaseName of leasecandidates;
+//   - gives it a value (pkg/registry, the GetAttrs of the type): not status.podIPs of pods;
+//   - and always sends the value in the object.
+//
+// Events are never kept, so they have no fields here.
 //
 // Another version of kube-apiserver may have other fields. Nodes, namespaces, resourceslices and all types of
 // certificates.k8s.io refuse metadata.namespace.
@@ -75,18 +80,19 @@ func BuiltinFields(gvr schema.GroupVersionResource) []Field {
 	return nil
 }
 
-// builtin returns a field with a path in protobuf, whose name is its path in JSON, and whose zero value is "".
+// builtin returns a string field whose name is its path in JSON. protobuf is the path in protobuf: spec.nodeName of pods has 2, 10,
+// since field 2 of Pod is spec, and field 10 of PodSpec is nodeName.
 func builtin(name string, protobuf ...protowire.Number) Field {
 	return Field{Name: name, JSON: strings.Split(name, "."), Protobuf: protobuf}
 }
 
-// withName returns the field with a name that is not its path.
+// withName returns the field with another name than its path, as an alias or as the only name.
 func (f Field) withName(name string) Field {
 	f.Name = name
 	return f
 }
 
-// withZero returns the field with a zero value.
+// withZero returns the field with a zero value, for a boolean or an integer.
 func (f Field) withZero(zero string) Field {
 	f.Zero = zero
 	return f

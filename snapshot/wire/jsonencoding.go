@@ -48,40 +48,6 @@ func (jsonEncoding) ParseList(body []byte) (List, error) {
 	return l, err
 }
 
-// listMeta reads the metadata of a list. An unknown member is an error.
-func (s *jsonScanner) listMeta() (ListMeta, error) {
-	var m ListMeta
-	err := s.object(func(key []byte) (err error) {
-		switch string(key) {
-		case "resourceVersion":
-			m.Revision, err = s.revision()
-		case "continue":
-			m.Continue, err = s.stringOrNull()
-		case "remainingItemCount":
-			m.Remaining, err = s.integer()
-		case "shardInfo":
-			// The only member is "selector". Its key is not checked, since no envelope could write a list with another key.
-			err = s.object(func([]byte) (err error) {
-				m.Shards, err = s.stringOrNull()
-				return err
-			})
-		default:
-			err = fmt.Errorf("%w: list metadata with a member %q", errShape, key)
-		}
-		return err
-	})
-	return m, err
-}
-
-// integer reads an integer.
-func (s *jsonScanner) integer() (int64, error) {
-	value, err := s.value()
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(string(value), 10, 64)
-}
-
 // ReadRecord implements Encoding. An event is a line.
 func (jsonEncoding) ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error) {
 	for {
@@ -94,7 +60,7 @@ func (jsonEncoding) ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error) {
 			if len(buf) > maxEvent {
 				return buf, Inconsistent("an event of more than %d bytes", maxEvent)
 			}
-		case errors.Is(err, io.EOF) && len(buf) > 0: // io.EOF would mean that the stream has ended between two events.
+		case errors.Is(err, io.EOF) && len(buf) > 0: // The stream has ended inside an event.
 			return buf, fmt.Errorf("%w: %w", ErrEnded, io.ErrUnexpectedEOF)
 		default:
 			return buf, fmt.Errorf("%w: %w", ErrEnded, err)
@@ -135,7 +101,10 @@ func (jsonEncoding) ParseItem(item []byte) (ObjectMeta, error) {
 	return s.objectMeta()
 }
 
-// ItemOf implements Encoding.
+// ItemOf implements Encoding. It cuts the lead off in place, and writes the brace over the lead's last byte, the comma:
+//
+//	{"kind":"Pod","apiVersion":"v1","metadata":…
+//	                              {"metadata":…
 func (jsonEncoding) ItemOf(form ItemForm, inEvent []byte) ([]byte, error) {
 	if form.lead == "" {
 		return inEvent, nil
@@ -146,6 +115,31 @@ func (jsonEncoding) ItemOf(form ItemForm, inEvent []byte) ([]byte, error) {
 	inEvent = inEvent[len(form.lead):]
 	inEvent[0] = '{'
 	return inEvent, nil
+}
+
+// listMeta reads the metadata of a list. An unknown member is an error.
+func (s *jsonScanner) listMeta() (ListMeta, error) {
+	var m ListMeta
+	err := s.object(func(key []byte) (err error) {
+		switch string(key) {
+		case "resourceVersion":
+			m.Revision, err = s.revision()
+		case "continue":
+			m.Continue, err = s.stringOrNull()
+		case "remainingItemCount":
+			m.Remaining, err = s.integer()
+		case "shardInfo":
+			// The value is {"selector": "…"}. A list with another key fails later, since no envelope writes it.
+			err = s.object(func([]byte) (err error) {
+				m.Shards, err = s.stringOrNull()
+				return err
+			})
+		default:
+			err = fmt.Errorf("%w: list metadata with a member %q", errShape, key)
+		}
+		return err
+	})
+	return m, err
 }
 
 // objectMeta reads an object, and returns its metadata.
@@ -246,46 +240,11 @@ func (s *jsonScanner) revision() (uint64, error) {
 	return parseRevision(text)
 }
 
-// readValues implements Encoding.
-func (jsonEncoding) readValues(paths *FieldPaths, item []byte, values []string) error {
-	s := jsonScanner{text: item}
-	return s.fields(paths.json, values)
-}
-
-// fields reads an object, and sets the values of the fields that are in it. node is the object's node in the tree of paths.
-func (s *jsonScanner) fields(node *pathNode[string], values []string) error {
-	return s.object(func(key []byte) error {
-		if s.skipNull() { // A null is like an absent member.
-			return nil
-		}
-		child := node.children[string(key)]
-		switch {
-		case child != nil && child.isEnd():
-			text, err := s.scalar()
-			if err != nil {
-				return err
-			}
-			for _, field := range child.ends {
-				values[field] = text
-			}
-			return nil
-		case child != nil && s.skipSpace() == '{':
-			return s.fields(child, values)
-		}
-		return s.skip() // The value has no selectable field.
-	})
-}
-
-// scalar reads a string, a boolean or a number, and returns the text with which field selectors compare it: for a boolean or
-// a number, the JSON itself.
-func (s *jsonScanner) scalar() (string, error) {
-	switch s.skipSpace() {
-	case '"':
-		text, err := s.stringOrNull()
-		return intern(text), err
-	case '{', '[':
-		return "", fmt.Errorf("%w: a selectable field holds no single value", errShape)
-	}
+// integer reads an integer.
+func (s *jsonScanner) integer() (int64, error) {
 	value, err := s.value()
-	return intern(string(value)), err
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(string(value), 10, 64)
 }

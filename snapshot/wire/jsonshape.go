@@ -2,7 +2,6 @@ package wire
 
 import (
 	"bytes"
-	"fmt"
 	"strconv"
 )
 
@@ -11,9 +10,8 @@ import (
 //	structShape, for built-in types    {"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[…]}
 //	sortedShape, for custom resources  {"apiVersion":"x/v1","items":[…],"kind":"XList","metadata":{"continue":"",…}}
 //
-// strconv.AppendQuote quotes printable ASCII as kube-apiserver does, except for <, > and &. A kind, version, token or selector
-// with one of these three, or with a character that is not printable ASCII, gives other bytes than the upstream's, and
-// LearnEnvelope refuses the list.
+// strconv.AppendQuote quotes printable ASCII as kube-apiserver does, except for <, > and &. Other characters would come out
+// differently, so LearnEnvelope refuses a list that has them in its kind, version, token or selector.
 type (
 	structShape struct{ jsonItems }
 	sortedShape struct{ jsonItems }
@@ -25,13 +23,13 @@ type jsonItems struct{}
 // separator implements shape.
 func (jsonItems) separator() string { return "," }
 
-// appendItemHead implements shape. In JSON nothing but the separator comes before an item, and the caller writes it.
+// appendItemHead implements shape. A JSON item has no head: the caller writes the comma.
 func (jsonItems) appendItemHead(dst []byte, _ int) []byte { return dst }
 
 // shapes implements Encoding.
 func (jsonEncoding) shapes() []shape { return []shape{structShape{}, sortedShape{}} }
 
-// appendHead implements shape. n is the number of items.
+// appendHead implements shape. n is the number of items; JSON does not need their size.
 func (structShape) appendHead(dst []byte, e *Envelope, meta ListMeta, n, _ int) []byte {
 	dst = append(dst, `{"kind":`...)
 	dst = strconv.AppendQuote(dst, e.kind)
@@ -64,7 +62,7 @@ func (structShape) appendTail(dst []byte, _ *Envelope, _ ListMeta, n int) []byte
 	return append(dst, "}\n"...)
 }
 
-// appendHead implements shape. n is the number of items.
+// appendHead implements shape.
 func (sortedShape) appendHead(dst []byte, e *Envelope, _ ListMeta, n, _ int) []byte {
 	dst = append(dst, `{"apiVersion":`...)
 	dst = strconv.AppendQuote(dst, e.APIVersion)
@@ -106,8 +104,10 @@ const (
 	jsonEventEnd    = "}\n"
 )
 
-// appendEventHead implements Encoding. form.lead is JSON that events have behind an object's opening brace, and lists have not.
-// With such a lead, the head has the brace, too. The caller must then skip the item's own brace.
+// appendEventHead implements Encoding. A lead follows the opening brace, so the head then has the brace, too:
+//
+//	without a lead  {"type":"ADDED","object":                               the item follows
+//	with a lead     {"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1",  the item without its brace follows
 func (jsonEncoding) appendEventHead(dst []byte, eventType string, form ItemForm, _ int) (out []byte, skip int) {
 	dst = append(dst, jsonEventType...)
 	dst = append(dst, eventType...)
@@ -123,42 +123,10 @@ func (jsonEncoding) appendEventHead(dst []byte, eventType string, form ItemForm,
 // eventEnd implements Encoding.
 func (jsonEncoding) eventEnd() string { return jsonEventEnd }
 
-// isReproducible reports whether AppendEvent would write ev with the same bytes as record, from which ev was parsed.
+// isReproducible reports whether AppendEvent would write ev with the same bytes as record, from which ev was parsed. The lead is
+// a part of ev.Object.
 func (jsonEncoding) isReproducible(record []byte, ev Event) bool {
 	head := jsonEventType + ev.Type + jsonEventObject
 	return len(record) == len(head)+len(ev.Object)+len(jsonEventEnd) &&
 		bytes.HasPrefix(record, []byte(head)) && bytes.HasSuffix(record, []byte(jsonEventEnd))
-}
-
-// Revise implements Encoding.
-func (jsonEncoding) Revise(item []byte, revision uint64) (before, revised, after []byte, err error) {
-	begin, end, err := findRevision(item)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	return item[:begin], strconv.AppendQuote(nil, strconv.FormatUint(revision, 10)), item[end:], nil
-}
-
-// findRevision returns where the value of metadata.resourceVersion begins and ends in an object. The quotation marks are a
-// part of the value.
-func findRevision(object []byte) (begin, end int, err error) {
-	s := jsonScanner{text: object}
-	readMetadataMember := func(key []byte) error {
-		value, err := s.value()
-		if string(key) == "resourceVersion" {
-			end = s.at
-			begin = end - len(value)
-		}
-		return err
-	}
-	err = s.object(func(key []byte) error {
-		if string(key) != "metadata" {
-			return s.skip()
-		}
-		return s.object(readMetadataMember)
-	})
-	if err == nil && end == 0 {
-		err = fmt.Errorf("%w: an object without resourceVersion", errShape)
-	}
-	return begin, end, err
 }

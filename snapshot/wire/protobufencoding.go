@@ -7,137 +7,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // protobufEncoding is the encoding of application/vnd.kubernetes.protobuf. Each object and each list is in a wrapper
-// (k8s.io/apimachinery, runtime.Unknown) after a magic number.
+// (k8s.io/apimachinery, runtime.Unknown) after a magic number. This file reads; protobufshape.go writes.
 type protobufEncoding struct{}
 
 var _ Encoding = protobufEncoding{}
 
 // protobufMagic is the magic number before every wrapper.
 const protobufMagic = "k8s\x00"
-
-// The numbers of fields in the generated.proto files of apimachinery. The prefix of a name stands for the field's message.
-const (
-	metadataField  = 1 // All objects and lists have it.
-	listItemsField = 2 // All lists have it.
-
-	// metav1.ObjectMeta
-	metaNameField        = 1
-	metaNamespaceField   = 3
-	metaUIDField         = 5 // Only FieldPaths reads the UID.
-	metaRevisionField    = 6
-	metaLabelsField      = 11
-	metaAnnotationsField = 12
-
-	// runtime.Unknown, the wrapper
-	wrapperTypeField   = 1
-	wrapperObjectField = 2
-
-	// runtime.TypeMeta
-	typeAPIVersionField = 1
-	typeKindField       = 2
-
-	// metav1.WatchEvent
-	eventTypeField   = 1
-	eventObjectField = 2
-
-	// runtime.RawExtension, the object of a WatchEvent
-	extensionRawField = 1
-)
-
-// wireField is one field of a message.
-type wireField struct {
-	begin, end int // The field is message[begin:end], with its tag.
-	number     protowire.Number
-	wireType   protowire.Type
-	content    []byte // The value if wireType is BytesType, never nil then.
-	varint     uint64 // The value if wireType is VarintType.
-}
-
-// walkFields calls visit with each field of a message, in order. It stops at the first error of visit, and returns it.
-func walkFields(message []byte, visit func(wireField) error) error {
-	for at := 0; at < len(message); {
-		number, wireType, tagSize := protowire.ConsumeTag(message[at:])
-		if tagSize < 0 {
-			return errShape
-		}
-		f := wireField{begin: at, number: number, wireType: wireType}
-		value := message[at+tagSize:]
-		var valueSize int
-		switch wireType {
-		case protowire.BytesType:
-			f.content, valueSize = protowire.ConsumeBytes(value)
-		case protowire.VarintType:
-			f.varint, valueSize = protowire.ConsumeVarint(value)
-		default:
-			valueSize = protowire.ConsumeFieldValue(number, wireType, value)
-		}
-		if valueSize < 0 {
-			return errShape
-		}
-		at += tagSize + valueSize
-		f.end = at
-		if err := visit(f); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// splitMessage sets *contents[0] to the content of field 1 of a message, *contents[1] to the content of field 2, and so on.
-// The content of an absent field stays nil. A field with a higher number is an error, and so is a repeated field, since a
-// client could read either value. name is the name of the message in the error.
-func splitMessage(message []byte, name string, contents ...*[]byte) error {
-	return walkFields(message, func(f wireField) error {
-		if int(f.number) > len(contents) {
-			return f.unexpected(name)
-		}
-		return f.setOnce(contents[f.number-1], name)
-	})
-}
-
-// singularField returns the field with a number in an object or in its metadata. The content is nil if there is no such
-// field. A repeated field is an error.
-func singularField(message []byte, number protowire.Number) (only wireField, err error) {
-	err = walkFields(message, func(f wireField) error {
-		switch {
-		case f.number != number:
-			return nil
-		case f.wireType != protowire.BytesType, only.content != nil:
-			return f.unexpected("an object")
-		}
-		only = f
-		return nil
-	})
-	return only, err
-}
-
-// setOnce sets *content to the content of f. It returns an error if f has no content, or if *content was set before by a
-// field with the same number.
-func (f wireField) setOnce(content *[]byte, message string) error {
-	if f.wireType != protowire.BytesType || *content != nil {
-		return f.unexpected(message)
-	}
-	*content = f.content
-	return nil
-}
-
-// isBytesField reports whether f has a number and a content.
-func (f wireField) isBytesField(number protowire.Number) bool {
-	return f.number == number && f.wireType == protowire.BytesType
-}
-
-// unexpected returns the error for a field that a message must not have, or not twice, or not with this type.
-func (f wireField) unexpected(message string) error {
-	return fmt.Errorf("%w: %s with a field %d of type %d", errShape, message, f.number, f.wireType)
-}
 
 // wrapper is a runtime.Unknown: an object or a list, with its type.
 type wrapper struct {
@@ -219,7 +101,7 @@ func (protobufEncoding) ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error)
 	}
 	out := bytes.NewBuffer(buf) // It grows as bytes arrive, since the length may be wrong.
 	if _, err := io.CopyN(out, in, int64(size)); err != nil {
-		if errors.Is(err, io.EOF) { // io.EOF would mean that the stream has ended between two events.
+		if errors.Is(err, io.EOF) { // The stream has ended inside an event.
 			err = io.ErrUnexpectedEOF
 		}
 		return buf, fmt.Errorf("%w: %w", ErrEnded, err)
@@ -304,15 +186,6 @@ func parseProtobufMeta(metadata []byte) (m ObjectMeta, err error) {
 	return m, err
 }
 
-// mapEntry parses an entry of the labels or annotations of metadata.
-func (f wireField) mapEntry() (key, value []byte, err error) {
-	if f.wireType != protowire.BytesType {
-		return nil, nil, f.unexpected("metadata")
-	}
-	err = splitMessage(f.content, "a map entry", &key, &value)
-	return key, value, err
-}
-
 // ItemOf implements Encoding. A list has objects without their wrappers.
 func (protobufEncoding) ItemOf(_ ItemForm, inEvent []byte) ([]byte, error) {
 	w, err := parseWrapper(inEvent)
@@ -320,47 +193,4 @@ func (protobufEncoding) ItemOf(_ ItemForm, inEvent []byte) ([]byte, error) {
 		return nil, Inconsistent("an object in a watch event: %v", err)
 	}
 	return w.object, nil
-}
-
-// readValues implements Encoding.
-func (protobufEncoding) readValues(paths *FieldPaths, item []byte, values []string) error {
-	return protobufValues(paths, paths.protobuf, item, values)
-}
-
-// protobufValues sets the values of the fields that are in a message. node is the message's node in the tree of paths.
-func protobufValues(paths *FieldPaths, node *pathNode[protowire.Number], message []byte, values []string) error {
-	return walkFields(message, func(f wireField) error {
-		child := node.children[f.number]
-		if child == nil {
-			return nil
-		}
-		if !child.isEnd() {
-			if f.wireType != protowire.BytesType {
-				return f.unexpected("a message on the path to a selectable field")
-			}
-			return protobufValues(paths, child, f.content, values)
-		}
-		text, err := f.scalarLike(paths.fields[child.ends[0]].Zero) // All fields that end here have the same Zero.
-		if err != nil {
-			return err
-		}
-		for _, field := range child.ends {
-			values[field] = text
-		}
-		return nil
-	})
-}
-
-// scalarLike returns the value of f as field selectors compare it. zero is the [Field.Zero] of the field, which shows the
-// type: "" for a string, "false" for a boolean, "0" for a number.
-func (f wireField) scalarLike(zero string) (string, error) {
-	switch {
-	case zero == "" && f.wireType == protowire.BytesType:
-		return intern(string(f.content)), nil
-	case zero == "false" && f.wireType == protowire.VarintType:
-		return strconv.FormatBool(f.varint != 0), nil
-	case zero == "0" && f.wireType == protowire.VarintType:
-		return intern(strconv.FormatInt(int64(f.varint), 10)), nil // #nosec G115 -- an int on the wire
-	}
-	return "", f.unexpected("a selectable field")
 }

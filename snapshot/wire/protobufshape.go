@@ -3,8 +3,6 @@ package wire
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
-	"slices"
 	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -65,7 +63,7 @@ const lengthPrefix = 4
 //
 //	length, WatchEvent{type, RawExtension{magic, Unknown{TypeMeta{apiVersion, kind}, item, wrapperEnd}}}
 //
-// Each message begins with its length, so the lengths are added up first, from the innermost message outwards.
+// Each message comes after its length, so the lengths are added up first, from the innermost message outwards.
 func (protobufEncoding) appendEventHead(dst []byte, eventType string, form ItemForm, size int) (out []byte, skip int) {
 	typeMetaSize := tagSize + protowire.SizeBytes(len(form.APIVersion)) + tagSize + protowire.SizeBytes(len(form.Kind))
 	objectSize := tagSize + protowire.SizeBytes(size)
@@ -87,7 +85,8 @@ func (protobufEncoding) appendEventHead(dst []byte, eventType string, form ItemF
 // eventEnd implements Encoding.
 func (protobufEncoding) eventEnd() string { return wrapperEnd }
 
-// isReproducible is Event.Reproducible for a record that was parsed as an event of this type, whose object has the wrapper w.
+// isReproducible reports whether AppendEvent would write an event of this type with the same bytes as record. w is the object of
+// the event.
 func (e protobufEncoding) isReproducible(record []byte, eventType string, w wrapper) bool {
 	var buf [256]byte
 	form := ItemForm{APIVersion: w.apiVersion, Kind: w.kind}
@@ -95,34 +94,6 @@ func (e protobufEncoding) isReproducible(record []byte, eventType string, w wrap
 	head = head[lengthPrefix:] // A record has no length prefix.
 	return len(record) == len(head)+len(w.object)+len(wrapperEnd) &&
 		bytes.HasPrefix(record, head) && bytes.HasSuffix(record, []byte(wrapperEnd))
-}
-
-// Revise implements Encoding. A revision of another length changes the length of the metadata, which comes before the
-// metadata. So the middle part goes from the tag and the length of the metadata to the revision. Few bytes are between the
-// two: the name, the namespace and the like.
-func (protobufEncoding) Revise(item []byte, revision uint64) (before, revised, after []byte, err error) {
-	metadata, err := requiredField(item, metadataField)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	old, err := requiredField(metadata.content, metaRevisionField)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	newRevision := appendWireString(nil, metaRevisionField, strconv.FormatUint(revision, 10))
-	sizeBehind := len(metadata.content) - old.end // The size of the metadata behind the old revision.
-	metadataHead := appendWireLength(nil, metadataField, old.begin+len(newRevision)+sizeBehind)
-	revised = slices.Concat(metadataHead, metadata.content[:old.begin], newRevision)
-	return item[:metadata.begin], revised, item[metadata.end-sizeBehind:], nil
-}
-
-// requiredField is singularField, but an absent field is an error.
-func requiredField(message []byte, number protowire.Number) (wireField, error) {
-	f, err := singularField(message, number)
-	if err == nil && f.content == nil {
-		err = fmt.Errorf("%w: an object without field %d", errShape, number)
-	}
-	return f, err
 }
 
 func appendWireString(dst []byte, number protowire.Number, value string) []byte {

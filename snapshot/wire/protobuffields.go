@@ -1,0 +1,130 @@
+package wire
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// The numbers of fields in the generated.proto files of apimachinery. The prefix of a name stands for the field's message.
+const (
+	metadataField  = 1 // All objects and lists have it.
+	listItemsField = 2 // All lists have it.
+
+	// metav1.ObjectMeta
+	metaNameField        = 1
+	metaNamespaceField   = 3
+	metaUIDField         = 5 // Only FieldPaths reads the UID.
+	metaRevisionField    = 6
+	metaLabelsField      = 11
+	metaAnnotationsField = 12
+
+	// runtime.Unknown, the wrapper
+	wrapperTypeField   = 1
+	wrapperObjectField = 2
+
+	// runtime.TypeMeta
+	typeAPIVersionField = 1
+	typeKindField       = 2
+
+	// metav1.WatchEvent
+	eventTypeField   = 1
+	eventObjectField = 2
+
+	// runtime.RawExtension, the object of a WatchEvent
+	extensionRawField = 1
+)
+
+// wireField is one field of a message.
+type wireField struct {
+	begin, end int // The field is message[begin:end], with its tag.
+	number     protowire.Number
+	wireType   protowire.Type
+	content    []byte // The value if wireType is BytesType, never nil then.
+	varint     uint64 // The value if wireType is VarintType.
+}
+
+// walkFields calls visit with each field of a message, in order. It stops at the first error of visit, and returns it.
+func walkFields(message []byte, visit func(wireField) error) error {
+	for at := 0; at < len(message); {
+		number, wireType, tagSize := protowire.ConsumeTag(message[at:])
+		if tagSize < 0 {
+			return errShape
+		}
+		f := wireField{begin: at, number: number, wireType: wireType}
+		value := message[at+tagSize:]
+		var valueSize int
+		switch wireType {
+		case protowire.BytesType:
+			f.content, valueSize = protowire.ConsumeBytes(value)
+		case protowire.VarintType:
+			f.varint, valueSize = protowire.ConsumeVarint(value)
+		default:
+			valueSize = protowire.ConsumeFieldValue(number, wireType, value)
+		}
+		if valueSize < 0 {
+			return errShape
+		}
+		at += tagSize + valueSize
+		f.end = at
+		if err := visit(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// splitMessage sets *contents[i] to the content of field i+1 of a message, or leaves it nil if there is no such field. Any other
+// field is an error, and so is a second one of a number: a client could read either. name names the message in the error.
+func splitMessage(message []byte, name string, contents ...*[]byte) error {
+	return walkFields(message, func(f wireField) error {
+		if int(f.number) > len(contents) {
+			return f.unexpected(name)
+		}
+		return f.setOnce(contents[f.number-1], name)
+	})
+}
+
+// singularField returns the field with a number in an object or in its metadata. The content is nil if there is no such
+// field. A repeated field is an error.
+func singularField(message []byte, number protowire.Number) (only wireField, err error) {
+	err = walkFields(message, func(f wireField) error {
+		switch {
+		case f.number != number:
+			return nil
+		case f.wireType != protowire.BytesType, only.content != nil:
+			return f.unexpected("an object")
+		}
+		only = f
+		return nil
+	})
+	return only, err
+}
+
+// setOnce sets *content to the content of f. It returns an error if f has no content, or if *content was set before.
+func (f wireField) setOnce(content *[]byte, message string) error {
+	if f.wireType != protowire.BytesType || *content != nil { // Even an empty content is not nil.
+		return f.unexpected(message)
+	}
+	*content = f.content
+	return nil
+}
+
+// isBytesField reports whether f has a number and a content.
+func (f wireField) isBytesField(number protowire.Number) bool {
+	return f.number == number && f.wireType == protowire.BytesType
+}
+
+// unexpected returns the error for a field that a message must not have, or not twice, or not with this type.
+func (f wireField) unexpected(message string) error {
+	return fmt.Errorf("%w: %s with a field %d of type %d", errShape, message, f.number, f.wireType)
+}
+
+// mapEntry parses an entry of the labels or annotations of metadata.
+func (f wireField) mapEntry() (key, value []byte, err error) {
+	if f.wireType != protowire.BytesType {
+		return nil, nil, f.unexpected("metadata")
+	}
+	err = splitMessage(f.content, "a map entry", &key, &value)
+	return key, value, err
+}

@@ -48,7 +48,7 @@ func (s *Source) NonexistentKey() (namespace, fieldSelector string) {
 	if s.Collection.Namespaced {
 		namespace = probeNamespace
 	}
-	return namespace, wire.NameField + "=" + probeName
+	return namespace, NameSelector(probeName)
 }
 
 // Key returns an object's key: the API server orders objects by their keys. The error is a [wire.InconsistencyError] if the

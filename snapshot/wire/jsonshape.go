@@ -31,24 +31,20 @@ func (jsonEncoding) shapes() []shape { return []shape{structShape{}, sortedShape
 
 // appendHead implements shape. n is the number of items; JSON does not need their size.
 func (structShape) appendHead(dst []byte, e *Envelope, meta ListMeta, n, _ int) []byte {
-	dst = append(dst, `{"kind":`...)
-	dst = strconv.AppendQuote(dst, e.kind)
-	dst = append(dst, `,"apiVersion":`...)
-	dst = strconv.AppendQuote(dst, e.APIVersion)
+	dst = appendQuoted(dst, `{"kind":`, e.kind)
+	dst = appendQuoted(dst, `,"apiVersion":`, e.APIVersion)
 	dst = append(dst, `,"metadata":{"resourceVersion":"`...)
 	dst = strconv.AppendUint(dst, meta.Revision, 10)
 	dst = append(dst, '"')
 	if meta.Continue != "" {
-		dst = append(dst, `,"continue":`...)
-		dst = strconv.AppendQuote(dst, meta.Continue)
+		dst = appendQuoted(dst, `,"continue":`, meta.Continue)
 	}
 	if meta.Remaining != 0 {
 		dst = append(dst, `,"remainingItemCount":`...)
 		dst = strconv.AppendInt(dst, meta.Remaining, 10)
 	}
 	if meta.Shards != "" {
-		dst = append(dst, `,"shardInfo":{"selector":`...)
-		dst = strconv.AppendQuote(dst, meta.Shards)
+		dst = appendQuoted(dst, `,"shardInfo":{"selector":`, meta.Shards)
 		dst = append(dst, '}')
 	}
 	return appendItemsHead(append(dst, '}'), e, n)
@@ -64,8 +60,7 @@ func (structShape) appendTail(dst []byte, _ *Envelope, _ ListMeta, n int) []byte
 
 // appendHead implements shape.
 func (sortedShape) appendHead(dst []byte, e *Envelope, _ ListMeta, n, _ int) []byte {
-	dst = append(dst, `{"apiVersion":`...)
-	dst = strconv.AppendQuote(dst, e.APIVersion)
+	dst = appendQuoted(dst, `{"apiVersion":`, e.APIVersion)
 	return appendItemsHead(dst, e, n)
 }
 
@@ -74,10 +69,8 @@ func (sortedShape) appendTail(dst []byte, e *Envelope, meta ListMeta, n int) []b
 	if n > 0 {
 		dst = append(dst, ']')
 	}
-	dst = append(dst, `,"kind":`...)
-	dst = strconv.AppendQuote(dst, e.kind)
-	dst = append(dst, `,"metadata":{"continue":`...)
-	dst = strconv.AppendQuote(dst, meta.Continue)
+	dst = appendQuoted(dst, `,"kind":`, e.kind)
+	dst = appendQuoted(dst, `,"metadata":{"continue":`, meta.Continue)
 	if meta.Remaining != 0 {
 		dst = append(dst, `,"remainingItemCount":`...)
 		dst = strconv.AppendInt(dst, meta.Remaining, 10)
@@ -85,6 +78,11 @@ func (sortedShape) appendTail(dst []byte, e *Envelope, meta ListMeta, n int) []b
 	dst = append(dst, `,"resourceVersion":"`...)
 	dst = strconv.AppendUint(dst, meta.Revision, 10)
 	return append(dst, "\"}}\n"...)
+}
+
+// appendQuoted appends a key with what comes before it, and a value in quotation marks.
+func appendQuoted(dst []byte, key, value string) []byte {
+	return strconv.AppendQuote(append(dst, key...), value)
 }
 
 // appendItemsHead appends the key "items" and what comes before the first of n items: the opening bracket. If n is 0, it
@@ -104,10 +102,8 @@ const (
 	jsonEventEnd    = "}\n"
 )
 
-// appendEventHead implements Encoding. A lead follows the opening brace, so the head then has the brace, too:
-//
-//	without a lead  {"type":"ADDED","object":                               the item follows
-//	with a lead     {"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1",  the item without its brace follows
+// appendEventHead implements Encoding. With a lead, the head ends in the object: {"type":"ADDED","object":{"kind":"Pod",…, so the
+// caller must skip the item's own brace. JSON does not need the item's size.
 func (jsonEncoding) appendEventHead(dst []byte, eventType string, form ItemForm, _ int) (out []byte, skip int) {
 	dst = append(dst, jsonEventType...)
 	dst = append(dst, eventType...)

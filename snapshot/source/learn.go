@@ -39,8 +39,8 @@ const (
 //	a watch of the first of these  findInWatch     the form of items, and whether listproxy can write events
 //
 // If the object changes between the list and the watch, Learn repeats both. Without objects, the last step is left out, and
-// the form of items stays unknown. candidates returns the fields that selectors may name, besides the namespace.
-func (s *Source) Learn(ctx context.Context, candidates func(context.Context) ([]wire.Field, error)) (Learned, error) {
+// the form of items stays unknown.
+func (s *Source) Learn(ctx context.Context, candidates fieldsFunc) (Learned, error) {
 	empty, err := s.learnEmptyList(ctx, candidates)
 	if err != nil {
 		return Learned{}, err
@@ -54,9 +54,12 @@ func (s *Source) Learn(ctx context.Context, candidates func(context.Context) ([]
 	return Learned{}, errors.New("the first object changes too often to be seen in a list and in a watch at the same revision")
 }
 
+// fieldsFunc returns the fields that the upstream may accept in a selector, besides the name and the namespace.
+type fieldsFunc func(context.Context) ([]wire.Field, error)
+
 // learnEmptyList returns the envelope of an empty list, without content type and headers, but with the fields that the
 // upstream accepts in a selector.
-func (s *Source) learnEmptyList(ctx context.Context, candidates func(context.Context) ([]wire.Field, error)) (*wire.Envelope, error) {
+func (s *Source) learnEmptyList(ctx context.Context, candidates fieldsFunc) (*wire.Envelope, error) {
 	all := []wire.Field{{Name: wire.NamespaceField}}
 	if !s.Collection.Representation.IsMetadata() {
 		selectable, err := candidates(ctx)

@@ -28,8 +28,7 @@ const AllShards = "shardRange(" + UIDField + ", '0x0000000000000000', '0x1000000
 // Envelope says how the upstream writes the lists of one collection: all bytes around the objects. It also has the fields
 // that the upstream accepts in selectors. It must not be changed once it is shared.
 //
-// For example, a list of pods in JSON is written from these parts (in protobuf, each item has a head, and there are no
-// separators):
+// For example, a list of pods in JSON has these parts. (In protobuf, each item has a head, and there are no separators.)
 //
 //	head                                                       item              separator  item              tail
 //	{"kind":"PodList","apiVersion":"v1","metadata":{…},"items":[  {"metadata":…}     ,          {"metadata":…}     ]}⏎

@@ -54,12 +54,12 @@ func (e *Envelope) AppendEvent(dst []byte, eventType string, item []byte) []byte
 	return append(dst, e.EventEnd()...)
 }
 
-// AppendEventHead appends the bytes before an item of size bytes in an event (protobuf writes the size first). It returns the
-// number of bytes of the item that the caller must skip, since the head has them already. With [Envelope.EventEnd], a caller
+// AppendEventHead appends the bytes before an item of size bytes in an event (protobuf writes the size first). skip is the
+// number of the item's first bytes that the head has already: the caller leaves them out. With [Envelope.EventEnd], a caller
 // can write an event without copying the item. For example, an event of a pod in JSON:
 //
 //	head  {"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1",
-//	item  {"metadata":…}   skip is 1, since the head has the opening brace
+//	item  {"metadata":…}    skip is 1, since the head has the opening brace
 //	end   }⏎
 func (e *Envelope) AppendEventHead(dst []byte, eventType string, size int) (out []byte, skip int) {
 	return e.Encoding.appendEventHead(dst, eventType, e.Item, size)

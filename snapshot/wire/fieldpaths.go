@@ -89,7 +89,7 @@ func (p *FieldPaths) WithUID() *FieldPaths {
 }
 
 // ReadValues reads the values of the fields from a list's item, in the order of the fields. An absent field has its zero
-// value.
+// value. After an error, the values must not be used.
 func (p *FieldPaths) ReadValues(encoding Encoding, item []byte) ([]string, error) {
 	if len(p.fields) == 0 {
 		return nil, nil
@@ -107,8 +107,8 @@ func (jsonEncoding) readValues(paths *FieldPaths, item []byte, values []string) 
 	return s.fieldValues(paths.json, values)
 }
 
-// fieldValues reads an object, and sets the values of the fields that are in it. node is the object's node in the tree of paths. If a
-// key appears twice, the last value counts.
+// fieldValues reads an object, and sets the values of the fields that are in it. node is the object's node in the tree of
+// paths. If a key appears twice, its last value counts, unless it is null.
 func (s *jsonScanner) fieldValues(node *pathNode[string], values []string) error {
 	return s.object(func(key []byte) error {
 		if s.skipNull() { // A null is like an absent member.
@@ -118,13 +118,10 @@ func (s *jsonScanner) fieldValues(node *pathNode[string], values []string) error
 		switch {
 		case child != nil && child.isEnd():
 			text, err := s.selectableText()
-			if err != nil {
-				return err
-			}
 			for _, field := range child.ends {
 				values[field] = text
 			}
-			return nil
+			return err
 		case child != nil && s.peek() == '{':
 			return s.fieldValues(child, values)
 		}
@@ -132,8 +129,8 @@ func (s *jsonScanner) fieldValues(node *pathNode[string], values []string) error
 	})
 }
 
-// selectableText reads a string, a boolean or a number, and returns the text with which field selectors compare it: for a boolean or
-// a number, the JSON itself.
+// selectableText reads a string, a boolean or a number, and returns the text with which field selectors compare it: for a
+// boolean or a number, the JSON itself.
 func (s *jsonScanner) selectableText() (string, error) {
 	switch s.peek() {
 	case '"':
@@ -165,13 +162,10 @@ func protobufValues(paths *FieldPaths, node *pathNode[protowire.Number], message
 			return protobufValues(paths, child, f.content, values)
 		}
 		text, err := f.selectableText(paths.fields[child.ends[0]].Zero) // All fields that end here have the same Zero.
-		if err != nil {
-			return err
-		}
 		for _, field := range child.ends {
 			values[field] = text
 		}
-		return nil
+		return err
 	})
 }
 

@@ -80,8 +80,8 @@ func BuiltinFields(gvr schema.GroupVersionResource) []Field {
 	return nil
 }
 
-// builtin returns a string field whose name is its path in JSON. protobuf is the path in protobuf: spec.nodeName of pods has 2, 10,
-// since field 2 of Pod is spec, and field 10 of PodSpec is nodeName.
+// builtin returns a string field whose name is its path in JSON. protobuf is the path in protobuf. For spec.nodeName of pods,
+// it is 2, 10: field 2 of Pod is spec, and field 10 of PodSpec is nodeName.
 func builtin(name string, protobuf ...protowire.Number) Field {
 	return Field{Name: name, JSON: strings.Split(name, "."), Protobuf: protobuf}
 }

@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// jsonEncoding is the encoding of application/json.
+// jsonEncoding is the encoding of application/json. This file reads; jsonshape.go writes.
 type jsonEncoding struct{}
 
 var _ Encoding = jsonEncoding{}

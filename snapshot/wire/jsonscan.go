@@ -188,8 +188,8 @@ func (s *jsonScanner) skipColon() error {
 	return nil
 }
 
-// skipString reads a string. isPlain reports whether the string is ASCII without escapes. All others must be decoded, also those
-// without escapes: bytes that are not UTF-8 become U+FFFD.
+// skipString reads a string. isPlain reports whether the string is ASCII without escapes. All others must be decoded, also
+// those without escapes: bytes that are not UTF-8 become U+FFFD.
 func (s *jsonScanner) skipString() (isPlain bool, err error) {
 	if s.at == len(s.text) || s.text[s.at] != '"' {
 		return false, errShape

@@ -102,8 +102,8 @@ const (
 	jsonEventEnd    = "}\n"
 )
 
-// appendEventHead implements Encoding. With a lead, the head ends in the object: {"type":"ADDED","object":{"kind":"Pod",…, so the
-// caller must skip the item's own brace. JSON does not need the item's size.
+// appendEventHead implements Encoding. With a lead, the head ends inside the object ({"type":"ADDED","object":{"kind":"Pod",…),
+// so the caller must skip the item's own brace. JSON does not need the item's size.
 func (jsonEncoding) appendEventHead(dst []byte, eventType string, form ItemForm, _ int) (out []byte, skip int) {
 	dst = append(dst, jsonEventType...)
 	dst = append(dst, eventType...)
@@ -119,8 +119,8 @@ func (jsonEncoding) appendEventHead(dst []byte, eventType string, form ItemForm,
 // eventEnd implements Encoding.
 func (jsonEncoding) eventEnd() string { return jsonEventEnd }
 
-// isReproducible reports whether AppendEvent would write ev with the same bytes as record, from which ev was parsed. The lead is
-// a part of ev.Object.
+// isReproducible reports whether AppendEvent would write ev with the same bytes as record, from which ev was parsed. The lead
+// is a part of ev.Object.
 func (jsonEncoding) isReproducible(record []byte, ev Event) bool {
 	head := jsonEventType + ev.Type + jsonEventObject
 	return len(record) == len(head)+len(ev.Object)+len(jsonEventEnd) &&

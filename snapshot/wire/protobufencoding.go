@@ -77,15 +77,14 @@ func protobufListMeta(message []byte) (ListMeta, error) {
 	if err := parsed.Unmarshal(message); err != nil {
 		return ListMeta{}, fmt.Errorf("%w: %w", errShape, err)
 	}
-	m := ListMeta{Continue: parsed.Continue}
+	revision, err := parseRevision(parsed.ResourceVersion)
+	m := ListMeta{Revision: revision, Continue: parsed.Continue}
 	if parsed.RemainingItemCount != nil {
 		m.Remaining = *parsed.RemainingItemCount
 	}
 	if parsed.ShardInfo != nil {
 		m.Shards = parsed.ShardInfo.Selector
 	}
-	var err error
-	m.Revision, err = parseRevision(parsed.ResourceVersion)
 	return m, err
 }
 

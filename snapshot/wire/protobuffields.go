@@ -74,8 +74,8 @@ func walkFields(message []byte, visit func(wireField) error) error {
 	return nil
 }
 
-// splitMessage sets *contents[i] to the content of field i+1 of a message, or leaves it nil if there is no such field. Any other
-// field is an error, and so is a second one of a number: a client could read either. name names the message in the error.
+// splitMessage sets *contents[i] to the content of field i+1 of a message, or leaves it nil if there is no such field. Any
+// other field is an error, and so is a second one of a number: a client could read either. name names the message in the error.
 func splitMessage(message []byte, name string, contents ...*[]byte) error {
 	return walkFields(message, func(f wireField) error {
 		if int(f.number) > len(contents) {

@@ -85,8 +85,8 @@ func (protobufEncoding) appendEventHead(dst []byte, eventType string, form ItemF
 // eventEnd implements Encoding.
 func (protobufEncoding) eventEnd() string { return wrapperEnd }
 
-// isReproducible reports whether AppendEvent would write an event of this type with the same bytes as record. w is the object of
-// the event.
+// isReproducible reports whether AppendEvent would write an event of this type with the same bytes as record. w is the object
+// of the event.
 func (e protobufEncoding) isReproducible(record []byte, eventType string, w wrapper) bool {
 	var buf [256]byte
 	form := ItemForm{APIVersion: w.apiVersion, Kind: w.kind}

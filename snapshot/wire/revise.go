@@ -54,11 +54,11 @@ func findRevision(object []byte) (begin, end int, err error) {
 	return begin, end, err
 }
 
-// Revise implements Encoding. A longer or shorter revision changes the length of the metadata, which stands before the metadata.
-// So the revised part begins there:
+// Revise implements Encoding. A longer or shorter revision changes the length that comes before the metadata. So the revised
+// part begins there:
 //
 //	before   the item up to the metadata
-//	revised  the tag and the new length of the metadata; its fields up to the revision: name, namespace and the like; the revision
+//	revised  metadataHead (tag and new length), the fields before the revision (name, namespace and the like), newRevision
 //	after    the rest of the metadata, and of the item
 func (protobufEncoding) Revise(item []byte, revision uint64) (before, revised, after []byte, err error) {
 	metadata, err := requiredField(item, metadataField)

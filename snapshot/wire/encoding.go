@@ -21,7 +21,7 @@ type Encoding interface {
 	// could read either.
 	ParseItem(item []byte) (ObjectMeta, error)
 	// ReadRecord appends the next event of a watch, its record, to the empty slice buf. The error wraps [ErrEnded], or is an
-	// InconsistencyError if the event is too large. It wraps [io.EOF] only if the watch ended between two events.
+	// InconsistencyError if the event is too large. It wraps io.EOF only if the watch ended between two events.
 	ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error)
 	// ItemOf returns the object of an event as an item of a list. It may change and keep the memory of inEvent.
 	ItemOf(form ItemForm, inEvent []byte) ([]byte, error)

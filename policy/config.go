@@ -48,9 +48,9 @@ func (c *Config) WithSwitches(s Switches) *Config {
 	return filled
 }
 
-// RuleFor returns the rule for a resource: its own, else the rule for all resources of its group, else the defaults. Only
-// a rule of their own can keep Secrets, and no rule keeps Events. group is empty for the core group. RuleFor does not
-// allocate.
+// RuleFor returns the rule for a resource: its own, else the rule for all resources of its group, else the defaults. Two
+// resources are never kept by a rule for their group or by the defaults: Secrets, which a rule of their own can keep, and
+// Events, for which ParseConfig refuses such a rule. group is empty for the core group. RuleFor does not allocate.
 func (c *Config) RuleFor(group, resource string) Rule {
 	if rule, ok := c.rules[schema.GroupResource{Group: group, Resource: resource}]; ok {
 		return rule
@@ -59,7 +59,7 @@ func (c *Config) RuleFor(group, resource string) Rule {
 	if !ok {
 		rule = c.defaults
 	}
-	if isKeptByOwnRuleOnly(group, resource) && rule.Cache != CacheNever {
+	if rule.Cache != CacheNever && (isSecrets(group, resource) || isEvents(group, resource)) {
 		rule.Cache = CacheNever
 		rule.Source = builtIn // a rule in the file that says never itself keeps its Source
 	}
@@ -76,8 +76,8 @@ type Evaluation struct {
 	Rule Rule
 }
 
-// Evaluate decides about a list or watch that [Parse] has returned with parseReason. If the rule answers no watches, the
-// reason of every watch is reason.Watch, whatever parseReason is, since the operator can change the switch.
+// Evaluate decides about a list or watch that [Parse] has returned with parseReason. If the rule answers no watches, every
+// watch has reason.Watch, even if parseReason says something else: the operator should learn first of the missing switch.
 func (c *Config) Evaluate(req *Request, parseReason reason.Reason) Evaluation {
 	rule := c.RuleFor(req.Group, req.Resource)
 	switch {
@@ -89,15 +89,11 @@ func (c *Config) Evaluate(req *Request, parseReason reason.Reason) Evaluation {
 	return Evaluation{Decision: req.Decide(rule.LimitAtZero, rule.ConsistentLists), Rule: rule}
 }
 
-// isKeptByOwnRuleOnly reports whether the rule for its group and the defaults cannot keep a resource: Secrets, since
-// listproxy's memory then needs as much protection as etcd, and Events, which even a rule of their own may not keep.
-func isKeptByOwnRuleOnly(group, resource string) bool {
-	return (group == "" && resource == "secrets") || isEvents(group, resource)
-}
+// isSecrets reports whether a resource is Secrets. With them, listproxy's memory needs as much protection as etcd.
+func isSecrets(group, resource string) bool { return group == "" && resource == "secrets" }
 
-// isEvents reports whether a resource is Events, which are never kept: ParseConfig refuses a rule that would keep them. The
-// upstream has no watch cache of Events, so their watches get no bookmarks, and a quiet feed could not prove how current it
-// is. Besides, several Events can change in one revision.
+// isEvents reports whether a resource is Events. The upstream has no watch cache of them, so their watches get no bookmarks,
+// and a quiet feed could not prove how current it is. Besides, several Events can change in one revision.
 func isEvents(group, resource string) bool {
 	return (group == "" || group == "events.k8s.io") && resource == "events"
 }

@@ -22,9 +22,13 @@ const (
 	VerifiedCertificate
 )
 
-// ReadAuthorization reads the values of a request's Authorization headers. It returns NoToken, AmbiguousToken, or
-// PlainToken with the token. A plain token is written "Bearer <token>", with one space, in visible ASCII.
+// ReadAuthorization reads the values of a request's Authorization headers.
 //
+//	none, "Basic x", "Bearer "                    NoToken
+//	"Bearer abc", "bearer abc"                    PlainToken, "abc"
+//	"Bearer abc def", " Bearer abc", two headers  AmbiguousToken
+//
+// A plain token has one space before it, and is in visible ASCII.
 // kube-apiserver ignores what follows a second space. If such a value were plain, one token could have any number of
 // spellings, and each would seem to be another caller.
 func ReadAuthorization(values []string) (kind CredentialKind, token string) {

@@ -7,13 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -47,8 +43,7 @@ type writtenRule struct {
 	settings
 }
 
-// settings are the settings of a rule. A setting that is not given comes from the rule for "*" of the group, else from
-// defaults, else it has its default.
+// settings are the settings of a rule. A setting that is not given is inherited (see config).
 type settings struct {
 	// Cache is onDemand (loaded when asked for, dropped when idle) or never (always forwarded,
 	// with the reason not-cached). Default: onDemand; never for Secrets, unless a rule that names them sets it, and for Events.
@@ -131,109 +126,15 @@ func onlyDocument(data []byte) (text []byte, err error) {
 	return text, nil
 }
 
-// validate returns the errors in the document's values.
-func (d *document) validate() field.ErrorList {
-	var errs field.ErrorList
-	if d.APIVersion != configAPIVersion {
-		errs = append(errs, field.NotSupported(field.NewPath("apiVersion"), d.APIVersion, []string{configAPIVersion}))
-	}
-	if d.Kind != configKind {
-		errs = append(errs, field.NotSupported(field.NewPath("kind"), d.Kind, []string{configKind}))
-	}
-	if d.Defaults != nil {
-		errs = append(errs, d.Defaults.validate(field.NewPath("defaults"))...)
-	}
-	seen := map[schema.GroupResource]bool{}
-	for i, rule := range d.Resources {
-		path := field.NewPath("resources").Index(i)
-		errs = append(errs, rule.validate(path)...)
-		if seen[rule.target()] {
-			errs = append(errs, field.Duplicate(path, rule.target().String()))
-		}
-		seen[rule.target()] = true
-	}
-	return errs
-}
-
-// apiVersionPattern matches a version without a group, like "v1", which some write for the core group.
-var apiVersionPattern = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
-
-// validate returns the errors in the values of the rule at path.
-func (w writtenRule) validate(path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	group := path.Child("group")
-	switch {
-	case w.Group == nil:
-		errs = append(errs, field.Required(group, `the API group without its version, "" for the core group`))
-	case *w.Group == "core", apiVersionPattern.MatchString(*w.Group):
-		errs = append(errs, field.Invalid(group, *w.Group, `the core group has an empty name: write ""`))
-	case *w.Group != "" && len(validation.IsDNS1123Subdomain(*w.Group)) > 0:
-		errs = append(errs, field.Invalid(group, *w.Group, `write the API group without its version, "" for the core group`))
-	}
-	if w.Resource != AllResources && len(validation.IsDNS1035Label(w.Resource)) > 0 {
-		errs = append(errs, field.Invalid(path.Child("resource"), w.Resource,
-			`write the plural name in lower case, "*" for all of the group`))
-	}
-	if isEvents(w.target().Group, w.Resource) && w.Cache == CacheOnDemand {
-		errs = append(errs, field.Invalid(path.Child("cache"), w.Cache, "events cannot be kept: their watches get no "+
-			"bookmarks, so nobody could say how far they are known; write never, or leave it out"))
-	}
-	return append(errs, w.settings.validate(path)...)
-}
-
-// validate returns the errors in the settings at path.
-func (s settings) validate(path *field.Path) field.ErrorList {
-	errs := slices.Concat(
-		oneOf(path.Child("cache"), s.Cache, CacheOnDemand, CacheNever),
-		oneOf(path.Child("limitAtZero"), s.LimitAtZero, LimitIgnored, LimitHonoured),
-		oneOf(path.Child("consistentLists"), s.consistentLists(), ConsistentNone, ConsistentLarge, ConsistentAll),
-	)
-	const minWindow, maxWindow = time.Second, time.Hour
-	window := s.window() // 0, which is too short, if the text is not a duration
-	if s.HistoryWindow != nil && (window < minWindow || window > maxWindow) {
-		errs = append(errs, field.Invalid(path.Child("historyWindow"), s.HistoryWindow,
-			fmt.Sprintf("write a duration with its unit, 2m30s, from %v to %v", minWindow, maxWindow)))
-	}
-	return errs
-}
-
-// oneOf returns an error if value is neither empty nor allowed.
-func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
-	if value == "" || slices.Contains(allowed, value) {
-		return nil
-	}
-	return field.ErrorList{field.NotSupported(path, value, allowed)}
-}
-
-// window returns the history window, or 0 if it is not given or not a duration. HistoryWindow has the type any so that the
-// decoder accepts a number: validate then refuses it with a better error.
-func (s settings) window() time.Duration {
-	text, _ := s.HistoryWindow.(string)
-	window, _ := time.ParseDuration(text)
-	return window
-}
-
-// consistentLists returns the setting, or "" if it is not given. YAML decodes true and false as booleans, and always as a
-// string.
-func (s settings) consistentLists() ConsistentLists {
-	if s.ConsistentLists == nil {
-		return ""
-	}
-	return ConsistentLists(fmt.Sprint(s.ConsistentLists))
-}
-
-// target returns the resource that the rule is for. A rule without a group, which validate refuses, is taken for one of the
-// core group.
-func (w writtenRule) target() schema.GroupResource {
-	target := schema.GroupResource{Resource: w.Resource}
-	if w.Group != nil {
-		target.Group = *w.Group
-	}
-	return target
-}
-
-// config returns the policy. A rule for one resource inherits from the rule for all resources of its group, and that rule
-// from the defaults. name is the file's name in each Rule.Source.
+// config returns the policy. Each rule inherits the settings that it does not give:
+//
+//	rule for               inherits from
+//	one resource           the rule for "*" of its group, else the defaults
+//	"*" of a group         the defaults
+//	defaults of the file   DefaultConfig
+//
+// RuleFor makes Cache never for Secrets and Events, so their own rules inherit that. name is the file's name in each
+// Rule.Source.
 func (d *document) config(name string) *Config {
 	c := DefaultConfig()
 	c.rules = make(map[schema.GroupResource]Rule, len(d.Resources))
@@ -249,7 +150,7 @@ func (d *document) config(name string) *Config {
 	}
 	for i, rule := range d.Resources {
 		if rule.Resource != AllResources {
-			// The resource has no rule of its own yet, so the base is the rule for its group, or the defaults.
+			// The resource has no rule of its own yet: RuleFor returns the rule for its group, or the defaults.
 			base := c.RuleFor(rule.target().Group, rule.Resource)
 			c.rules[rule.target()] = rule.inherit(base, source(i))
 		}
@@ -267,4 +168,31 @@ func (s settings) inherit(base Rule, source string) Rule {
 		Watches:         cmp.Or(s.Watches, base.Watches),
 		Source:          source,
 	}
+}
+
+// target returns the resource that the rule is for. A rule without a group, which validate refuses, is taken for one of the
+// core group.
+func (w writtenRule) target() schema.GroupResource {
+	target := schema.GroupResource{Resource: w.Resource}
+	if w.Group != nil {
+		target.Group = *w.Group
+	}
+	return target
+}
+
+// window returns the history window, or 0 if it is not given or not a duration. HistoryWindow has the type any so that the
+// decoder accepts a number: validate then refuses it with a better error.
+func (s settings) window() time.Duration {
+	text, _ := s.HistoryWindow.(string)
+	window, _ := time.ParseDuration(text)
+	return window
+}
+
+// consistentLists returns the setting, or "" if it is not given. YAML decodes true and false as booleans, and always as a
+// string.
+func (s settings) consistentLists() ConsistentLists {
+	if s.ConsistentLists == nil {
+		return ""
+	}
+	return ConsistentLists(fmt.Sprint(s.ConsistentLists))
 }

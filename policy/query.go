@@ -19,12 +19,11 @@ func parseQuery(raw string, req *Request) reason.Reason {
 	if err != nil {
 		return reason.NotCanonical
 	}
-	// The parameter watch is read first, since it decides which other parameters are known. usual reports whether it is
-	// written as clients write it.
-	watch, usual := readWatchParameter(values)
+	// The parameter watch is read first (watch.go), since it decides which other parameters are known.
+	watch, why := readWatchParameter(values)
 	req.Watch = watch
-	if !usual {
-		return reason.Watch
+	if why != reason.None {
+		return why
 	}
 	parsed := *req
 	set := parsed.setListParameter
@@ -47,8 +46,7 @@ func parseQuery(raw string, req *Request) reason.Reason {
 // setListParameter checks one query parameter of a list, and sets the field of the parameter, if there is one. It returns false
 // if the request must be forwarded: the parameter is unknown, or kube-apiserver may refuse the value or read it differently.
 //
-// Like the API server, it accepts empty strings, but not empty numbers. Empty booleans are unusual (see parseBool), and not
-// accepted.
+// Like the API server, it accepts empty strings, but not empty numbers. It does not accept empty booleans (see parseBool).
 func (r *Request) setListParameter(name, value string) bool {
 	switch name {
 	case "resourceVersion":
@@ -82,12 +80,12 @@ func (r *Request) setListParameter(name, value string) bool {
 		return ok
 	case "watch":
 		// The Java client sends watch=false with its lists.
-		watch, usual := parseBool(value)
-		return usual && !watch
+		watch, ok := parseBool(value)
+		return ok && !watch
 	case "allowWatchBookmarks":
 		// The API server ignores this parameter of watches in a list.
-		_, usual := parseBool(value)
-		return usual
+		_, ok := parseBool(value)
+		return ok
 	case "pretty":
 		r.Pretty = parsePretty(value, r.Pretty)
 	default:
@@ -97,8 +95,9 @@ func (r *Request) setListParameter(name, value string) bool {
 }
 
 // parseBool returns the boolean that the API server reads from a parameter: false for "0" and for "false" in any case, true
-// for anything else. usual reports whether the value has a spelling that clients use. (The Python client capitalizes.)
-func parseBool(value string) (yes, usual bool) {
+// for anything else. If ok is false, the request must be forwarded: no client is known to use this spelling. (The Python
+// client capitalizes.)
+func parseBool(value string) (yes, ok bool) {
 	switch value {
 	case "true", "True", "TRUE", "1":
 		return true, true

@@ -66,45 +66,48 @@ func (r *Request) Decide(limitAtZero LimitAtZero, consistentLists ConsistentList
 
 // decideList maps list options to semantics as kube-apiserver 1.36 does (k8s.io/apiserver: storage/cacher/delegator,
 // storage.ValidateListOptions, and apimachinery's internalversion validation). Lists with other options are forwarded.
+//
+//	resourceVersion  resourceVersionMatch       limit   semantics
+//	""               not given                  any     Consistent, or forwarded with ConsistentNone
+//	"0"              not given or NotOlderThan  any     Any
+//	N                NotOlderThan               any     NotOlderThan
+//	N                Exact                      any     Exact
+//	N                not given                  none    NotOlderThan
+//	N                not given                  given   Exact, as before resourceVersionMatch existed
+//
+// A list with a continue token is decided by its token: see decideContinue.
 func decideList(o ListOptions, limitAtZero LimitAtZero, consistentLists ConsistentLists) Decision {
-	revision, isRevision := parseDecimal(o.ResourceVersion)
+	rv, match := o.ResourceVersion, o.ResourceVersionMatch
+	revision, isRevision := parseDecimal(rv)
 	switch {
 	case isRefused(o):
 		return forward(reason.NotCanonical)
-	case o.Continue != "" && o.ResourceVersion == "0":
-		// kube-apiserver accepts the two together, but its cache and its storage disagree about the limit.
-		return forward(reason.NotCanonical)
 	case o.Continue != "":
 		return decideContinue(o)
-	case o.ResourceVersion == "" && (consistentLists == ConsistentLarge || consistentLists == ConsistentAll):
-		return Decision{Semantics: Consistent, Limit: o.Limit}
-	case o.ResourceVersion == "":
+	case rv == "" && (consistentLists == ConsistentLarge || consistentLists == ConsistentAll):
+		return Decision{Semantics: Consistent, Limit: o.Limit} // package proxy forwards small lists with ConsistentLarge
+	case rv == "":
 		return forwardConsistent()
-	case o.ResourceVersion == "0" && limitAtZero == LimitHonoured:
+	case rv == "0" && limitAtZero == LimitHonoured:
 		return Decision{Semantics: Any, Limit: o.Limit}
-	case o.ResourceVersion == "0":
+	case rv == "0":
 		// kube-apiserver ignores the limit. A client that relies on that does not ask for a next page, and would miss objects.
 		return Decision{Semantics: Any}
 	case !isRevision:
 		return forward(reason.NotCanonical)
-	case o.ResourceVersionMatch == matchExact:
+	case match == matchExact, match == "" && o.Limit > 0:
 		return Decision{Semantics: Exact, Revision: revision, Limit: o.Limit}
-	case o.ResourceVersionMatch == "" && o.Limit > 0:
-		// With a limit, the revision was exact before resourceVersionMatch existed.
-		return Decision{Semantics: Exact, Revision: revision, Limit: o.Limit}
-	default:
-		return Decision{Semantics: NotOlderThan, Revision: revision, Limit: o.Limit}
 	}
+	return Decision{Semantics: NotOlderThan, Revision: revision, Limit: o.Limit}
 }
 
 // isRefused reports whether kube-apiserver refuses a list with these options.
 func isRefused(o ListOptions) bool {
-	match := o.ResourceVersionMatch
-	rv := o.ResourceVersion
+	rv, match := o.ResourceVersion, o.ResourceVersionMatch
 	continues := o.Continue != ""
 	return match != "" && match != matchNotOlderThan && match != matchExact || // an unknown match
 		match != "" && (rv == "" || continues) || // a match without a revision, or with a token, which has one
-		match == matchExact && rv == "0" || // exactly any state
+		match == matchExact && rv == "0" || // "0" is any revision, which cannot be exact
 		continues && rv != "" && rv != "0" // a revision beside the token's
 }
 
@@ -112,6 +115,8 @@ func isRefused(o ListOptions) bool {
 func decideContinue(o ListOptions) Decision {
 	start, revision, ok := DecodeContinue(o.Continue)
 	switch {
+	case o.ResourceVersion == "0": // kube-apiserver accepts both, but its cache and its storage disagree about the limit
+		return forward(reason.NotCanonical)
 	case !ok: // malformed, or written differently from how kube-apiserver writes it
 		return forward(reason.NotCanonical)
 	case revision < 0: // kube-apiserver writes -1 for the newest state, from the start key on

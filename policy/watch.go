@@ -19,46 +19,6 @@ type WatchOptions struct {
 	Timeout time.Duration
 }
 
-// readWatchParameter reads the parameter watch, which makes a list request a watch. usual is false for a watch whose parameter
-// is given twice, or in a spelling that clients do not use. For a list, usual is true: setListParameter checks the parameter.
-func readWatchParameter(query url.Values) (watch, usual bool) {
-	values := query["watch"]
-	if len(values) == 0 {
-		return false, true
-	}
-	watch, hasUsualSpelling := parseBool(values[0]) // the API server reads the first value
-	isUsualWatch := hasUsualSpelling && len(values) == 1
-	return watch, !watch || isUsualWatch
-}
-
-// setWatchParameter checks one query parameter of a watch, and sets its field. As setListParameter does, it returns false if
-// the request must be forwarded.
-func (r *Request) setWatchParameter(name, value string) bool {
-	switch name {
-	case "watch":
-		return true // readWatchParameter has checked it
-	case "allowWatchBookmarks":
-		bookmarks, usual := parseBool(value)
-		r.WatchOptions.Bookmarks = bookmarks
-		return usual
-	case "sendInitialEvents":
-		send, usual := parseBool(value)
-		r.WatchOptions.SendInitialEvents = strconv.FormatBool(send)
-		return usual
-	case "timeoutSeconds":
-		const maxTimeout = 24 * time.Hour // a longer watch is forwarded
-		seconds, ok := parseDecimal(value)
-		if !ok || seconds > uint64(maxTimeout/time.Second) {
-			return false
-		}
-		r.WatchOptions.Timeout = time.Duration(seconds) * time.Second // #nosec G115 -- bounded
-		return true
-	case "continue":
-		return false // whether kube-apiserver refuses it depends on the other parameters
-	}
-	return r.setListParameter(name, value)
-}
-
 // decideWatch maps the options of a watch to semantics as a kube-apiserver with streaming lists does (k8s.io/apiserver:
 // storage/cacher, and apimachinery's internalversion defaults and validation). If sendInitialEvents is given, true or false,
 // resourceVersionMatch must be NotOlderThan; if not, it must be empty. Watches with other options are forwarded.
@@ -90,4 +50,46 @@ func decideWatch(o ListOptions, w WatchOptions) Decision {
 		return Decision{Semantics: NotOlderThan, Revision: revision, Initial: true}
 	}
 	return Decision{Semantics: After, Revision: revision} // sendInitialEvents is false or not given
+}
+
+// readWatchParameter reads the parameter watch, which makes a list request a watch. It returns a reason to forward a watch
+// whose parameter is given twice, or in a spelling that clients do not use. In a list, setListParameter checks the parameter.
+func readWatchParameter(query url.Values) (watch bool, why reason.Reason) {
+	values := query["watch"]
+	if len(values) == 0 {
+		return false, reason.None
+	}
+	watch, ok := parseBool(values[0]) // the API server reads the first value
+	if watch && (!ok || len(values) > 1) {
+		return true, reason.Watch
+	}
+	return watch, reason.None
+}
+
+// setWatchParameter checks one query parameter of a watch, and sets its field. As setListParameter does, it returns false if
+// the request must be forwarded.
+func (r *Request) setWatchParameter(name, value string) bool {
+	switch name {
+	case "watch":
+		return true // readWatchParameter has checked it
+	case "allowWatchBookmarks":
+		bookmarks, ok := parseBool(value)
+		r.WatchOptions.Bookmarks = bookmarks
+		return ok
+	case "sendInitialEvents":
+		send, ok := parseBool(value)
+		r.WatchOptions.SendInitialEvents = strconv.FormatBool(send)
+		return ok
+	case "timeoutSeconds":
+		const maxTimeout = 24 * time.Hour // a longer watch is forwarded
+		seconds, ok := parseDecimal(value)
+		if !ok || seconds > uint64(maxTimeout/time.Second) {
+			return false
+		}
+		r.WatchOptions.Timeout = time.Duration(seconds) * time.Second // #nosec G115 -- bounded
+		return true
+	case "continue":
+		return false // whether kube-apiserver refuses it depends on the other parameters
+	}
+	return r.setListParameter(name, value)
 }

@@ -1,0 +1,87 @@
+package policy
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/listproxy/listproxy/policy/reason"
+)
+
+// Single returns the namespace and name of the object if the API server reads a single object for the list. ok is false if
+// the API server reads a range (k8s.io/apiserver, registry.Store.ListPredicate). namespaced says whether the resource has
+// namespaces.
+//
+//	path                          field selector                        reads
+//	/api/v1/namespaces/a/pods     metadata.name=x                       a/x
+//	/api/v1/pods                  metadata.name=x,metadata.namespace=a  a/x
+//	/api/v1/pods                  metadata.name=x                       a range
+//	/api/v1/nodes                 metadata.name=x                       x
+//	any, with a continue token    any                                   a range
+//
+// The object is in the answer only if it matches both selectors. The answer has neither a continue token nor a remaining
+// count, whatever the limit is.
+func (r *Request) Single(namespaced bool) (namespace, name string, ok bool) {
+	if r.Name == "" || r.Options.Continue != "" {
+		return "", "", false
+	}
+	if !namespaced {
+		return "", r.Name, r.Namespace == "" // a path with a namespace does not fit such a resource
+	}
+	namespace = r.Namespace
+	if namespace == "" {
+		namespace, _ = r.Fields.RequiresExactMatch(namespaceField)
+		// The API server ignores a namespace in the field selector that is not a valid name.
+		if len(validation.IsDNS1123Label(namespace)) > 0 {
+			return "", "", false
+		}
+	}
+	return namespace, r.Name, true
+}
+
+// checkSelectors returns None if kube-apiserver answers the request with exactly the objects in its scope that match its
+// selectors (k8s.io/apiserver, registry.Store.ListPredicate and storage/etcd3), and the reason to forward it if not.
+// namespaced says whether the resource has namespaces. checkSelectors does not know the resource's fields. It forwards:
+//
+//   - a requirement on metadata.namespace, if the resource has no namespaces, or refuses that field
+//   - a list of a single object with a limit and a revision, but no resourceVersionMatch: for a range the revision is exact,
+//     but for a single object the API server returns the newest state
+//   - pages over all namespaces with metadata.namespace=x: x is the scope of the first page, but not of later pages
+func (r *Request) checkSelectors(namespaced bool, limitAtZero LimitAtZero) reason.Reason {
+	if r.selectsNamespace() && (!namespaced || r.refusesNamespace()) {
+		return reason.NotCanonical
+	}
+	if r.Watch {
+		return reason.None // the rest is about pages
+	}
+	o := r.Options
+	isAtZero := o.ResourceVersion == "0"
+	if _, _, isSingle := r.Single(namespaced); isSingle {
+		isExactByLimit := o.Limit > 0 && !isAtZero && o.ResourceVersion != "" && o.ResourceVersionMatch == ""
+		if isExactByLimit {
+			return reason.NotCanonical
+		}
+		return reason.None
+	}
+	_, selectsOneNamespace := r.Fields.RequiresExactMatch(namespaceField)
+	isLimited := o.Limit > 0 && (!isAtZero || limitAtZero == LimitHonoured)
+	isPaged := isLimited || o.Continue != ""
+	if r.Namespace == "" && selectsOneNamespace && isPaged {
+		return reason.NotCanonical
+	}
+	return reason.None
+}
+
+// selectsNamespace reports whether the field selector has a requirement on the namespace.
+func (r *Request) selectsNamespace() bool {
+	return slices.ContainsFunc(r.Fields.Requirements(), func(requirement fields.Requirement) bool {
+		return requirement.Field == namespaceField
+	})
+}
+
+// refusesNamespace reports whether kube-apiserver refuses metadata.namespace in a field selector though the resource has
+// namespaces: the resource's conversion of field labels does not accept that field (kubernetes, pkg/apis).
+func (r *Request) refusesNamespace() bool {
+	return r.Group == "certificates.k8s.io" && r.Resource == "podcertificaterequests"
+}

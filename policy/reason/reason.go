@@ -10,58 +10,49 @@ type Reason string
 // None means that there is no reason: the request is answered from memory.
 const None Reason = ""
 
-// The reasons to forward a request. [Reason.Explain] explains each.
+// The reasons to forward a request. [Reason.Explain] says more about each.
 const (
 	// Found in the request itself:
 
-	NotList        Reason = "not-list"
-	Watch          Reason = "watch"
-	NotCanonical   Reason = "not-canonical"
-	Consistent     Reason = "consistent"
-	Representation Reason = "representation"
-	Credentials    Reason = "credentials"
+	NotList        Reason = "not-list"       // no list and no watch
+	Watch          Reason = "watch"          // a watch that listproxy does not answer
+	NotCanonical   Reason = "not-canonical"  // can be read in several ways, or kube-apiserver refuses it
+	Consistent     Reason = "consistent"     // asks for the newest state, which is left to kube-apiserver
+	Representation Reason = "representation" // asks for a table or another representation that is not kept
+	Credentials    Reason = "credentials"    // no credentials that listproxy accepts, or several
 
 	// Found out about the caller, the policy or the resource:
 
-	UnknownCaller   Reason = "unknown-caller"
-	NotAllowed      Reason = "not-allowed" // the caller has no right to the list; compare NotPermitted
-	ReviewFailed    Reason = "review-failed"
-	NotCached       Reason = "not-cached"
-	UnknownResource Reason = "unknown-resource"
-	Audit           Reason = "audit"
+	UnknownCaller   Reason = "unknown-caller"   // kube-apiserver does not accept the token
+	NotAllowed      Reason = "not-allowed"      // the caller has no right to the list
+	ReviewFailed    Reason = "review-failed"    // kube-apiserver could not be asked for the caller's right
+	NotCached       Reason = "not-cached"       // the policy keeps the resource out of memory
+	UnknownResource Reason = "unknown-resource" // not a resource of kube-apiserver's own
+	Audit           Reason = "audit"            // the audit log cannot be written
 
 	// Found in memory, which has no state for the request:
 
-	Warming      Reason = "warming"
-	NotPermitted Reason = "not-permitted" // listproxy's own account has no right to the list; compare NotAllowed
-	Form         Reason = "form"
-	Stale        Reason = "stale"
-	History      Reason = "history"
-	Memory       Reason = "memory"
-	Upstream     Reason = "upstream"
-	NotProven    Reason = "not-proven"
+	Warming      Reason = "warming"       // the state is being loaded
+	NotPermitted Reason = "not-permitted" // listproxy's own account has no right to the list
+	Form         Reason = "form"          // lists and watches of the resource differ in their bytes
+	Stale        Reason = "stale"         // the newest known state is too old
+	History      Reason = "history"       // the revision is older than the kept history
+	Memory       Reason = "memory"        // the state does not fit into --cache-bytes
+	Upstream     Reason = "upstream"      // API servers or definitions have changed, or do not agree
+	NotProven    Reason = "not-proven"    // the wanted state was not proven in time
 )
 
 // The reasons that only say why a state was lost, never why a request is forwarded.
 const (
-	// Expired means that a watch could not be resumed: the upstream has forgotten the changes after its revision (410).
-	Expired Reason = "expired"
-	// NotFound means that the upstream no longer serves the resource.
-	NotFound Reason = "not-found"
-	// Contradiction means that an event cannot follow those before it.
-	Contradiction Reason = "contradiction"
-	// WentBack means that a revision is below one that was seen before.
-	WentBack Reason = "went-back"
-	// FirstObject means that an empty collection got its first object, and its form could not be learned.
-	FirstObject Reason = "first-object"
-	// Mismatch means that a self-check found a difference between the state and the upstream.
-	Mismatch Reason = "mismatch"
-	// Moved means that another server now answers for the resource.
-	Moved Reason = "moved"
-	// Schema means that the definition of the custom resource changed.
-	Schema Reason = "schema"
-	// Other means a loss without a word of its own, like a representation that the upstream does not have (406).
-	Other Reason = "other"
+	Expired       Reason = "expired"       // the upstream has forgotten the changes after the watch's revision (410)
+	NotFound      Reason = "not-found"     // the upstream no longer serves the resource
+	Contradiction Reason = "contradiction" // an event cannot follow those before it
+	WentBack      Reason = "went-back"     // a revision is below one that was seen before
+	FirstObject   Reason = "first-object"  // the form of an empty collection's first object could not be learned
+	Mismatch      Reason = "mismatch"      // a self-check found a difference between the state and the upstream
+	Moved         Reason = "moved"         // another server now answers for the resource
+	Schema        Reason = "schema"        // the definition of the custom resource changed
+	Other         Reason = "other"         // any other loss, like a representation that the upstream does not have (406)
 )
 
 // forwarding has the reasons to forward a request, and what [Reason.Explain] returns for each, in the order of
@@ -78,8 +69,8 @@ var forwarding = []struct {
 	},
 	{
 		reason: Watch,
-		sentence: "It is a watch, and --watches is not on for this resource, or kube-apiserver has no streaming " +
-			"lists, or listproxy is ending.",
+		sentence: "It is a watch, but --watches is off for this resource, kube-apiserver has no streaming lists, or " +
+			"listproxy is ending.",
 		remedy: "Switch on --watches. Watches written in old ways (paths with /watch/, watch=yes) are always forwarded.",
 	},
 	{
@@ -87,31 +78,30 @@ var forwarding = []struct {
 		sentence: "Its path, query, selectors, headers or continue token are written in a way that kube-apiserver " +
 			"refuses, or might read differently from listproxy.",
 		remedy: "Look at the request at --log-level access, and at the client: double slashes, needless escapes, " +
-			"a body on a GET, hand-made tokens, parameters that are unknown, given twice or contradict each " +
-			"other; selectors that are very long, or on fields that kube-apiserver was not seen to accept; " +
-			"metadata.namespace=x or metadata.name=x with a limit.",
+			"a body on a GET, hand-made tokens, parameters that are unknown, repeated or contradictory; selectors " +
+			"that are very long, or on fields that kube-apiserver was not seen to accept; metadata.namespace=x or " +
+			"metadata.name=x with a limit.",
 	},
 	{
 		reason: Consistent,
-		sentence: "It asks for the state at this moment, and --consistent-lists is not on for this resource, or " +
-			"the list is so small that kube-apiserver answers it sooner than listproxy could prove that it has " +
-			"that state.",
+		sentence: "It asks for the state at this moment, but --consistent-lists is off for this resource, or the " +
+			"list is so small that kube-apiserver answers it before listproxy could prove that it has that state.",
 		remedy: "Switch on --consistent-lists; always proves all, and makes small lists of quiet resources " +
 			"slower. Or let the client send resourceVersion=0 if a state that is a moment old will do, or the " +
 			"lowest revision that will do.",
 	},
 	{
 		reason: Representation,
-		sentence: "It prefers a representation that is not kept, such as a table or YAML, or one that " +
-			"kube-apiserver does not have, or indented JSON of objects that are nested very deeply.",
+		sentence: "It prefers a representation that is not kept (such as a table or YAML), one that " +
+			"kube-apiserver does not have, or indented JSON of very deeply nested objects.",
 		remedy: "Only kube-apiserver writes tables, YAML, CBOR, and protobuf of custom resources: let the program " +
 			"ask for JSON, not indented.",
 	},
 	{
 		reason: Credentials,
-		sentence: "It has no bearer token and no certificate that listproxy accepts, or several credentials, or " +
-			"Impersonate-* headers that kube-apiserver refuses or might read differently, or kube-apiserver adds a " +
-			"warning to each of this caller's answers, about the token for example.",
+		sentence: "It has no bearer token and no certificate that listproxy accepts, several credentials, or " +
+			"Impersonate-* headers that kube-apiserver refuses or might read differently; or kube-apiserver adds a " +
+			"warning, about the token for example, to each of this caller's answers.",
 		remedy: "Use one bearer token, the caller's own, or a client certificate with --client-ca-file; the user, " +
 			"UID and extras once, if there are Impersonate-* headers. With a Warning in the answer, the token was " +
 			"usually generated into a Secret: take one of the TokenRequest API (kubectl create token, a projected " +
@@ -133,8 +123,8 @@ var forwarding = []struct {
 	},
 	{
 		reason: ReviewFailed,
-		sentence: "kube-apiserver could not be asked whether this caller may list this, or there was no room for " +
-			"the review, or its answer came too late or said neither yes nor no.",
+		sentence: "kube-apiserver could not be asked whether this caller may list this, there was no room for the " +
+			"review, or its answer came too late or said neither yes nor no.",
 		remedy: "The log has the cause, or kube-apiserver's answer, a 429 or 5xx.",
 	},
 	{
@@ -196,7 +186,7 @@ var forwarding = []struct {
 	{
 		reason: Upstream,
 		sentence: "The API servers behind the upstream, or the definition of the custom resource, changed a " +
-			"moment ago; or they do not agree, or listproxy cannot watch the definitions now.",
+			"moment ago, the servers do not agree, or listproxy cannot watch the definitions now.",
 		remedy: "Passes by itself. If not, the log says what changes, or on what API servers do not agree. If " +
 			"custom resources keep it, listproxy's account may not list and watch customresourcedefinitions.",
 	},
@@ -209,7 +199,7 @@ var forwarding = []struct {
 	},
 }
 
-// Forwarding returns every reason to forward a request. The caller may change the slice.
+// Forwarding returns every reason to forward a request, for tests and for the pages that they generate.
 func Forwarding() []Reason {
 	all := make([]Reason, len(forwarding))
 	for i, row := range forwarding {
@@ -218,8 +208,8 @@ func Forwarding() []Reason {
 	return all
 }
 
-// Explain returns a sentence that says why a request is forwarded, and a remedy: what an operator or a client can do so that
-// it is answered from memory. Both are empty if r is no reason to forward.
+// Explain returns a sentence that says why a request is forwarded. remedy says what an operator or a client can do so that it
+// is answered from memory. Both are empty if r is no reason to forward.
 func (r Reason) Explain() (sentence, remedy string) {
 	for _, row := range forwarding {
 		if row.reason == r {

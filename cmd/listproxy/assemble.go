@@ -27,15 +27,11 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// consistentWait is how long a consistent list waits for the proof that memory is current, before it is forwarded. With
-// a healthy upstream the proof takes less.
-const consistentWait = 1500 * time.Millisecond
-
 // app has all parts of a running listproxy, already connected with each other.
 type app struct {
 	api         apiServer
 	rights      rights
-	feeds       feeds
+	cache       cache
 	log         *slog.Logger
 	ports       *ports
 	handler     http.Handler
@@ -62,50 +58,14 @@ func (o *options) assemble(api apiServer, p *ports, ins *instruments, log *slog.
 	if a.rights, err = o.newRights(api, ins.observer, log); err != nil {
 		return nil, err
 	}
-	if a.feeds, err = o.newFeeds(api, ins.observer, log); err != nil {
+	if a.cache, err = o.newCache(api, ins.observer, log); err != nil {
 		return nil, err
 	}
-	ins.observer.IsServed = a.feeds.cluster.Serves // metrics name only resources that the cluster serves
+	ins.observer.IsServed = a.cache.cluster.Serves // metrics name only resources that the cluster serves
 	handler := o.newHandler(a, ins.observer)
 	a.handler = handler.Chain()
 	a.adminConfig = o.newAdminConfig(a, handler.Limits, ins.metrics)
 	return a, nil
-}
-
-// close closes the parts that hold resources. The audit log is closed last, since answers write their events to it.
-func (a *app) close() {
-	a.feeds.collections.Close()
-	a.feeds.compressor.Close()
-	if a.auditLog == nil {
-		return
-	}
-	if err := a.auditLog.Close(); err != nil {
-		a.log.Error("the audit log cannot be closed", "error", err)
-	}
-}
-
-// newHandler returns the handler of all requests, which uses the parts of a.
-func (o *options) newHandler(a *app, observer *observe.Observer) *proxy.Handler {
-	return &proxy.Handler{
-		Draining:       a.draining.Load,
-		GoawayChance:   o.serving.goawayChance,
-		ConsistentWait: consistentWait,
-		Authenticator:  o.callers.newAuthenticator(),
-		Limits:         o.limits.newLimits(),
-		Upstream:       a.api.transports,
-		Unreachable:    func() bool { return a.api.health.Outage().Ongoing },
-		Forward:        a.forward,
-		Policy:         o.cache.policy,
-		Cluster:        a.feeds.cluster,
-		Authorizer:     a.rights.authorizer,
-		Collections:    a.feeds.collections,
-		Compressor:     a.feeds.compressor,
-		WhoAmI:         a.rights.whoAmI,
-		AuditLog:       a.auditLog,
-		Observer:       observer,
-		Log:            a.log,
-		LogLimiter:     telemetry.NewLogLimiter(),
-	}
 }
 
 // rights has the parts that find out who callers are and what they may do.
@@ -146,31 +106,31 @@ func (o *options) newRights(api apiServer, observer *observe.Observer, log *slog
 	return r, nil
 }
 
-// feeds has the parts that keep collections in memory, and the cluster, which notices changes of definitions and API
-// servers.
-type feeds struct {
+// cache has the parts that keep collections in memory. A feed keeps each collection current, by a list and a watch of the
+// API server. The cluster notices changes of definitions and API servers.
+type cache struct {
 	compressor  *gzip.Compressor
 	collections *snapshot.Collections
 	cluster     *cluster.Cluster
 	warmup      *proxy.Warmup
 }
 
-func (o *options) newFeeds(api apiServer, observer *observe.Observer, log *slog.Logger) (feeds, error) {
+func (o *options) newCache(api apiServer, observer *observe.Observer, log *slog.Logger) (cache, error) {
 	client, err := newFeedClient(api.ownConfig, observer)
 	if err != nil {
-		return feeds{}, err
+		return cache{}, err
 	}
 	// Each request of this client opens a connection, and so may reach another API server behind a load balancer.
 	elsewhere, err := newFeedClient(upstream.WithoutConnectionReuse(api.ownConfig), observer)
 	if err != nil {
-		return feeds{}, err
+		return cache{}, err
 	}
 	compressor, err := gzip.NewCompressor(compressedBound(o.cache.maxBytes.Value()))
 	if err != nil {
-		return feeds{}, err
+		return cache{}, err
 	}
-	// Collections and the cluster need each other: feeds ask the cluster about definitions and servers, and the cluster
-	// invalidates collections. No feed starts before both are made.
+	// The cluster invalidates collections, and feeds ask the cluster. So collections are made first, with functions that read
+	// kube only when they are called: no feed starts before the cluster is made.
 	var kube *cluster.Cluster
 	snapshotConfig := snapshot.Config{
 		Client:    client,
@@ -199,9 +159,9 @@ func (o *options) newFeeds(api apiServer, observer *observe.Observer, log *slog.
 		Log: log,
 	}
 	if kube, err = cluster.New(api.ownConfig, clusterConfig); err != nil {
-		return feeds{}, err
+		return cache{}, err
 	}
-	return feeds{
+	return cache{
 		compressor:  compressor,
 		collections: collections,
 		cluster:     kube,
@@ -217,4 +177,44 @@ func newFeedClient(config *rest.Config, observer *observe.Observer) (*http.Clien
 	}
 	client.Transport = observer.FeedTransport(client.Transport, source.Describe)
 	return client, nil
+}
+
+// consistentWait is how long a consistent list waits for the proof that memory is current, before it is forwarded. With
+// a healthy upstream the proof takes less.
+const consistentWait = 1500 * time.Millisecond
+
+// newHandler returns the handler of all requests, which uses the parts of a.
+func (o *options) newHandler(a *app, observer *observe.Observer) *proxy.Handler {
+	return &proxy.Handler{
+		Draining:       a.draining.Load,
+		GoawayChance:   o.serving.goawayChance,
+		ConsistentWait: consistentWait,
+		Authenticator:  o.callers.newAuthenticator(),
+		Limits:         o.limits.newLimits(),
+		Upstream:       a.api.transports,
+		Unreachable:    func() bool { return a.api.health.Outage().Ongoing },
+		Forward:        a.forward,
+		Policy:         o.cache.policy,
+		Cluster:        a.cache.cluster,
+		Authorizer:     a.rights.authorizer,
+		Collections:    a.cache.collections,
+		Compressor:     a.cache.compressor,
+		WhoAmI:         a.rights.whoAmI,
+		AuditLog:       a.auditLog,
+		Observer:       observer,
+		Log:            a.log,
+		LogLimiter:     telemetry.NewLogLimiter(),
+	}
+}
+
+// close closes the parts that hold resources. The audit log is closed last, since answers write their events to it.
+func (a *app) close() {
+	a.cache.collections.Close()
+	a.cache.compressor.Close()
+	if a.auditLog == nil {
+		return
+	}
+	if err := a.auditLog.Close(); err != nil {
+		a.log.Error("the audit log cannot be closed", "error", err)
+	}
 }

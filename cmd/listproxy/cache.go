@@ -4,16 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/listproxy/listproxy/policy"
-	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/source"
@@ -115,72 +112,4 @@ func (o *cacheOptions) applyTo(c *snapshot.Config) {
 func (o *cacheOptions) settingsFor(gvr schema.GroupVersionResource) snapshot.Settings {
 	rule := o.policy.RuleFor(gvr.Group, gvr.Resource)
 	return snapshot.Settings{History: rule.HistoryWindow, Watches: rule.AnswersWatches()}
-}
-
-// parseEager parses the values of --eager, and checks each (see checkEager). Each collection may be named once.
-func parseEager(p *policy.Config, names []string) ([]proxy.EagerCollection, error) {
-	var eager []proxy.EagerCollection
-	for _, name := range names {
-		collection, err := parseEagerName(name)
-		if err != nil {
-			return nil, err
-		}
-		if err := checkEager(p, name, collection); err != nil {
-			return nil, err
-		}
-		if slices.Contains(eager, collection) {
-			return nil, fmt.Errorf("%q is named twice", name)
-		}
-		eager = append(eager, collection)
-	}
-	return eager, nil
-}
-
-// parseEagerName parses "pods", a resource of the core group, or "deployments.v1.apps", as kubectl writes resources of
-// other groups. A slash and a representation may follow; JSON is the default.
-func parseEagerName(name string) (proxy.EagerCollection, error) {
-	target, representation, hasRepresentation := strings.Cut(name, "/")
-	collection := proxy.EagerCollection{
-		GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: target},
-		Representation:       media.JSON,
-	}
-	if hasRepresentation {
-		collection.Representation = media.Representation(representation)
-	}
-	if strings.Contains(target, ".") {
-		parsed, _ := schema.ParseResourceArg(target)
-		if parsed == nil || lacksVersion(*parsed) {
-			return collection, fmt.Errorf("%q is not resource.version.group: write it like deployments.v1.apps, "+
-				"or only the resource for the core group", name)
-		}
-		collection.GroupVersionResource = *parsed
-	}
-	return collection, nil
-}
-
-// lacksVersion reports whether a name was parsed that has no version. The first part of its group has become the version:
-// "networking" of the group "k8s.io" for ingresses.networking.k8s.io.
-func lacksVersion(gvr schema.GroupVersionResource) bool {
-	isBuiltIn := scheme.Scheme.IsGroupRegistered
-	canBeGroup := isBuiltIn(gvr.Group) || strings.Contains(gvr.Group, ".") // groups of custom resources have a dot
-	return !canBeGroup || isBuiltIn(gvr.Version+"."+gvr.Group)
-}
-
-// checkEager returns an error if the collection c cannot exist, or if the policy keeps it out of memory. name is the value of
-// --eager.
-func checkEager(p *policy.Config, name string, c proxy.EagerCollection) error {
-	if c.Resource == "" {
-		return fmt.Errorf("%q names no resource", name)
-	}
-	if plural := pluralMeant(c.Group, c.Resource); plural != "" {
-		return fmt.Errorf("%q is not a plural name: write %q", name, plural)
-	}
-	if !slices.Contains(media.All(), c.Representation) {
-		return fmt.Errorf("%q has the unknown representation %q: choose among %v", name, c.Representation, media.All())
-	}
-	if rule := p.RuleFor(c.Group, c.Resource); rule.Cache == policy.CacheNever {
-		return fmt.Errorf("%q is never kept in memory, says the policy (%s): leave it out of --eager, or change the policy",
-			name, rule.Source)
-	}
-	return nil
 }

@@ -58,11 +58,13 @@ func (o *connectOptions) targets(upstream *url.URL) (serve.Targets, error) {
 	return targets, nil
 }
 
-// connectPort is the port for CONNECT with its server.
+// connectPort is the port for CONNECT. A client connects to listener, and asks server to CONNECT to the API server. If the
+// name is one of the API server's, the connection becomes a tunnel: the main server accepts it from tunnels, and serves the
+// client's requests in it.
 type connectPort struct {
 	listener net.Listener
-	tunnels  *serve.Tunnels
 	server   *http.Server
+	tunnels  *serve.Tunnels // a listener of the main server
 }
 
 // openConnect opens the port for CONNECT, with the certificate of p. Its connections are bounded together with those of
@@ -94,7 +96,7 @@ func (o *options) openConnect(
 func (c *connectPort) serve() error { return c.server.ServeTLS(c.listener, "", "") }
 
 // shutdown stops the server. CONNECTs that are being answered have openingTimeout to become tunnels. Open tunnels go on until
-// the main server, whose connections they are, shuts down.
+// the main server shuts down.
 func (c *connectPort) shutdown() {
 	const openingTimeout = time.Second
 	ctx, cancel := context.WithTimeout(context.Background(), openingTimeout)

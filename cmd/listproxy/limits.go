@@ -34,11 +34,14 @@ func (o *limitOptions) Validate() error {
 	return checkBytes("--max-inflight-bytes", o.bytes)
 }
 
+// turnTimeout is how long a request or a large answer waits for its turn.
+const turnTimeout = 5 * time.Second
+
 func (o *limitOptions) newLimits() *limits.Limits {
 	return limits.New(limits.Config{
 		Short:       int(o.requests),
 		LongRunning: int(o.longRunning),
 		Bytes:       o.bytes.Value(),
-		Wait:        5 * time.Second, // that a request or a large answer waits for its turn
+		Wait:        turnTimeout,
 	})
 }

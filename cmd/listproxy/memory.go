@@ -13,12 +13,11 @@ const (
 	gcPercent = 50
 	// otherMemory is the number of bytes for everything but stored objects: requests, connections, stacks.
 	otherMemory = 512 << 20
-	// compressedDivisor divides the bound on stored objects: the result is the bound on compressed lists, which are kept in
-	// addition.
+	// compressedDivisor makes the bound on compressed lists, an eighth more, from the bound on stored objects.
 	compressedDivisor = 8
 	// defaultCompressedBound is the bound on compressed lists, in bytes, if stored objects have no bound.
 	defaultCompressedBound = 256 << 20
-	// bytesPerConnection bounds the connections of clients: one for each so many bytes of the memory limit. A connection needs
+	// bytesPerConnection is the part of the memory limit for which one connection of a client is allowed. A connection needs
 	// at most an eighth of these bytes.
 	bytesPerConnection             = 1 << 20
 	minConnections, maxConnections = 256, 20_000
@@ -44,8 +43,9 @@ func currentMemoryLimit() int64 {
 	return debug.SetMemoryLimit(-1) // a negative argument changes nothing
 }
 
-// memoryLimit returns the memory limit in bytes for a bound on stored objects: the bound, with room for compressed lists, for
-// garbage (gcPercent of the bytes in use) and for everything else. A storedBound of 0 is no bound, and gives noMemoryLimit.
+// memoryLimit returns the memory limit in bytes for a bound on stored objects. For 1 GiB it is
+// (1024 + 128) × 1.5 + 512 = 2240 MiB: objects, compressed lists, garbage (gcPercent) and otherMemory. A storedBound of 0 is
+// no bound, and gives noMemoryLimit.
 func memoryLimit(storedBound int64) int64 {
 	if storedBound <= 0 || storedBound > math.MaxInt64/4 { // a larger bound would overflow below
 		return noMemoryLimit

@@ -96,7 +96,7 @@ func newModel(t *testing.T, servers int, wrap func(*model, http.RoundTripper) ht
 	var parts sync.WaitGroup
 	parts.Go(func() { api.transports.Run(ctx, discard) })
 	parts.Go(func() { api.health.Run(ctx) })
-	parts.Go(func() { a.feeds.cluster.Run(ctx) })
+	parts.Go(func() { a.cache.cluster.Run(ctx) })
 	parts.Go(func() { _ = a.rights.watchRBAC(ctx) })
 	server := serve.New(a.handler, nil, discard)
 	parts.Go(func() { _ = server.Serve(m.front) })

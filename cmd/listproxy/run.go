@@ -27,7 +27,7 @@ func untilSignal() (context.Context, context.CancelFunc) {
 	return ctx, stop
 }
 
-// run serves until ctx ends. Then requests may finish, within --shutdown-timeout. The log goes to stderr.
+// run makes all parts, and serves until ctx ends and the shutdown is over. The log goes to stderr.
 func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	log := telemetry.NewLogger(stderr, o.telemetry.logFormat, o.telemetry.level)
 	o.cache.tuneMemory(log)
@@ -62,8 +62,12 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	return a.serve(ctx, o.serving.shutdownDelay, o.serving.drainTimeout)
 }
 
-// serve runs all parts until ctx ends or a part fails, and returns the failure. When ctx ends, serve goes on for delay, so
-// that load balancers notice that /readyz fails. Then requests have up to timeout to end.
+// serve runs all parts until ctx ends or a part fails, and returns the failure. Then it shuts down:
+//
+//  1. /readyz fails. For delay, all else is served as before, so that load balancers notice. After a failure there is no
+//     delay, since not all parts can go on.
+//  2. Watches are ended, and other requests have up to timeout to end.
+//  3. The admin port closes, and the other parts stop.
 func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
 	// Parts outlive ctx, since changes of the cluster must be noticed until the last answer is written.
 	partsCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -78,26 +82,27 @@ func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
 	case <-ctx.Done():
 	case failure = <-failed:
 	}
-	a.draining.Store(true) // /readyz fails from now on
+	a.draining.Store(true)
 	a.log.Info("stopping", "delay", delay, "timeout", timeout)
-	if failure == nil { // after a failure there is no delay, since not all parts can go on serving
+	if failure == nil {
 		select {
 		case <-time.After(delay):
 		case failure = <-failed:
 		}
 	}
 	a.endRequests(drain, timeout)
-	_ = adminServer.Close() // last, so that health checks were answered while requests ended
+	_ = adminServer.Close() // health checks were answered while requests ended
 	stop()
 	running.Wait()
 	return failure
 }
 
-// endWatches begins to end all watches, over the time spread. Forwarded watches end at the same pace as those from memory.
-func (a *app) endWatches(spread time.Duration) {
-	a.feeds.collections.EndWatches(spread)
-	a.forward.EndWatches(func(watches int) (delay, within time.Duration) {
-		return a.feeds.collections.PaceEnds(watches, spread)
+// endWatches begins to end all watches, spread over the time within. Forwarded watches end at the same pace as those
+// from memory.
+func (a *app) endWatches(within time.Duration) {
+	a.cache.collections.EndWatches(within)
+	a.forward.EndWatches(func(watches int) (delay, spread time.Duration) {
+		return a.cache.collections.PaceEnds(watches, within)
 	})
 }
 
@@ -109,8 +114,8 @@ func (a *app) start(
 	running = &sync.WaitGroup{}
 	running.Go(func() { a.api.transports.Run(ctx, a.log) })
 	running.Go(func() { a.api.health.Run(ctx) })
-	running.Go(func() { a.feeds.cluster.Run(ctx) })
-	running.Go(func() { a.feeds.warmup.Run(ctx) })
+	running.Go(func() { a.cache.cluster.Run(ctx) })
+	running.Go(func() { a.cache.warmup.Run(ctx) })
 	running.Go(func() { a.ports.certificates.Run(ctx) })
 
 	firstFailure := make(chan error, 1)

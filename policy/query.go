@@ -65,10 +65,8 @@ func (r *Request) setListParameter(name, value string) bool {
 		return ok
 	case "limit":
 		limit, ok := parseDecimal(value)
-		if !ok {
-			return false
-		}
 		r.Options.Limit = int64(limit) // #nosec G115 -- parseDecimal returns nothing above MaxInt64
+		return ok
 	case "timeout":
 		// The timeout is the request's deadline at the API server; 0 means the default. listproxy ignores deadlines, which
 		// only matters for very short ones.

@@ -57,17 +57,14 @@ func (r *Request) checkSelectors(namespaced bool, limitAtZero LimitAtZero) reaso
 	}
 	o := r.Options
 	isAtZero := o.ResourceVersion == "0"
-	if _, _, isSingle := r.Single(namespaced); isSingle {
-		isExactByLimit := o.Limit > 0 && !isAtZero && o.ResourceVersion != "" && o.ResourceVersionMatch == ""
-		if isExactByLimit {
-			return reason.NotCanonical
-		}
-		return reason.None
-	}
+	_, _, isSingle := r.Single(namespaced)
+	isExactByLimit := o.Limit > 0 && !isAtZero && o.ResourceVersion != "" && o.ResourceVersionMatch == ""
+	isPaged := o.Continue != "" || o.Limit > 0 && (!isAtZero || limitAtZero == LimitHonoured)
 	_, selectsOneNamespace := r.Fields.RequiresExactMatch(namespaceField)
-	isLimited := o.Limit > 0 && (!isAtZero || limitAtZero == LimitHonoured)
-	isPaged := isLimited || o.Continue != ""
-	if r.Namespace == "" && selectsOneNamespace && isPaged {
+	switch {
+	case isSingle && isExactByLimit:
+		return reason.NotCanonical
+	case !isSingle && isPaged && r.Namespace == "" && selectsOneNamespace:
 		return reason.NotCanonical
 	}
 	return reason.None

@@ -186,7 +186,7 @@ var forwarding = []struct {
 	{
 		reason: Upstream,
 		sentence: "The API servers behind the upstream, or the definition of the custom resource, changed a " +
-			"moment ago, the servers do not agree, or listproxy cannot watch the definitions now.",
+			"moment ago; or they do not agree, or listproxy cannot watch the definitions now.",
 		remedy: "Passes by itself. If not, the log says what changes, or on what API servers do not agree. If " +
 			"custom resources keep it, listproxy's account may not list and watch customresourcedefinitions.",
 	},

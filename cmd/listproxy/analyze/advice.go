@@ -36,52 +36,49 @@ type Sender struct {
 // maxSenders is the largest number of senders that an Advice names.
 const maxSenders = 3
 
-// remedies say what to change so that requests are answered from memory. The keys are values of [Advice.What]. For all
-// other values, [reason.Reason.Explain] has the remedy.
-var remedies = map[string]string{
-	string(byMemoryIfConsistentLists): "Start listproxy with --consistent-lists. With \"true\" it still forwards small lists; " +
-		"with \"always\" it answers nearly all. A client that need not see what was written a moment " +
-		"ago can send resourceVersion=0: its lists are then answered without the switch.",
-	string(byMemoryIfWatches): "Start listproxy with --watches.",
-	string(reason.Representation): "Let programs ask for JSON or protobuf. (Audit logs lack the Accept header: for " +
-		"kubectl with limit=500 a table is assumed, since kubectl get asks for one; kubectl get -o json looks the same.)",
-	string(reason.Watch): "A rule of the policy says watches: false, or the watches are written in an old form (paths with " +
-		"/watch/, watch=yes): let the client write watch=true.",
-	string(reason.Consistent): "A rule of the policy says consistentLists: false, or the lists are continued at the newest " +
-		"state, since their token has expired: let the client read its pages sooner.",
-	string(reasonRefused): "kube-apiserver refuses these too: the right is missing (403), the token is wrong (401), the " +
-		"revision has expired (410), or it is too busy (429). Mend the client.",
-}
+// texts are the texts of an Advice. In place of an empty one, the Advice has that of [reason.Reason.Explain].
+type texts struct{ why, do string }
 
-// explanations say what requests have in common, for the keys of remedies that [reason.Reason.Explain] does not know.
-var explanations = map[string]string{
-	string(byMemoryIfConsistentLists): "They name no resourceVersion: they ask for the newest state.",
-	string(byMemoryIfWatches):         "They are watches and streaming lists.",
-	string(reasonRefused):             "kube-apiserver did not answer them with what they asked for.",
+// ownTexts has the texts that Explain lacks, and better ones for the reader of a log, by [Advice.What].
+var ownTexts = map[string]texts{
+	string(byMemoryIfConsistentLists): {
+		why: "They name no resourceVersion: they ask for the newest state.",
+		do: "Start listproxy with --consistent-lists. With \"true\" it still forwards small lists; with \"always\" it answers " +
+			"nearly all. A client that need not see what was written a moment ago can send resourceVersion=0: its lists are " +
+			"then answered without the switch.",
+	},
+	string(byMemoryIfWatches): {why: "They are watches and streaming lists.", do: "Start listproxy with --watches."},
+	string(reasonRefused): {
+		why: "kube-apiserver did not answer them with what they asked for.",
+		do: "kube-apiserver refuses these too: the right is missing (403), the token is wrong (401), the revision has " +
+			"expired (410), or it is too busy (429). Mend the client.",
+	},
+	string(reason.Representation): {do: "Let programs ask for JSON or protobuf. (Audit logs lack the Accept header: for kubectl " +
+		"with limit=500 a table is assumed, since kubectl get asks for one; kubectl get -o json looks the same.)"},
+	string(reason.Watch): {do: "A rule of the policy says watches: false, or the watches are written in an old form (paths " +
+		"with /watch/, watch=yes): let the client write watch=true."},
+	string(reason.Consistent): {do: "A rule of the policy says consistentLists: false, or the lists are continued at the " +
+		"newest state, since their token has expired: let the client read its pages sooner."},
 }
 
 // advise returns advice about the requests that a listproxy without switches would not answer from memory: one Advice for
 // each reason, and for each switch that is missing. The Advice about the most requests is first.
 func advise(rows []Row) []Advice {
-	byCause := map[string]*Advice{}
+	byWhat := map[string]*Advice{}
 	for _, row := range rows {
 		for _, f := range row.Forms {
 			if f.AnsweredBy == byMemory {
 				continue
 			}
-			cause := cmp.Or(string(f.Reason), string(f.AnsweredBy)) // without a reason, a switch is missing
-			if byCause[cause] == nil {
-				why, do := f.Reason.Explain()
-				byCause[cause] = &Advice{
-					What: cause, Why: cmp.Or(explanations[cause], why), Do: cmp.Or(remedies[cause], do),
-					senders: map[Sender]int64{},
-				}
+			what := cmp.Or(string(f.Reason), string(f.AnsweredBy)) // without a reason, a switch is missing
+			if byWhat[what] == nil {
+				byWhat[what] = newAdvice(what, f.Reason)
 			}
-			byCause[cause].add(row, f)
+			byWhat[what].add(row, f)
 		}
 	}
-	all := make([]Advice, 0, len(byCause))
-	for _, advice := range byCause {
+	all := make([]Advice, 0, len(byWhat))
+	for _, advice := range byWhat {
 		advice.setTopSenders()
 		all = append(all, *advice)
 	}
@@ -89,6 +86,13 @@ func advise(rows []Row) []Advice {
 		return cmp.Or(cmp.Compare(b.Lists+b.Watches, a.Lists+a.Watches), cmp.Compare(a.What, b.What))
 	})
 	return all
+}
+
+// newAdvice returns the Advice about no requests yet. why is None if What is a switch.
+func newAdvice(what string, why reason.Reason) *Advice {
+	own := ownTexts[what]
+	sentence, remedy := why.Explain()
+	return &Advice{What: what, Why: cmp.Or(own.why, sentence), Do: cmp.Or(own.do, remedy), senders: map[Sender]int64{}}
 }
 
 // add counts the requests of one form of a row.

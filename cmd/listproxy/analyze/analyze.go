@@ -22,12 +22,12 @@ type File struct {
 	Lines int64 `json:"lines"`
 	// Bad is the number of lines without an audit event.
 	Bad int64 `json:"bad,omitempty"`
-	// Others is the number of audit events that stand for no list or watch (see [auditEvent.isRelevant]).
+	// Others is the number of audit events that are not relevant (see [auditEvent.isRelevant]).
 	Others int64 `json:"others"`
 	// Problem says why the file could not be read to its end, or that it has no list and no watch. It is empty if all is well.
 	Problem string `json:"problem,omitempty"`
 
-	relevant int64 // the number of audit events that stand for a list or watch
+	relevant int64 // the number of relevant audit events
 }
 
 // newAnalyzer returns an analyzer for a listproxy with the policy p.
@@ -35,7 +35,7 @@ func newAnalyzer(p *policy.Config) *analyzer {
 	return &analyzer{predictor: newPredictor(p), tally: &tally{counters: map[counterKey]*counter{}}}
 }
 
-// readLog reads a log to its end. It returns an error if reading fails, or if the log has no list and no watch. The report
+// readLog reads a log to its end. It returns an error if reading fails, or if the log has no relevant event. The report
 // has the events before the failure, and the error as the Problem of the File.
 func (a *analyzer) readLog(name string, log io.Reader) error {
 	f := File{Name: name}
@@ -67,7 +67,7 @@ func (a *analyzer) readLine(f *File, line []byte) {
 	}
 }
 
-// checkRelevant returns an error if the file has no list and no watch. The error says what to do.
+// checkRelevant returns an error if the file has no relevant event. The error says what to do.
 func (f *File) checkRelevant() error {
 	if f.relevant > 0 {
 		return nil

@@ -33,18 +33,14 @@ const (
 	formUnknown form = "unknown"
 )
 
-// answerer says who would answer a request.
+// answerer says who would answer a request. [RequestCounts] has a number for each.
 type answerer string
 
 const (
-	// byMemory means that listproxy answers without any switch.
-	byMemory answerer = "memory"
-	// byMemoryIfConsistentLists means that listproxy answers only with --consistent-lists.
-	byMemoryIfConsistentLists answerer = "consistent-lists"
-	// byMemoryIfWatches means that listproxy answers only with --watches.
-	byMemoryIfWatches answerer = "watches"
-	// byAPIServer means that kube-apiserver answers, as without listproxy.
-	byAPIServer answerer = "kube-apiserver"
+	byMemory                  answerer = "memory"           // listproxy, without any switch
+	byMemoryIfConsistentLists answerer = "consistent-lists" // listproxy, only with --consistent-lists
+	byMemoryIfWatches         answerer = "watches"          // listproxy, only with --watches
+	byAPIServer               answerer = "kube-apiserver"
 )
 
 // reasonRefused means that kube-apiserver answered the request with an error. It would do so behind listproxy, too, since
@@ -72,20 +68,20 @@ func newPredictor(p *policy.Config) predictor {
 
 // predict returns what listproxy would do with the request of an audit event.
 func (p *predictor) predict(e *auditEvent) prediction {
+	result := prediction{verb: e.Verb, form: formUnknown, answeredBy: byAPIServer, reason: reason.NotCanonical}
 	httpRequest, ok := e.httpRequest()
 	if !ok {
-		return prediction{verb: e.Verb, form: formUnknown, answeredBy: byAPIServer, reason: reason.NotCanonical}
+		return result
 	}
 	credentials := policy.PlainToken
 	if e.User.Username == user.Anonymous {
 		credentials = policy.NoToken
 	}
 	request, parseReason := policy.Parse(httpRequest, kubehttp.Parse(httpRequest).Info, credentials)
-	result := prediction{verb: e.Verb, form: formOf(request, parseReason)}
+	result.form = formOf(request, parseReason)
+	result.reason = reasonRefused
 	if succeeded(e.ResponseStatus.Code) {
 		result.answeredBy, result.reason = p.whoAnswers(request, parseReason)
-	} else {
-		result.answeredBy, result.reason = byAPIServer, reasonRefused
 	}
 	return result
 }
@@ -97,16 +93,15 @@ func succeeded(code int) bool { return code == 0 || code == http.StatusOK }
 // whoAnswers returns who answers a request, and why kube-apiserver does. parseReason is the reason of [policy.Parse] to
 // forward it, or None.
 func (p *predictor) whoAnswers(request *policy.Request, parseReason reason.Reason) (answerer, reason.Reason) {
-	if parseReason != reason.None {
-		return byAPIServer, parseReason
-	}
-	if why := whyForwarded(p.withSwitches, request); why != reason.None {
-		return byAPIServer, why // no switch helps
-	}
-	if isAggregated(request) {
-		return byAPIServer, reason.UnknownResource
+	why := parseReason
+	if why == reason.None {
+		why = whyForwarded(p.withSwitches, request)
 	}
 	switch {
+	case why != reason.None: // no switch helps
+		return byAPIServer, why
+	case isAggregated(request):
+		return byAPIServer, reason.UnknownResource
 	case whyForwarded(p.asWritten, request) == reason.None:
 		// No switch is needed. A rule of the policy may have turned on consistent lists or watches for this resource.
 		return byMemory, reason.None
@@ -117,24 +112,26 @@ func (p *predictor) whoAnswers(request *policy.Request, parseReason reason.Reaso
 }
 
 // whyForwarded returns the reason why a request is forwarded under a policy, or None.
-//
-// A log does not say whether the resource is namespaced. A request without a namespace counts as answered if it would be
-// answered in one of the two cases. A log does not say, either, whether the resource is custom. That makes no difference,
-// since [auditEvent.httpRequest] asks for JSON or for a table.
 func whyForwarded(p *policy.Config, request *policy.Request) reason.Reason {
-	// Arguments of Representation.
-	const namespaced, clusterScoped = true, false
-	const builtIn = false
 	evaluation := p.Evaluate(request, reason.None)
-	if evaluation.Reason != reason.None {
+	switch {
+	case evaluation.Reason != reason.None:
 		return evaluation.Reason
-	}
-	if evaluation.Rule.Cache == policy.CacheNever {
+	case evaluation.Rule.Cache == policy.CacheNever:
 		return reason.NotCached
 	}
-	_, mismatch := evaluation.Rule.Representation(request, namespaced, builtIn)
+	return mismatchOf(evaluation.Rule, request)
+}
+
+// mismatchOf returns the reason why a request does not fit its resource, or None if it may fit: a log does not say whether
+// the resource has namespaces, so a request without a namespace may be for a resource of either kind. A log does not say,
+// either, whether the resource is custom. That makes no difference, since [auditEvent.httpRequest] asks for JSON or a table.
+func mismatchOf(rule policy.Rule, request *policy.Request) reason.Reason {
+	const namespaced, clusterScoped = true, false
+	const builtIn = false
+	_, mismatch := rule.Representation(request, namespaced, builtIn)
 	if mismatch != reason.None && request.Namespace == "" {
-		_, mismatch = evaluation.Rule.Representation(request, clusterScoped, builtIn)
+		_, mismatch = rule.Representation(request, clusterScoped, builtIn)
 	}
 	return mismatch
 }

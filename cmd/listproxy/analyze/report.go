@@ -30,17 +30,17 @@ type Counts struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// RequestCounts has the number of requests, and the parts of it by answerer (see FormCount.AnsweredBy).
+// RequestCounts has the number of requests, and parts of it by who would answer them. Each part has an [answerer].
 type RequestCounts struct {
 	// Count is the number of all requests: the sum of the other numbers.
 	Count int64 `json:"count"`
-	// FromMemory counts the requests that are answered by memory.
+	// FromMemory counts the requests that listproxy answers without any switch.
 	FromMemory int64 `json:"fromMemory"`
-	// WithConsistentLists counts the requests that are answered by consistent-lists.
+	// WithConsistentLists counts the requests that listproxy answers only with --consistent-lists.
 	WithConsistentLists int64 `json:"withConsistentLists"`
-	// WithWatches counts the requests that are answered by watches.
+	// WithWatches counts the requests that listproxy answers only with --watches.
 	WithWatches int64 `json:"withWatches"`
-	// Forwarded counts the requests that are answered by kube-apiserver.
+	// Forwarded counts the requests that kube-apiserver answers in any case.
 	Forwarded int64 `json:"forwarded"`
 }
 
@@ -61,8 +61,7 @@ type FormCount struct {
 	// Form is what the list or watch asks for: any, not-older-than, exact, continue, consistent, watch, streaming-list
 	// or unknown.
 	Form form `json:"form"`
-	// AnsweredBy is memory (listproxy answers without any switch), consistent-lists or watches (listproxy answers only
-	// with that switch), or kube-apiserver (it answers in any case).
+	// AnsweredBy is memory, consistent-lists, watches or kube-apiserver, as in RequestCounts.
 	AnsweredBy answerer `json:"answeredBy"`
 	// Reason says why kube-apiserver answers. It is empty if listproxy can answer.
 	Reason reason.Reason `json:"reason,omitempty"`

@@ -128,10 +128,10 @@ func onlyDocument(data []byte) (text []byte, err error) {
 
 // config returns the policy. Each rule inherits the settings that it does not give:
 //
-//	rule for               inherits from
-//	one resource           the rule for "*" of its group, else the defaults
-//	"*" of a group         the defaults
-//	defaults of the file   DefaultConfig
+//	rule             inherits from
+//	one resource     the rule for "*" of its group, else the defaults
+//	"*" of a group   the file's defaults
+//	these defaults   DefaultConfig
 //
 // RuleFor makes Cache never for Secrets and Events, so their own rules inherit that. name is the file's name in each
 // Rule.Source.

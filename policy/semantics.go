@@ -72,8 +72,8 @@ func (r *Request) Decide(limitAtZero LimitAtZero, consistentLists ConsistentList
 //	"0"              not given or NotOlderThan  any     Any
 //	N                NotOlderThan               any     NotOlderThan
 //	N                Exact                      any     Exact
-//	N                not given                  none    NotOlderThan
-//	N                not given                  given   Exact, as before resourceVersionMatch existed
+//	N                not given                  0       NotOlderThan
+//	N                not given                  > 0     Exact, as before resourceVersionMatch existed
 //
 // A list with a continue token is decided by its token: see decideContinue.
 func decideList(o ListOptions, limitAtZero LimitAtZero, consistentLists ConsistentLists) Decision {
@@ -85,7 +85,7 @@ func decideList(o ListOptions, limitAtZero LimitAtZero, consistentLists Consiste
 	case o.Continue != "":
 		return decideContinue(o)
 	case rv == "" && (consistentLists == ConsistentLarge || consistentLists == ConsistentAll):
-		return Decision{Semantics: Consistent, Limit: o.Limit} // package proxy forwards small lists with ConsistentLarge
+		return Decision{Semantics: Consistent, Limit: o.Limit} // with ConsistentLarge, package proxy may forward it if it is small
 	case rv == "":
 		return forwardConsistent()
 	case rv == "0" && limitAtZero == LimitHonoured:

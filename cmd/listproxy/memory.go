@@ -13,12 +13,12 @@ const (
 	gcPercent = 50
 	// otherMemory is the number of bytes for everything but stored objects: requests, connections, stacks.
 	otherMemory = 512 << 20
-	// compressedDivisor makes the bound on compressed lists, an eighth more, from the bound on stored objects.
+	// compressedDivisor divides the bound on stored objects, to give that on compressed lists. These are kept in addition.
 	compressedDivisor = 8
 	// defaultCompressedBound is the bound on compressed lists, in bytes, if stored objects have no bound.
 	defaultCompressedBound = 256 << 20
-	// bytesPerConnection is the part of the memory limit for which one connection of a client is allowed. A connection needs
-	// at most an eighth of these bytes.
+	// bytesPerConnection is how many bytes of the memory limit there must be for each connection of a client. It needs at most
+	// an eighth of them.
 	bytesPerConnection             = 1 << 20
 	minConnections, maxConnections = 256, 20_000
 	// noMemoryLimit is the limit by which the Go runtime means that there is none.

@@ -32,7 +32,6 @@ is being loaded are forwarded too; docs/operate.md says what else a log does not
 //
 //	CLIENT            RESOURCE  LISTS  MEMORY  +CONSISTENT  WATCHES  +WATCHES  TIME  FORMS
 //	app/v1 team/app   pods      30     20      10           0        0         1.2s  20 any, 10 consistent
-//	…
 //
 //	What brings more, and why the rest is forwarded:
 //

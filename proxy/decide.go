@@ -48,7 +48,8 @@ func (h *Handler) decide(r *http.Request) (*decision, reason.Reason) {
 	if why := h.lookUp(d); why != reason.None {
 		return d, why
 	}
-	if why := h.forwardUnreviewed(d); why != reason.None {
+	d.provesRight = !d.asked.Watch
+	if why := h.tryForwardUnreviewed(d); why != reason.None {
 		return d, why
 	}
 	if why := h.review(r.Context(), d); why != reason.None {
@@ -81,13 +82,14 @@ type decision struct {
 
 	// The fields of this group are for a request that is forwarded.
 
-	// provesRight reports that a 200 from kube-apiserver proves the caller's right to the answer.
+	// provesRight reports that a 200 from kube-apiserver proves the caller's right to the answer ([Handler.onListAnswer]).
 	provesRight bool
-	// unreviewed reports that the request is forwarded without a review, for a reason that only callers with the right to
-	// the answer may know.
+	// unreviewed reports that the reason to forward the request was found before the caller's right was known. Only callers
+	// with the right may learn this reason.
 	unreviewed bool
-	// afterForward must be called once the request was forwarded. It may be nil.
-	afterForward func()
+	// endSmallForward must be called once the request was forwarded. It is nil unless [tryForwardNow] counts the request among
+	// the small lists that are being forwarded.
+	endSmallForward func()
 }
 
 // dropState drops the state, so that it does not stay in memory while kube-apiserver answers or the client reads.
@@ -157,7 +159,7 @@ func queryFor(asked *policy.Request, d policy.Decision, entry cluster.Entry) ind
 		Labels: asked.Labels,
 		Fields: asked.Fields,
 		Shards: asked.Shards,
-		// Any is not among them: a page at resourceVersion=0 looks like a page at exactly the state's revision.
+		// Not for Any: a page at resourceVersion=0 looks like a page at exactly the state's revision.
 		EndsWithIndex: d.Semantics == policy.NotOlderThan || d.Semantics == policy.Consistent,
 		Indented:      asked.Indented(entry.Custom),
 	}
@@ -166,23 +168,6 @@ func queryFor(asked *policy.Request, d policy.Decision, entry cluster.Entry) ind
 		q.Name = name
 	}
 	return q
-}
-
-// forwardUnreviewed returns the reason to forward a list without a review, or None if a review must follow. A list skips the
-// review if no answer about the caller's right is remembered, and if the list would be forwarded even after a yes.
-// Forwarding it costs kube-apiserver no more than the review, and the answer also shows whether the caller may know the
-// reason ([forwardedList]).
-func (h *Handler) forwardUnreviewed(d *decision) reason.Reason {
-	if d.asked.Watch {
-		return reason.None
-	}
-	d.provesRight = true
-	if h.Authorizer.Remembers(d.caller.Identity, &d.attributes) {
-		return reason.None
-	}
-	why := h.whyForwardAfterYes(d)
-	d.unreviewed = why != reason.None
-	return why
 }
 
 // review returns None if the caller has the right to the answer. It asks kube-apiserver unless d.ruling is a yes that is still
@@ -196,7 +181,7 @@ func (h *Handler) review(ctx context.Context, d *decision) reason.Reason {
 	var err error
 	d.ruling, err = h.Authorizer.Review(ctx, &d.caller.Caller, &d.attributes)
 	switch {
-	case errors.Is(err, auth.ErrNoSeat):
+	case errors.Is(err, auth.ErrNoSeat): // only questions about callers who are not accepted yet get none
 		return reason.UnknownCaller
 	case err != nil:
 		h.logRateLimited("a caller's right could not be reviewed", err)

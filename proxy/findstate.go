@@ -22,26 +22,74 @@ const (
 	startPause = 200 * time.Millisecond
 )
 
-// findState sets the collection and the state that the request asks for in d, or returns the reason to forward the request. It
-// waits for a load or a proof that is likely to be over soon. Before a long wait, it pauses the request's seat, which
-// [Handler.handle] resumes.
+// findState sets the collection and the state that the request asks for in d, or returns the reason to forward the request. If
+// the state can be expected soon, findState waits for it:
+//
+//	request                      waits for a load   then waits for
+//	list, Any or NotOlderThan    FirstLoad          the revision
+//	list, Consistent             AnyLoad            a proof, up to ConsistentWait
+//	list, Exact or Continue      no                 the revision
+//	list of a single name        no                 as above
+//	watch, Any or NotOlderThan   FirstLoad          the revision, up to revisionWait
+//	watch, Consistent            AnyLoad            a proof
+//	watch, After                 no                 the revision, up to revisionWait
+//	watch without Initial        no                 as above
+//
+// Before a long wait, findState pauses the request's seat, which [Handler.handle] resumes.
 func (h *Handler) findState(ctx context.Context, d *decision) (why reason.Reason) {
 	deadline := time.Now().Add(d.maxWait())
 	d.collection, why = h.startCollection(ctx, d, deadline)
 	if why != reason.None {
 		return why
 	}
-	// The state may be lost while the request waits for it. Then the request waits for the next load, too.
 	for {
 		if why := awaitLoad(ctx, d, deadline); why != reason.None {
 			return why
 		}
 		why := h.findLoaded(ctx, d, deadline)
+		// The state may have been lost during the wait. If a load is under way, wait for it, too.
 		mayBeLost := why == reason.Warming || why == reason.NotProven
 		if !mayBeLost || d.loadWait(d.collection) == 0 || !time.Now().Before(deadline) {
 			return why
 		}
 	}
+}
+
+// mayWaitForLoad reports whether the request may wait for a load. It may if the load gives the state that the request asks for,
+// and if the answer would cost the upstream much.
+func (d *decision) mayWaitForLoad() bool {
+	isList := !d.asked.Watch && d.query.Name == ""
+	isStreamingList := d.Initial
+	switch d.Semantics {
+	case policy.Any, policy.NotOlderThan, policy.Consistent:
+		return isList || isStreamingList
+	}
+	return false
+}
+
+// maxWait returns the longest time for which the request waits for loads, and a watch for loads and the proof together.
+func (d *decision) maxWait() time.Duration {
+	if d.asked.Watch {
+		return maxWatchWait
+	}
+	return maxListWait
+}
+
+// loadWait returns the time for which the request may still wait for the collection's load, or 0 if it must not wait or no load
+// is under way.
+func (d *decision) loadWait(collection *snapshot.Collection) time.Duration {
+	if !d.mayWaitForLoad() {
+		return 0
+	}
+	return collection.LoadTimeLeft(d.maxWait(), d.awaitedLoads())
+}
+
+// awaitedLoads returns the kind of loads for which the request waits.
+func (d *decision) awaitedLoads() snapshot.LoadKind {
+	if d.Semantics == policy.Consistent {
+		return snapshot.AnyLoad
+	}
+	return snapshot.FirstLoad
 }
 
 // startCollection returns the request's collection, which it starts if necessary, or the reason to forward the request.
@@ -60,14 +108,15 @@ func (h *Handler) startCollection(
 	}
 }
 
-// awaitLoad waits until a load of the collection that is under way is over, if the request may wait for it. It returns the
-// reason to forward the request, or None.
+// awaitLoad waits for the end of a load that is under way, if the request may wait for it. It returns the reason to forward the
+// request, or None.
 func awaitLoad(ctx context.Context, d *decision, deadline time.Time) reason.Reason {
 	wait := min(d.loadWait(d.collection), time.Until(deadline))
 	if wait <= 0 {
 		return reason.None
 	}
-	// A few lists are forwarded at once, at little cost. A forwarded watch would stay at the upstream for minutes.
+	// The first few lists do not wait: forwarding them costs little. Watches always wait, since a forwarded one stays at the
+	// upstream for minutes.
 	if !d.asked.Watch && d.collection.TakeForwardSlot() {
 		return reason.Warming
 	}
@@ -77,14 +126,13 @@ func awaitLoad(ctx context.Context, d *decision, deadline time.Time) reason.Reas
 	return d.collection.AwaitLoad(ctx, wait, d.awaitedLoads())
 }
 
-// findLoaded sets the state that the request asks for in d, or returns the reason to forward the request. It waits for a
-// revision or a proof, but not for a load.
+// findLoaded is findState without the wait for a load: it waits for a revision or a proof only.
 func (h *Handler) findLoaded(ctx context.Context, d *decision, deadline time.Time) (why reason.Reason) {
 	proofWait := h.ConsistentWait
 	if d.asked.Watch {
 		proofWait = time.Until(deadline)
 	}
-	if why := whyForwardNow(d, d.collection, proofWait); why != reason.None {
+	if why := tryForwardNow(d, d.collection, proofWait); why != reason.None {
 		return why
 	}
 	if d.Semantics == policy.Consistent {
@@ -112,87 +160,4 @@ func (h *Handler) proveNewest(ctx context.Context, d *decision, proofWait time.D
 	d.snapshot, why = d.collection.Consistent(ctx, d.caller.lastProbe, proofWait)
 	end(why)
 	return why
-}
-
-// whyForwardAfterYes returns the reason why a list would be forwarded even after a yes of a review. It returns None if memory
-// may answer the list, or if that cannot be known without a wait.
-func (h *Handler) whyForwardAfterYes(d *decision) reason.Reason {
-	collection, why := h.Collections.Find(d.key)
-	if collection == nil {
-		return why
-	}
-	if d.loadWait(collection) > 0 {
-		return reason.None
-	}
-	if why := whyForwardNow(d, collection, h.ConsistentWait); why != reason.None {
-		return why
-	}
-	switch d.Semantics {
-	case policy.Consistent:
-		return reason.None
-	case policy.Exact, policy.Continue:
-		return collection.WhyNoStateAt(d.Revision)
-	}
-	return collection.WhyNoStateNotOlderThan(d.Revision)
-}
-
-// whyForwardNow returns the reason to forward a request at once, or None. A request is forwarded at once if memory cannot
-// prove the newest state within proofWait, or if the request costs kube-apiserver so little that a wait for memory would be
-// slower. In the second case, whyForwardNow sets d.afterForward.
-func whyForwardNow(d *decision, collection *snapshot.Collection, proofWait time.Duration) reason.Reason {
-	switch d.Semantics {
-	case policy.Consistent:
-		why := collection.WhyNotConsistent(d.query, d.caller.lastProbe, proofWait)
-		mustProve := d.asked.Watch || d.Rule.ConsistentLists == policy.ConsistentAll
-		if why != reason.None || mustProve {
-			return why
-		}
-		if done, forward := collection.TryForwardSmall(d.query, d.caller.lastProbe); forward {
-			d.afterForward = done
-			return reason.Consistent
-		}
-	case policy.Continue:
-		if done, forward := collection.TryForwardPage(d.query, d.Revision); forward {
-			d.afterForward = done
-			return reason.NotProven
-		}
-	}
-	return reason.None
-}
-
-// mayWaitForLoad reports whether the request may wait for a load: the load gives the state that the request asks for, and
-// answering the request would cost the upstream much.
-func (d *decision) mayWaitForLoad() bool {
-	isList := !d.asked.Watch && d.query.Name == ""
-	isStreamingList := d.Initial
-	switch d.Semantics {
-	case policy.Any, policy.NotOlderThan, policy.Consistent:
-		return isList || isStreamingList
-	}
-	return false
-}
-
-// maxWait returns the longest time for which the request waits for loads; for a watch, for loads and the proof together.
-func (d *decision) maxWait() time.Duration {
-	if d.asked.Watch {
-		return maxWatchWait
-	}
-	return maxListWait
-}
-
-// loadWait returns the time for which the request may wait for the load of the collection that is under way, or 0 if it must
-// not wait or nothing is loading.
-func (d *decision) loadWait(collection *snapshot.Collection) time.Duration {
-	if !d.mayWaitForLoad() {
-		return 0
-	}
-	return collection.LoadTimeLeft(d.maxWait(), d.awaitedLoads())
-}
-
-// awaitedLoads returns the kind of loads for which the request waits: a list of the newest state waits for reloads, too.
-func (d *decision) awaitedLoads() snapshot.LoadKind {
-	if d.Semantics == policy.Consistent {
-		return snapshot.AnyLoad
-	}
-	return snapshot.FirstLoad
 }

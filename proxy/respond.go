@@ -31,8 +31,8 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 	record := observe.RecordOf(r.Context())
 	d, why := h.decide(r)
-	if d.afterForward != nil { // only if the request is forwarded
-		defer d.afterForward()
+	if d.endSmallForward != nil { // only if the request is forwarded
+		defer d.endSmallForward()
 	}
 	record.SetDecision(d.asked, d.Semantics, why)
 	// Others may have taken the request's seat while the decision waited.

@@ -3,34 +3,13 @@ package proxy
 import (
 	"bufio"
 	"errors"
-	"net/http"
-	"slices"
 	"sync"
-
-	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
-
-const (
-	// An indented list may be maxIndentGrowth times as long as without indentation, or minIndentLimit bytes, whichever is more.
-	// Lists of pods become twice as long, but somebody could make an object of 1 MiB that grows to gigabytes.
-	maxIndentGrowth = 16
-	minIndentLimit  = 1 << 20
-)
-
-// gzipAbove is the size in bytes above which kube-apiserver compresses a body (endpoints/handlers/responsewriters,
-// defaultGzipThresholdBytes).
-const gzipAbove = 128 * 1024
-
-// itemHeadSize bounds the bytes before an item: a comma in JSON, or a tag and a length in protobuf.
-const itemHeadSize = 16
-
-// bodies keeps bodies for reuse, with their slices of objects.
-var bodies = sync.Pool{New: func() any { return new(body) }}
 
 // body is what an answer from memory holds until its client has read it: the objects of a list, or the objects with which a
 // watch begins. [Handler.writeList] writes the body of a list, and [watchStream] that of a watch.
@@ -40,7 +19,7 @@ type body struct {
 	objects  []*index.Object
 	// size is the size of the body in bytes before compression. For a watch it is an estimate.
 	size int
-	// room is the share of --max-inflight-bytes that the body occupies. The caller of newBody acquires it for size bytes.
+	// room holds size bytes of --max-inflight-bytes, which the caller of newBody acquires.
 	room limits.Grant
 
 	// The fields below are empty for a watch.
@@ -51,6 +30,9 @@ type body struct {
 	indented bool
 }
 
+// bodies keeps bodies for reuse, with their slices of objects.
+var bodies = sync.Pool{New: func() any { return new(body) }}
+
 // newBody returns the body of a list or a watch, which must be released. It fails only for a list that should be indented,
 // but would become too long, or is nested too deeply for a [wire.Indenter].
 func newBody(d *decision, auditID string) (*body, error) {
@@ -58,10 +40,10 @@ func newBody(d *decision, auditID string) (*body, error) {
 	b.auditID = auditID
 	b.envelope = d.snapshot.Envelope
 	if d.asked.Watch {
-		b.addInitialState(d)
+		b.fillWatch(d)
 		return b, nil
 	}
-	b.addList(d)
+	b.fillList(d)
 	if d.query.Indented {
 		if err := b.indent(); err != nil {
 			b.release()
@@ -71,9 +53,9 @@ func newBody(d *decision, auditID string) (*body, error) {
 	return b, nil
 }
 
-// addList adds a list without indentation to an empty body.
-func (b *body) addList(d *decision) {
-	page := d.snapshot.Page(d.query, b.objects)
+// fillList fills an empty body with a list, not indented.
+func (b *body) fillList(d *decision) {
+	page := d.snapshot.Page(d.query, b.objects) // reuses the slice
 	b.objects = page.Objects
 	meta := wire.ListMeta{Revision: d.snapshot.Revision}
 	if d.query.Shards != nil {
@@ -89,6 +71,9 @@ func (b *body) addList(d *decision) {
 	b.size = len(b.head) + itemBytes + len(b.tail)
 }
 
+// itemHeadSize bounds the bytes before an item: a comma in JSON, or a tag and a length in protobuf.
+const itemHeadSize = 16
+
 // countItemBytes returns the number of bytes of all objects with their heads ([wire.Envelope.AppendItemHead]).
 func (b *body) countItemBytes() int {
 	size := 0
@@ -102,10 +87,10 @@ func (b *body) countItemBytes() int {
 // eventOverhead is the approximate number of bytes of an event without its object.
 const eventOverhead = 64
 
-// addInitialState adds the objects with which a watch begins, if any, to an empty body.
-func (b *body) addInitialState(d *decision) {
+// fillWatch fills an empty body with the objects with which a watch begins, if any.
+func (b *body) fillWatch(d *decision) {
 	if d.Initial {
-		b.objects = d.snapshot.Page(d.query, b.objects).Objects
+		b.objects = d.snapshot.Page(d.query, b.objects).Objects // reuses the slice
 	}
 	for _, o := range b.objects {
 		b.size += len(o.Bytes) + eventOverhead
@@ -125,6 +110,13 @@ func (b *body) parts(yield func(part []byte) bool) {
 	}
 	yield(b.tail)
 }
+
+const (
+	// An indented list may be maxIndentGrowth times as long as without indentation, or minIndentLimit bytes, whichever is more.
+	// Lists of pods become twice as long, but somebody could make an object of 1 MiB that grows to gigabytes.
+	maxIndentGrowth = 16
+	minIndentLimit  = 1 << 20
+)
 
 // indent marks a list as indented, and sets its size. To find the size, it indents the list once and drops the result.
 func (b *body) indent() error {
@@ -159,85 +151,4 @@ func (b *body) release() {
 	clear(b.objects) // so that the pool keeps no objects in memory
 	*b = body{objects: b.objects[:0]}
 	bodies.Put(b)
-}
-
-// writeList writes the list b with its headers, compressed if the client accepts gzip and the list is long.
-func (h *Handler) writeList(w http.ResponseWriter, acceptsGzip bool, b *body) {
-	compress := acceptsGzip && b.size > gzipAbove
-	setHeaders(w.Header(), b.auditID, b.envelope, b.envelope.ContentType)
-	if compress {
-		setGzipHeaders(w.Header())
-	}
-	w.WriteHeader(http.StatusOK)
-
-	out := h.writers.get(w, b.size)
-	defer h.writers.put(out)
-	var err error
-	switch {
-	case b.indented && compress:
-		err = h.compressIndented(out, b)
-	case b.indented:
-		err = writeIndented(out, b)
-	case compress:
-		err = h.Compressor.Write(out, b.envelope, b.head, b.objects, b.tail)
-	default:
-		err = writeParts(out, b)
-	}
-	// An error is one of the connection, so no client is left to learn of it. An indented list was indented once before,
-	// without an error.
-	if err == nil {
-		_ = out.Flush()
-	}
-}
-
-// writeParts writes the list as it is.
-func writeParts(out *bufio.Writer, b *body) error {
-	for part := range b.parts {
-		if _, err := out.Write(part); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// writeIndented writes the list as indented JSON. An error is that of out or of the indenter.
-func writeIndented(out *bufio.Writer, b *body) error {
-	var indenter wire.Indenter
-	for part := range b.parts {
-		if err := indenter.Indent(out, part); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// compressIndented writes the list as indented JSON, compressed with gzip. After an error it does not close the gzip stream:
-// the connection has failed, and Close would free nothing.
-func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
-	stream := h.Compressor.NewStream(out)
-	buffer := h.writers.get(stream, b.size)
-	defer h.writers.put(buffer)
-	if err := writeIndented(buffer, b); err != nil {
-		return err
-	}
-	if err := buffer.Flush(); err != nil {
-		return err
-	}
-	return stream.Close()
-}
-
-// setHeaders sets the headers that kube-apiserver sends with a list or a watch, and those of the envelope.
-func setHeaders(header http.Header, auditID string, envelope *wire.Envelope, contentType string) {
-	header.Set(auditv1.HeaderAuditID, auditID)
-	header.Set("Cache-Control", "no-cache, private")
-	for name, values := range envelope.Headers {
-		header[name] = slices.Clone(values)
-	}
-	header.Set("Content-Type", contentType)
-}
-
-// setGzipHeaders sets the headers that kube-apiserver sends with a compressed answer.
-func setGzipHeaders(header http.Header) {
-	header.Set("Content-Encoding", "gzip")
-	header.Set("Vary", "Accept-Encoding")
 }

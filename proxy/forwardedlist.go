@@ -9,17 +9,17 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// forwardedList is the ResponseWriter of a list that is forwarded. It calls onAnswer before it writes a status other than
-// 1xx, so that onAnswer can change the header. [forward.Forwarder] always writes a status.
+// forwardedList is the ResponseWriter of a list that is forwarded. It calls beforeHeader before it writes a status other than
+// 1xx, so that beforeHeader can change the header. [forward.Forwarder] always writes a status.
 type forwardedList struct {
 	http.ResponseWriter
-	onAnswer func(header http.Header, code int)
+	beforeHeader func(header http.Header, code int)
 }
 
 // WriteHeader implements [http.ResponseWriter].
 func (w *forwardedList) WriteHeader(code int) {
 	if code >= http.StatusOK {
-		w.onAnswer(w.Header(), code)
+		w.beforeHeader(w.Header(), code)
 	}
 	w.ResponseWriter.WriteHeader(code)
 }
@@ -27,13 +27,20 @@ func (w *forwardedList) WriteHeader(code int) {
 // Unwrap lets [http.ResponseController] find the other methods of the writer.
 func (w *forwardedList) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// onListAnswer returns the onAnswer of a [forwardedList]. It must be called right before the list is sent, since a right
+// onListAnswer returns the beforeHeader of a [forwardedList]. It must be called right before the list is sent, since a right
 // that the answer proves counts from that moment.
 //
-// kube-apiserver authorizes a list before it reads anything, by the same attributes as a SubjectAccessReview. So a 200 to
-// the caller's credentials means that the caller may list, and is remembered like the answer to a review. The exception is a
-// 200 with a Warning to a caller with a token: the warning may be about the token, and answers from memory would lack it.
-// Then nothing is remembered, and the next request is reviewed ([auth.Warned]).
+//	answer                           right remembered   reason in Cache-Status
+//	200                              yes                kept
+//	200 with a Warning, to a token   no                 kept
+//	400, 410                         no                 kept
+//	other, d.unreviewed              no                 hidden
+//	other                            no                 kept
+//
+// kube-apiserver authorizes a list before it reads anything, by the same attributes as a SubjectAccessReview. So a 200 means
+// that the caller may list, and is remembered like the yes of a review. A 400 (unknown field in a selector) and a 410 (the
+// state is too old) come after the authorization, too. A Warning may be about the token, and answers from memory would lack it,
+// so the next request is reviewed ([auth.Warned]).
 func (h *Handler) onListAnswer(r *http.Request, d *decision) func(http.Header, int) {
 	sent := time.Now()
 	return func(header http.Header, code int) {
@@ -48,14 +55,12 @@ func (h *Handler) onListAnswer(r *http.Request, d *decision) func(http.Header, i
 	}
 }
 
-// showsRight reports whether kube-apiserver gives an answer with this code only to callers who may list: 200, 400 (unknown
-// field in a selector) and 410 (the state is too old).
+// showsRight reports whether kube-apiserver gives an answer with this code only to callers who may list.
 func showsRight(code int) bool {
 	return code == http.StatusOK || code == http.StatusBadRequest || code == http.StatusGone
 }
 
-// hideReason replaces the reason in Cache-Status by one that reveals nothing about memory, since only callers who may list may
-// know the true one.
+// hideReason replaces the reason in Cache-Status and in the request's record, since the true one may reveal what memory has.
 func hideReason(r *http.Request, d *decision, header http.Header, code int) {
 	why := reason.NotAllowed
 	if code == http.StatusUnauthorized {

@@ -22,8 +22,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/gzip"
 )
 
-// Handler has the parts that handle a request, in the order of [Handler.Chain]. The parts that record requests come last. A
-// field must be set unless its comment says that it may be nil.
+// Handler has the parts that handle a request, in the order in which the request meets them, and then the parts that record
+// it. A field must be set unless its comment says that it may be nil.
 type Handler struct {
 	// Draining reports whether the process is about to end.
 	Draining func() bool
@@ -58,11 +58,11 @@ type Handler struct {
 	writers writerPool
 }
 
-// Chain returns the handler of all requests, from all listeners. As in kube-apiserver's DefaultBuildHandlerChain, each line
-// wraps the handler from the line before. So a request passes the filters from the last line to the first, and then reaches
-// respond. A filter that refuses a request answers it.
+// Chain returns the handler of all requests, from all listeners. Read it from the last line to the first, as a request passes
+// it: as in kube-apiserver's DefaultBuildHandlerChain, each line wraps the handler from the line before. A filter that refuses a
+// request answers it.
 func (h *Handler) Chain() http.Handler {
-	var handler http.Handler = http.HandlerFunc(h.respond)
+	var handler http.Handler = http.HandlerFunc(h.respond)      // the end: answers from memory or forwards
 	handler = h.withSeat(handler)                               // waits for one of the seats, which callers share fairly
 	handler = h.withAuthentication(handler)                     // finds out who calls
 	handler = serve.WithBodyTimeout(handler, serve.BodyTimeout) // bounds the time in which a body must come
@@ -70,7 +70,7 @@ func (h *Handler) Chain() http.Handler {
 	handler = h.Observer.Observe(handler, h.Log)                // records the request for metrics, traces and the access log
 	handler = serve.SpreadByGoaway(handler, h.GoawayChance)     // makes HTTP/2 clients connect again now and then
 	handler = serve.CloseWhileDraining(handler, h.Draining)     // closes connections while the process ends
-	return kubehttp.WithRequest(handler)                        // reads what the request asks for, once for all filters
+	return kubehttp.WithRequest(handler)                        // the beginning: reads what the request asks for, once for all
 }
 
 // caller is the sender of a request. Only the seat changes while the request is handled.
@@ -79,8 +79,8 @@ type caller struct {
 	auth.Caller
 	// verdict is kube-apiserver's verdict on the caller at the time when the request came.
 	verdict auth.Verdict
-	// lastProbe is the number of the last probe that was sent before the request came. Any later probe proves the newest
-	// state for the request, even a probe that was sent while the request waited for its seat.
+	// lastProbe is the number of the last probe that was sent before the request came. A probe with a higher number proves the
+	// newest state for the request, even if the request was still waiting for its seat when the probe was sent.
 	lastProbe uint64
 	// seat is paused while the request waits for memory, or for the review of an unknown caller.
 	seat limits.Grant
@@ -106,10 +106,10 @@ func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 	})
 }
 
-// authenticate returns the request with its caller, or nil if it has refused the request. Like takeSeat, it is a separate
-// function so that its stack is free while the rest of the chain runs, for hours in the case of a watch.
+// authenticate returns the request with its caller, or nil if it has refused the request. Like takeSeat, it returns before the
+// next filter runs, so a watch does not keep its variables on the stack for hours.
 func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Request {
-	lastProbe := h.Collections.LastProbe() // read as early as possible, so that more probes count as later
+	lastProbe := h.Collections.LastProbe() // read early, so that more probes count as later
 	identity, refusal := h.Authenticator.Authenticate(r)
 	if refusal != nil {
 		observe.RecordOf(r.Context()).SetRefused(observe.RefusedIdentity)
@@ -149,7 +149,7 @@ func (h *Handler) takeSeat(w http.ResponseWriter, r *http.Request, who *caller) 
 	return err == nil
 }
 
-// refuse answers a request that got no seat, or no room in --max-inflight-bytes. err says which.
+// refuse answers 429 to a request for which a limiter of h.Limits has returned err.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	label := observe.OtherLabel
 	if overload, ok := errors.AsType[limits.Overload](err); ok {

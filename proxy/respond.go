@@ -1,14 +1,10 @@
 package proxy
 
 import (
-	"context"
 	"net/http"
 	"time"
 
-	"k8s.io/apiserver/pkg/authentication/user"
-
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
@@ -31,11 +27,11 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 	record := observe.RecordOf(r.Context())
 	d, why := h.decide(r)
-	if d.endSmallForward != nil { // only if the request is forwarded
+	if d.endSmallForward != nil {
 		defer d.endSmallForward()
 	}
 	record.SetDecision(d.asked, d.Semantics, why)
-	// Others may have taken the request's seat while the decision waited.
+	// decide may have given up the request's seat while it waited. Take one again.
 	if err := d.caller.seat.Resume(r.Context()); err != nil {
 		h.refuse(w, r, err)
 		return nil
@@ -57,7 +53,7 @@ func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 func (h *Handler) forward(w http.ResponseWriter, r *http.Request, d *decision, why reason.Reason) {
 	kubehttp.SetCacheForwarded(w.Header(), why)
 	if d.provesRight {
-		w = &forwardedList{ResponseWriter: w, onAnswer: h.onListAnswer(r, d)}
+		w = &forwardedList{ResponseWriter: w, beforeHeader: h.onListAnswer(r, d)}
 	}
 	if !kubehttp.RequestOf(r).LongRunning {
 		bounded := serve.NewAnswerWriter(w, r, stallTime, h.Log)
@@ -68,8 +64,8 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, d *decision, w
 }
 
 // bodyRoom returns a function that reserves room for the body of a request, so that the body can be kept and sent again if
-// the connection ends. It returns nil if the body must not be kept: the body of a long-running request may never end, and a
-// request of a caller who is not accepted goes over HTTP/1.1, where no other request ends its connection.
+// the connection ends. It returns nil if the body must not be kept: the body of a long-running request may never end, and the
+// request of a caller who is not accepted has an HTTP/1.1 connection for itself, so no other request can end it.
 func (h *Handler) bodyRoom(r *http.Request, who *caller) forward.Reserve {
 	if !who.Accepted || kubehttp.RequestOf(r).LongRunning {
 		return nil
@@ -80,14 +76,11 @@ func (h *Handler) bodyRoom(r *http.Request, who *caller) forward.Reserve {
 	}
 }
 
-// answerFromMemory answers a request from memory. It returns one of:
-//
-//   - the stream of a watch, which must be served
-//   - the reason to forward the request: then it has written nothing
-//   - neither: then it has written a list, or refused the request
+// answerFromMemory answers a request from memory. If whyForward is not None, nothing was written, and the request must be
+// forwarded. Otherwise the request is answered (or refused), except for a watch: then stream must be served.
 func (h *Handler) answerFromMemory(
 	w http.ResponseWriter, r *http.Request, d *decision,
-) (stream *watchStream, why reason.Reason) {
+) (stream *watchStream, whyForward reason.Reason) {
 	if d.asked.Watch {
 		if why := h.whyNotWatch(d); why != reason.None {
 			return nil, why
@@ -139,43 +132,4 @@ func (h *Handler) serveList(w *serve.AnswerWriter, r *http.Request, d *decision,
 	defer span.End()
 	h.writeList(w, d.asked.Gzip, b)
 	return reason.None
-}
-
-// audit writes an answer from memory to the audit log, if there is one. If it returns a reason other than None, the request
-// must be forwarded. audit may wait, so [lastCheck] must be called afterwards.
-func (h *Handler) audit(r *http.Request, d *decision, b *body) reason.Reason {
-	if h.AuditLog == nil {
-		return reason.None
-	}
-	sender, impersonated, err := h.findUsers(r.Context(), &d.caller.Caller)
-	if err == nil {
-		// With this check, the log hardly ever has a request that is forwarded in the end.
-		if why := lastCheck(d, h.currentConditions(d)); why != reason.None {
-			return why
-		}
-		err = h.AuditLog.Write(observe.AuditEvent{
-			Request: r, Asked: d.asked, Caller: sender, Received: observe.RecordOf(r.Context()).ReceivedAt(),
-			ID: b.auditID, Semantics: d.Semantics, Representation: d.key.Representation,
-			Revision: d.snapshot.Revision, Items: len(b.objects), Impersonated: impersonated,
-		})
-	}
-	if err != nil {
-		h.LogLimiter.Do(func() { h.Log.Warn("an answer from memory could not be audited", "error", err) })
-		return reason.Audit
-	}
-	return reason.None
-}
-
-// findUsers returns the caller's user, and the user whom the caller impersonates, if any.
-func (h *Handler) findUsers(ctx context.Context, who *auth.Caller) (sender, impersonated user.Info, err error) {
-	if verified := who.Identity.VerifiedUser(); verified != nil {
-		return verified, nil, nil // such a caller cannot impersonate
-	}
-	impersonator := *who
-	impersonator.Identity = who.Identity.Impersonator()
-	sender, err = h.WhoAmI.User(ctx, &impersonator)
-	if err == nil && who.Identity.ImpersonatedUser() != nil {
-		impersonated, err = h.WhoAmI.User(ctx, who)
-	}
-	return sender, impersonated, err
 }

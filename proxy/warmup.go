@@ -16,27 +16,21 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// EagerCollection is a collection that is loaded before the first request, and never dropped as idle.
-type EagerCollection struct {
-	schema.GroupVersionResource
-	Representation media.Representation
-}
-
 const (
-	// warmupPause is the pause between two attempts to start or check a collection.
+	// warmupPause is the pause between two attempts to load a collection.
 	warmupPause = 2 * time.Second
 	// maxWarmupWait is the longest time for which an attempt waits until the collection is loaded.
 	maxWarmupWait = 2 * time.Second
-	// maxRefusal is the time after which a replica gets ready without an eager resource that kube-apiserver refuses.
-	maxRefusal = time.Minute
+	// refusalGrace is the time for which a replica stays unready because kube-apiserver refuses an eager resource.
+	refusalGrace = time.Minute
 )
 
 // Warmup loads the eager collections before the first request, and reports whether they are ready. A replica that got
 // traffic earlier would send all of it upstream.
 //
-// A collection is ready once it was loaded. A collection that kube-apiserver refuses is ready after maxRefusal, since
-// otherwise no replica would ever be. A ready collection stays ready: if it is lost later, its lists are forwarded, and
-// Warmup starts it again as soon as possible, without waiting for a request.
+// A collection is ready once it was loaded. A collection that kube-apiserver refuses is ready after refusalGrace,
+// since otherwise no replica would ever be. A ready collection stays ready: if its state is lost later, its lists are
+// forwarded, and Warmup loads it again without waiting for a request.
 type Warmup struct {
 	cluster     *cluster.Cluster
 	collections *snapshot.Collections
@@ -46,25 +40,42 @@ type Warmup struct {
 	states []eagerState
 }
 
+// EagerCollection is a collection that is loaded before the first request, and never dropped as idle.
+type EagerCollection struct {
+	schema.GroupVersionResource
+	Representation media.Representation
+}
+
+// String returns the name of the collection as in --eager. The representation is left out if it is JSON.
+func (e EagerCollection) String() string {
+	name := strings.TrimSuffix(e.Resource+"."+e.Version+"."+e.Group, ".")
+	if e.Representation != media.JSON {
+		name += "/" + string(e.Representation)
+	}
+	return name
+}
+
 // EagerStats is the state of an eager collection at one moment.
 type EagerStats struct {
 	EagerCollection
 	// WhyNotLoaded is the reason why the collection is not loaded now: a reason.Reason, or an error; empty if it is loaded.
 	WhyNotLoaded string
-	// Ready reports that the collection was loaded once, or that kube-apiserver has refused it for maxRefusal.
+	// Ready reports that the collection was loaded once, or that kube-apiserver has refused it for refusalGrace.
 	Ready bool
 }
 
-// eagerState is what a Warmup remembers of an eager collection between two attempts to start it.
+// eagerState is what a Warmup remembers of an eager collection between two attempts to load it.
 type eagerState struct {
 	EagerStats
-	// refusedSince is the time since which kube-apiserver has refused the collection; zero if it does not refuse it.
+	// refusedSince is the time since which kube-apiserver has refused the collection without a break; zero if it does not
+	// refuse it.
 	refusedSince time.Time
 	// refusalLogged reports that the current refusal was logged.
 	refusalLogged bool
 }
 
-// refusalAdvice has the reasons why kube-apiserver refuses to list a resource, and what to do about them.
+// refusalAdvice has every reason that counts as a refusal of kube-apiserver to list a resource, and what to do about it. For
+// any other reason, the collection does not get ready before it is loaded.
 var refusalAdvice = map[string]string{
 	string(reason.UnknownResource): "correct its name or version in --eager, install its definition, or take it out",
 	string(reason.NotPermitted):    "let listproxy's account list and watch it (docs/rbac.yaml), or take it out of --eager",
@@ -96,16 +107,16 @@ func (w *Warmup) Run(ctx context.Context) {
 // keepRunning keeps one collection running until ctx ends.
 func (w *Warmup) keepRunning(ctx context.Context, s *eagerState) {
 	for {
-		w.record(s, w.start(ctx, s.EagerCollection), time.Now())
+		w.record(s, w.tryLoad(ctx, s.EagerCollection), time.Now())
 		if !clock.Sleep(ctx, warmupPause) {
 			return
 		}
 	}
 }
 
-// start starts the collection unless it runs already, and waits up to maxWarmupWait until it is loaded. It returns the reason
+// tryLoad starts the collection unless it runs already, and waits up to maxWarmupWait until it is loaded. It returns the reason
 // why the collection is not loaded, or "".
-func (w *Warmup) start(ctx context.Context, e EagerCollection) (whyNot string) {
+func (w *Warmup) tryLoad(ctx context.Context, e EagerCollection) (whyNot string) {
 	entry, why := w.cluster.Lookup(e.GroupVersionResource)
 	if why != reason.None {
 		return string(why)
@@ -128,23 +139,11 @@ func (w *Warmup) start(ctx context.Context, e EagerCollection) (whyNot string) {
 	return string(why)
 }
 
-// maxError is the length in bytes to which inOneLine shortens a text.
-const maxError = 500
-
-// inOneLine returns a text without line breaks, shortened to maxError.
-func inOneLine(text string) string {
-	text = strings.Join(strings.Fields(text), " ")
-	if len(text) > maxError {
-		text = strings.ToValidUTF8(text[:maxError], "") + " …"
-	}
-	return text
-}
-
-// record records the result of start for a collection, and logs it if it is news.
+// record updates the state of a collection by the result of tryLoad at the time now.
 func (w *Warmup) record(s *eagerState, whyNot string, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	advice, refused := refusalAdvice[whyNot]
+	_, refused := refusalAdvice[whyNot]
 	switch {
 	case !refused:
 		s.refusedSince = time.Time{}
@@ -152,17 +151,22 @@ func (w *Warmup) record(s *eagerState, whyNot string, now time.Time) {
 	case s.refusedSince.IsZero():
 		s.refusedSince = now
 	}
-	givesUp := refused && now.Sub(s.refusedSince) >= maxRefusal
+	givesUp := refused && now.Sub(s.refusedSince) >= refusalGrace
+	w.logNews(s, whyNot, givesUp)
+	s.WhyNotLoaded = whyNot
+	s.Ready = s.Ready || givesUp || whyNot == ""
+}
+
+// logNews logs whyNot if s does not have it yet. If givesUp, the refusal has lasted for refusalGrace, and is logged with advice.
+func (w *Warmup) logNews(s *eagerState, whyNot string, givesUp bool) {
 	switch {
 	case givesUp && !s.refusalLogged:
 		w.log.Warn("kube-apiserver refuses an eager resource: its lists are forwarded, and replicas get ready without it",
-			"resource", s.String(), "reason", whyNot, "do", advice)
+			"resource", s.String(), "reason", whyNot, "do", refusalAdvice[whyNot])
 		s.refusalLogged = true
 	case whyNot != "" && whyNot != s.WhyNotLoaded && !s.Ready:
 		w.log.Info("an eager collection is not loaded yet", "resource", s.String(), "reason", whyNot)
 	}
-	s.WhyNotLoaded = whyNot
-	s.Ready = s.Ready || givesUp || whyNot == ""
 }
 
 // Stats returns the state of each eager collection, in the order of NewWarmup's argument.
@@ -176,11 +180,14 @@ func (w *Warmup) Stats() []EagerStats {
 	return all
 }
 
-// String returns the name of the collection as in --eager. The representation is left out if it is JSON.
-func (e EagerCollection) String() string {
-	name := strings.TrimSuffix(e.Resource+"."+e.Version+"."+e.Group, ".")
-	if e.Representation != media.JSON {
-		name += "/" + string(e.Representation)
+// maxError is the length in bytes to which inOneLine shortens a text.
+const maxError = 500
+
+// inOneLine returns a text without line breaks, shortened to maxError.
+func inOneLine(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > maxError {
+		text = strings.ToValidUTF8(text[:maxError], "") + " …"
 	}
-	return name
+	return text
 }

@@ -86,7 +86,7 @@ func (h *Handler) whyNotWatch(d *decision) reason.Reason {
 }
 
 // beginWatch begins to answer a watch from memory. The stream that it returns must be served, and then releases state. If it
-// returns a reason to forward the watch instead, it has written nothing.
+// returns a reason to forward the watch instead, it has written nothing, and the caller must release state.
 func (h *Handler) beginWatch(
 	w *serve.AnswerWriter, r *http.Request, d *decision, state *body,
 ) (*watchStream, reason.Reason) {
@@ -141,7 +141,7 @@ func (s *watchStream) follow(d *decision) reason.Reason {
 	}
 	why := lastCheck(d, h.currentConditions(d))
 	if why != reason.None {
-		s.watcher.Close("") // the watch does not count
+		s.watcher.Close("") // counts no ending, since nothing was delivered
 	}
 	return why
 }
@@ -158,7 +158,7 @@ func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
 // serve writes the state and the events until the watch ends, and releases everything.
 func (s *watchStream) serve() {
 	defer s.span.End()
-	defer func() { s.watcher.Close(cmp.Or(s.ending, watch.EndGone)) }() // There is no ending after a panic.
+	defer func() { s.watcher.Close(cmp.Or(s.ending, watch.EndGone)) }() // after a panic, s.ending may be ""
 	defer s.finish()
 	s.serveInitial()
 	if s.ending == "" {
@@ -229,8 +229,8 @@ func (s *watchStream) compressInitial(out *bufio.Writer, lastEvent []byte) {
 	}
 }
 
-// copyInitial writes the objects of the state as events, and then lastEvent, without gzip. Each time before bytes go to the
-// connection, it checks whether the watch goes on. If not, it drops the events in the buffer.
+// copyInitial writes the objects of the state as events, and then lastEvent, without gzip. Before each write to the connection,
+// it checks whether the watch goes on, and drops the events in the buffer if not. s.events counts only what was flushed.
 func (s *watchStream) copyInitial(out *bufio.Writer, lastEvent []byte) {
 	var head []byte
 	for i, o := range s.state.objects {
@@ -245,7 +245,7 @@ func (s *watchStream) copyInitial(out *bufio.Writer, lastEvent []byte) {
 			if s.err = out.Flush(); s.err != nil {
 				return
 			}
-			s.events = i // those before this one
+			s.events = i // the events before this one
 		}
 		_, _ = out.Write(head) // Flush returns the error
 		_, _ = out.Write(object)

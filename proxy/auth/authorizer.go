@@ -1,11 +1,8 @@
 package auth
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -18,27 +15,25 @@ import (
 )
 
 const (
-	// maxDecisions bounds the answers to reviews that are remembered.
+	// maxDecisions is the number of answers that are remembered.
 	maxDecisions = 16 << 10
 
-	// maxReviewBody bounds the body of the answer to a review, in bytes. The body repeats the question with its selectors.
+	// maxReviewBody bounds the body of the reply to a review, in bytes. The body repeats the question with its selectors.
 	maxReviewBody = 1 << 20
 
 	reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 )
-
-// SendAs sends a request of listproxy's own as the caller id, and returns the upstream's response. r must have no
-// credentials: SendAs adds the caller's, or listproxy's own together with headers that impersonate exactly this caller. It
-// follows no redirects. Its errors contain no credential.
-type SendAs func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error)
 
 // Authorizer asks the upstream whether a caller may do something. It sends a SelfSubjectAccessReview as the caller: with the
 // caller's own Authorization and Impersonate-* headers, or as the user whom listproxy impersonates. kube-apiserver
 // authenticates the review like any request of the caller, and asks the same authorizer. Every authenticated user may create
 // such reviews (the ClusterRole system:basic-user).
 //
-// Decisions are remembered for [ReviewConfig].TTL. So a right can outlive its revocation by this time, unless
-// RecordRevocation ends it sooner. A new right counts at once: after a No, requests are forwarded, and the upstream decides.
+// A question is sent as a review. The reply to it is kept as an answer, whose value is a decision. A ruling joins the answers
+// about one request.
+//
+// Answers are remembered for [ReviewConfig].TTL. So a right can outlive its revocation by this time, unless RecordRevocation
+// ends it sooner. A new right counts at once: after a No, requests are forwarded, and the upstream decides.
 //
 // An Authorizer is safe for concurrent use.
 type Authorizer struct {
@@ -59,16 +54,16 @@ const (
 	YesByRequest
 	// Unauthenticated means that the upstream does not accept the caller's credentials (401).
 	Unauthenticated
-	// Warned means that the answer to a review with the caller's own token came with a warning. kube-apiserver does not
-	// warn about reviews, so the warning is about the token: it may be one that was generated into a Secret. Every answer to
-	// this caller has the warning, and an answer from memory would lack it.
+	// Warned means that the reply to a review with the caller's own token came with a warning. kube-apiserver does not warn
+	// about reviews, so the warning is about the token: it may be one that was generated into a Secret. The upstream warns
+	// about this token at every request, and a list from memory would lack the warning.
 	Warned
 	// ImpersonationForbidden means that the caller has the right, but listproxy's account may not impersonate the caller for
 	// it.
 	ImpersonationForbidden
 )
 
-// Ruling is a decision with the answers of the upstream on which it is based. See [Authorizer.ValidFor].
+// Ruling is the decision about a request, with the answers on which it is based. See [Authorizer.ValidFor].
 type Ruling struct {
 	// right is the answer about the caller's right. Its value is the decision.
 	right answer[Decision]
@@ -140,7 +135,7 @@ func (a *Authorizer) Remembers(id Identity, attrs *Attributes) bool {
 }
 
 // Learn remembers that a caller has the right to do what attrs describe, since the upstream has carried out such a request of
-// the caller. The right is valid for as long as after a review that was sent at the same time as the request.
+// the caller. The answer YesByRequest is valid like the answer to a review that was sent at the time sent.
 func (a *Authorizer) Learn(id Identity, attrs *Attributes, sent time.Time) {
 	learned := answer[Decision]{value: YesByRequest, scope: scopeOf(id, attrs), asked: sent, ttl: a.reviews.TTL}
 	a.reviews.remember(decisionKey(id, attrs), learned)
@@ -159,8 +154,7 @@ func (a *Authorizer) ValidFor(r *Ruling, now time.Time) time.Duration {
 }
 
 // RecordRevocation notes that RBAC may just have revoked rights in a namespace, or in all namespaces if it is "". Answers about
-// these rights are then doubtful if their reviews were sent before now, or are sent within authorizerLag from now. A doubtful
-// answer is valid for at most revokedTTL after its review was sent.
+// these rights then expire after revokedTTL (see reviewCache.validFor).
 func (a *Authorizer) RecordRevocation(namespace string) { a.reviews.recordRevocation(namespace) }
 
 // Lookups returns the numbers of questions since the start: hits with a remembered answer, and misses for which the upstream was
@@ -175,14 +169,14 @@ func (a *Authorizer) sendReview(ctx context.Context, id Identity, attrs *Attribu
 		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectAccessReview"},
 		Spec:     authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attrs},
 	}
-	reply, err := sendQuestion(ctx, a.send, id, a.endpoint, review, maxReviewBody)
+	reply, err := postReview(ctx, a.send, id, a.endpoint, review, maxReviewBody)
 	// The status comes before err: a status that decides is used even if the body broke off.
 	switch code := reply.code; {
 	case code >= http.StatusInternalServerError, code == http.StatusTooManyRequests:
 		return No, fmt.Errorf("the upstream answered the review with status %d", code)
 	case code == http.StatusUnauthorized:
 		return Unauthenticated, nil
-	case code != noReply && code != http.StatusOK && code != http.StatusCreated:
+	case reply.isError():
 		return No, nil
 	case err != nil:
 		return No, fmt.Errorf("the review: %w", err)
@@ -220,47 +214,6 @@ func scopeOf(id Identity, attrs *Attributes) scope {
 		s.account, _, _ = serviceaccount.SplitUsername(user.Name) // returns "" if the user is not a service account
 	}
 	return s
-}
-
-// noReply is the status in a rawReply if the upstream has not answered.
-const noReply = 0
-
-// rawReply is the upstream's reply to a question.
-type rawReply struct {
-	code   int // the status, or noReply
-	header http.Header
-	body   []byte
-}
-
-// sendQuestion sends a question to the upstream as a caller, and returns the reply. If the body of the reply breaks off or has
-// more than maxBody bytes, sendQuestion returns an error, and a reply with the status.
-func sendQuestion(
-	ctx context.Context, send SendAs, id Identity, endpoint string, question any, maxBody int64,
-) (rawReply, error) {
-	payload, err := utiljson.Marshal(question)
-	if err != nil {
-		return rawReply{}, fmt.Errorf("write the question: %w", err)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, bytes.NewReader(payload))
-	if err != nil {
-		return rawReply{}, fmt.Errorf("make the request: %w", err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("User-Agent", "listproxy")
-	resp, err := send(ctx, id, req)
-	if err != nil {
-		return rawReply{}, fmt.Errorf("ask the upstream: %w", err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
-	switch {
-	case err != nil:
-		err = fmt.Errorf("read the answer: %w", err)
-	case int64(len(body)) > maxBody:
-		err = errors.New("the answer is too long")
-	}
-	return rawReply{code: resp.StatusCode, header: resp.Header, body: body}, err
 }
 
 // isYes reports whether body is a yes to the review that was sent. The body must repeat the review's attributes: an upstream

@@ -6,5 +6,6 @@
 //   - tokens.go: the API server's verdicts on tokens
 //   - authorizer.go, impersonation.go: reviews of what callers may do, and of whom they may impersonate
 //   - whoami.go: reviews of who a caller is
+//   - send.go: how reviews are sent
 //   - reviewcache.go: the answers to reviews, which are remembered for a short time
 package auth

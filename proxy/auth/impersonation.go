@@ -2,16 +2,11 @@ package auth
 
 import (
 	"context"
-	"fmt"
-	"net/http"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/client-go/rest"
-
-	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 // maxImpersonationQuestions bounds the questions about one impersonated user. If more are needed, since the user has very
@@ -97,19 +92,4 @@ func questionsToImpersonate(u *user.DefaultInfo) []Attributes {
 func isNodeOrServiceAccount(name string) bool {
 	_, _, err := serviceaccount.SplitUsername(name)
 	return err == nil || strings.HasPrefix(name, "system:node:")
-}
-
-// WithOwnAccount returns a SendAs that sends requests of listproxy's own account with the credentials of cfg, and all other
-// requests through send.
-func WithOwnAccount(send SendAs, cfg *rest.Config) (SendAs, error) {
-	client, err := kubehttp.NewClient(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("cannot ask for listproxy's own rights: %w", err)
-	}
-	return func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error) {
-		if id.IsOwn() {
-			return client.Do(r)
-		}
-		return send(ctx, id, r)
-	}, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -16,7 +15,7 @@ import (
 const (
 	whoAmIPath = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
-	// maxWhoAmIBody bounds the body of the answer, in bytes. It leaves room for more than a thousand groups.
+	// maxWhoAmIBody bounds the body of the reply, in bytes. It leaves room for more than a thousand groups.
 	maxWhoAmIBody = 64 << 10
 	// maxUsers is the number of callers whose user is remembered.
 	maxUsers = 4 << 10
@@ -64,13 +63,13 @@ func (w *WhoAmI) User(ctx context.Context, who *Caller) (user.Info, error) {
 	return answer.value, nil
 }
 
-// sendReview sends a SelfSubjectReview, and returns the user in the answer.
+// sendReview sends a SelfSubjectReview, and returns the user in the reply.
 func (w *WhoAmI) sendReview(ctx context.Context, id Identity) (*user.DefaultInfo, error) {
 	review := &authenticationv1.SelfSubjectReview{TypeMeta: selfSubjectReviewType}
-	reply, err := sendQuestion(ctx, w.send, id, w.endpoint, review, maxWhoAmIBody)
-	switch code := reply.code; {
-	case code != noReply && code != http.StatusCreated && code != http.StatusOK:
-		return nil, fmt.Errorf("the upstream answered the question who a caller is with status %d", code)
+	reply, err := postReview(ctx, w.send, id, w.endpoint, review, maxWhoAmIBody)
+	switch {
+	case reply.isError():
+		return nil, fmt.Errorf("the upstream answered the question who a caller is with status %d", reply.code)
 	case err != nil:
 		return nil, fmt.Errorf("the question who a caller is: %w", err)
 	}

@@ -21,8 +21,8 @@ import (
 //   - A verified certificate. The caller is the user whom kube-apiserver would find in it. A token in the same request is
 //     ignored, since kube-apiserver tries certificates first, too (k8s.io/kubernetes/pkg/kubeapiserver/authenticator).
 //   - A certificate that is not accepted, in a request without a token: the request is refused.
-//   - Exactly one Authorization header, neither empty nor ambiguous ([policy.ReadAuthorization]). With a plain token, the
-//     caller may impersonate a user.
+//   - Exactly one Authorization header, neither empty nor ambiguous ([policy.ReadAuthorization]). The caller is known by the
+//     header, or by the plain token in it. With a plain token, the caller may impersonate a user.
 //   - Anything else: the caller is nobody ([Identity]).
 //
 // An Authenticator is safe for concurrent use.
@@ -43,6 +43,102 @@ func NewAuthenticator(verifyOptions x509request.VerifyOptionFunc) *Authenticator
 	}
 	return a
 }
+
+// Authenticate returns the identity of r's caller, or the refusal with which to answer r. The identity is nobody's if r does
+// not identify its caller (see [Identity.HasCredentials]).
+func (a *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
+	verified, rejected := a.verifyCertificate(r)
+	switch {
+	case verified != nil:
+		return a.identifyByCertificate(r, verified)
+	case rejected && !hasToken(r):
+		return Identity{}, rejectedCertificateRefusal
+	}
+	return a.identifyByHeader(r), nil
+}
+
+// verifyCertificate returns the user whom the client's certificate names, or nil if there is no accepted certificate.
+// rejected reports that the client has shown a certificate, but it is not accepted. As at kube-apiserver, the certificate is
+// verified for every request, so a connection does not outlive the trust in its CA.
+func (a *Authenticator) verifyCertificate(r *http.Request) (verified user.Info, rejected bool) {
+	if a.certificates == nil || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return nil, false
+	}
+	if !isCheapToVerify(r.TLS.PeerCertificates) {
+		return nil, true
+	}
+	response, hasName, err := a.certificates.AuthenticateRequest(r)
+	// Without a common name (!hasName), a certificate is refused by kube-apiserver, too: nearly every one has an authenticator
+	// of front proxies, which returns an error for any other certificate.
+	if err != nil || !hasName {
+		return nil, true
+	}
+	return response.User, false
+}
+
+// maxCertificates is the number of certificates that a client may show: its own, and the intermediate ones up to a CA. The
+// message of rejectedCertificateRefusal has the number, too.
+const maxCertificates = 5
+
+// isCheapToVerify reports whether there are at most maxCertificates, all with different subjects. A certificate names its
+// signer by the signer's subject, so each then has at most one possible signer among the others, and crypto/x509 checks few
+// signatures. If all had the same subject, each could be the signer of any other, and anybody who connects could make
+// crypto/x509 check a hundred signatures.
+func isCheapToVerify(shown []*x509.Certificate) bool {
+	subjects := map[string]bool{}
+	for _, c := range shown {
+		subjects[string(c.RawSubject)] = true
+	}
+	return len(shown) <= maxCertificates && len(subjects) == len(shown)
+}
+
+// identifyByCertificate returns the identity of the user whom a verified certificate names. It refuses requests with
+// Impersonate-* headers, and users whom listproxy cannot impersonate.
+func (a *Authenticator) identifyByCertificate(r *http.Request, verified user.Info) (Identity, *Refusal) {
+	if hasImpersonation(r.Header) {
+		return Identity{}, impersonateHeadersRefusal
+	}
+	impersonated, ok := userToImpersonate(verified)
+	if !ok {
+		return Identity{}, unnameableUserRefusal
+	}
+	return a.NewVerifiedIdentity(impersonated), nil
+}
+
+// hasToken reports whether kube-apiserver finds a token in r: in the Authorization header, or among the protocols of a
+// WebSocket, where browsers send it.
+func hasToken(r *http.Request) bool {
+	if policy.HasBearerToken(r.Header.Get("Authorization")) {
+		return true
+	}
+	// kube-apiserver's own authenticator calls find with the token of a WebSocket. If it were accepted, the authenticator would
+	// take it out of the request.
+	found := false
+	find := func(context.Context, string) (*authenticator.Response, bool, error) {
+		found = true
+		return nil, false, nil
+	}
+	_, _, _ = websocket.NewProtocolAuthenticator(authenticator.TokenFunc(find)).AuthenticateRequest(r)
+	return found
+}
+
+// identifyByHeader returns the identity of the caller with the request's Authorization header, together with the user whom this
+// caller impersonates, or nobody's identity.
+func (a *Authenticator) identifyByHeader(r *http.Request) Identity {
+	values := r.Header["Authorization"]
+	kind, token := policy.ReadAuthorization(values)
+	if len(values) != 1 || values[0] == "" || kind == policy.AmbiguousToken {
+		return Identity{kind: kind}
+	}
+	id := a.secret.newIdentity(values[0], kind, token)
+	if impersonated, ok := readImpersonation(r.Header); ok && kind == policy.PlainToken {
+		return a.secret.newImpersonatingIdentity(id, impersonated)
+	}
+	return id
+}
+
+// NewVerifiedIdentity returns the identity of a user whom listproxy has verified.
+func (a *Authenticator) NewVerifiedIdentity(u *user.DefaultInfo) Identity { return a.secret.newVerifiedIdentity(u) }
 
 // Refusal is the answer to a caller whose identity cannot be used.
 type Refusal struct {
@@ -66,9 +162,9 @@ func (f *Refusal) Write(w http.ResponseWriter, r *http.Request) {
 }
 
 var (
-	// unverifiedRefusal is for a caller without a token whose certificate is not accepted. As at kube-apiserver, such a
+	// rejectedCertificateRefusal is for a caller without a token whose certificate is not accepted. As at kube-apiserver, such a
 	// caller is not anonymous.
-	unverifiedRefusal = &Refusal{
+	rejectedCertificateRefusal = &Refusal{
 		Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized,
 		Message: "The client certificate is not one that listproxy accepts: it must be valid now, be for client authentication, " +
 			"and be signed by a CA in listproxy's --client-ca-file. Up to five certificates may be shown, each with another subject. " +
@@ -89,103 +185,3 @@ var (
 			"Use another certificate, or a token.",
 	}
 )
-
-// Authenticate returns the identity of r's caller, or the refusal with which to answer r. The identity is nobody's if r does
-// not identify its caller (see [Identity.HasCredentials]).
-func (a *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
-	verified, rejected := a.verifyCertificate(r)
-	switch {
-	case verified != nil:
-		return a.identifyVerified(r, verified)
-	case rejected && !hasToken(r):
-		return Identity{}, unverifiedRefusal
-	}
-	return a.identifyByHeader(r), nil
-}
-
-// hasToken reports whether kube-apiserver finds a token in r: in the Authorization header, or among the protocols of a
-// WebSocket, where browsers send it.
-func hasToken(r *http.Request) bool {
-	if policy.HasBearerToken(r.Header.Get("Authorization")) {
-		return true
-	}
-	// kube-apiserver's own authenticator calls find if it finds a token. Since find does not accept the token, the
-	// authenticator does not change the request.
-	found := false
-	find := func(context.Context, string) (*authenticator.Response, bool, error) {
-		found = true
-		return nil, false, nil
-	}
-	_, _, _ = websocket.NewProtocolAuthenticator(authenticator.TokenFunc(find)).AuthenticateRequest(r)
-	return found
-}
-
-// verifyCertificate returns the user whom the client's certificate names, or nil if there is no accepted certificate.
-// rejected reports that the client has shown a certificate, but it is not accepted. As at kube-apiserver, the certificate is
-// verified for every request, so a connection does not outlive the trust in its CA.
-func (a *Authenticator) verifyCertificate(r *http.Request) (verified user.Info, rejected bool) {
-	if a.certificates == nil || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return nil, false
-	}
-	if !isCheapToVerify(r.TLS.PeerCertificates) {
-		return nil, true
-	}
-	response, hasName, err := a.certificates.AuthenticateRequest(r)
-	// A certificate without a common name (!hasName) is refused by nearly every kube-apiserver, too: its authenticator of
-	// front proxies, which nearly every one has, returns an error for any other certificate.
-	if err != nil || !hasName {
-		return nil, true
-	}
-	return response.User, false
-}
-
-// maxCertificates is the number of certificates that a client may show: its own, and the intermediate ones up to a CA. The
-// message of unverifiedRefusal has the number, too.
-const maxCertificates = 5
-
-// isCheapToVerify reports whether there are at most maxCertificates, all with different subjects. A certificate names its
-// signer by the signer's subject, so each then has at most one possible signer among the others, and crypto/x509 checks few
-// signatures. If all had the same subject, each could be the signer of any other, and anybody who connects could make
-// crypto/x509 check a hundred signatures.
-func isCheapToVerify(shown []*x509.Certificate) bool {
-	subjects := map[string]bool{}
-	for _, c := range shown {
-		subjects[string(c.RawSubject)] = true
-	}
-	return len(shown) <= maxCertificates && len(subjects) == len(shown)
-}
-
-// identifyByHeader returns the identity of the caller with the request's Authorization header, together with the user whom this
-// caller impersonates. The identity is nobody's if there is not exactly one such header, if the header is empty, or if its
-// token is ambiguous.
-func (a *Authenticator) identifyByHeader(r *http.Request) Identity {
-	values := r.Header["Authorization"]
-	kind, token := policy.ReadAuthorization(values)
-	if len(values) != 1 || values[0] == "" || kind == policy.AmbiguousToken {
-		return Identity{kind: kind}
-	}
-	id := a.secret.newIdentity(values[0], kind, token)
-	if impersonated, ok := readImpersonation(r.Header); ok && kind == policy.PlainToken {
-		return a.secret.newImpersonatingIdentity(id, impersonated)
-	}
-	return id
-}
-
-// identifyVerified returns the identity of the user whom a verified certificate names. It refuses requests with Impersonate-*
-// headers, and users whom listproxy cannot impersonate.
-func (a *Authenticator) identifyVerified(r *http.Request, verified user.Info) (Identity, *Refusal) {
-	if hasImpersonation(r.Header) {
-		return Identity{}, impersonateHeadersRefusal
-	}
-	impersonated, ok := userToImpersonate(verified)
-	if !ok {
-		return Identity{}, unnameableUserRefusal
-	}
-	return a.NewVerifiedIdentity(impersonated), nil
-}
-
-// NewVerifiedIdentity returns the identity of a user whom listproxy has verified.
-func (a *Authenticator) NewVerifiedIdentity(u *user.DefaultInfo) Identity {
-	key := a.secret.userKey([]byte{prefixVerifiedUser}, u)
-	return Identity{verified: u, key: key, callerKey: key}
-}

@@ -30,8 +30,8 @@ import (
 //
 // An Identity is immutable. fmt and slog print neither its credential nor its user.
 type Identity struct {
-	// The first four fields are pointers, to hide their contents: fmt does not call Format for an Identity in an unexported
-	// field of a struct. It then prints only the address of a pointer, but would print a string.
+	// The first four fields are pointers, to hide their contents. If an Identity is in an unexported field of a struct, fmt does
+	// not call Format. It would print a string, but prints only the address of a pointer.
 
 	// authorization is the Authorization header; nil if there is not exactly one.
 	authorization *string
@@ -39,7 +39,8 @@ type Identity struct {
 	token *string
 	// verified is the user whom listproxy has verified; nil if there is none.
 	verified *user.DefaultInfo
-	// impersonatedByCaller is the user whom the caller's own Impersonate-* headers name; nil if there is none.
+	// impersonatedByCaller is the user whom the caller's own Impersonate-* headers name; nil if there is none. Unlike
+	// [Identity.ImpersonatedUser], it is never the verified user.
 	impersonatedByCaller *user.DefaultInfo
 	// kind is the kind of the credentials in the Authorization header. It is not set for a verified user.
 	kind policy.CredentialKind
@@ -88,7 +89,7 @@ func (id Identity) Impersonator() Identity {
 	}
 	if id.impersonatedByCaller != nil {
 		id.impersonatedByCaller = nil
-		id.kind = policy.PlainToken
+		id.kind = policy.PlainToken // only callers with a plain token may impersonate
 		id.key = id.callerKey
 	}
 	return id
@@ -155,6 +156,12 @@ func (s *identitySecret) newIdentity(authorization string, kind policy.Credentia
 	mac.Sum(id.callerKey[:0])
 	id.key = id.callerKey
 	return id
+}
+
+// newVerifiedIdentity returns the identity of a user whom listproxy has verified.
+func (s *identitySecret) newVerifiedIdentity(u *user.DefaultInfo) Identity {
+	key := s.userKey([]byte{prefixVerifiedUser}, u)
+	return Identity{verified: u, key: key, callerKey: key}
 }
 
 // newImpersonatingIdentity returns the identity of a caller who impersonates u. id is the identity of the caller alone, which

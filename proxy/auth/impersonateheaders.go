@@ -14,99 +14,6 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// hasImpersonation reports whether h has an Impersonate-* header, in any spelling.
-func hasImpersonation(h http.Header) bool {
-	for name := range h {
-		if policy.IsImpersonationHeader(name) {
-			return true
-		}
-	}
-	return false
-}
-
-// readImpersonation returns the user whom the Impersonate-* headers in h name. ok is true only if these headers are exactly
-// those that [writeImpersonation] writes for this user. That rules out headers that kube-apiserver would refuse or ignore,
-// such as a second Impersonate-User, or two spellings of one extra's key.
-func readImpersonation(h http.Header) (impersonated *user.DefaultInfo, ok bool) {
-	if !hasImpersonation(h) {
-		return nil, false
-	}
-	impersonated = &user.DefaultInfo{
-		Name:   h.Get("Impersonate-User"),
-		UID:    h.Get("Impersonate-Uid"),
-		Groups: h["Impersonate-Group"],
-		Extra:  map[string][]string{},
-	}
-	given := http.Header{}
-	for name, values := range h {
-		if !policy.IsImpersonationHeader(name) {
-			continue
-		}
-		given[name] = values
-		if escaped, isExtra := strings.CutPrefix(name, "Impersonate-Extra-"); isExtra {
-			// As at kube-apiserver, the key is first turned into lower case, then unescaped. For a malformed key, PathUnescape
-			// returns "", which headersCanName refuses.
-			key, _ := url.PathUnescape(strings.ToLower(escaped))
-			impersonated.Extra[key] = values
-		}
-	}
-	written := http.Header{}
-	writeImpersonation(written, impersonated)
-	if !headersCanName(impersonated) || !reflect.DeepEqual(written, given) {
-		return nil, false
-	}
-	return impersonated, true
-}
-
-// userToImpersonate returns the user to impersonate for info, the user of a verified client certificate. ok is false if
-// Impersonate-* headers cannot name this user exactly.
-//
-// The impersonated user must have exactly the rights that kube-apiserver would give to the certificate itself. So
-// userToImpersonate adds the group system:authenticated as kube-apiserver does, unless the user is in system:unauthenticated.
-// Without any group, a user with the name of a service account would get the groups of that account
-// (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
-func userToImpersonate(info user.Info) (impersonated *user.DefaultInfo, ok bool) {
-	impersonated = &user.DefaultInfo{
-		Name:   info.GetName(),
-		UID:    info.GetUID(),
-		Groups: slices.Clone(info.GetGroups()),
-		Extra:  info.GetExtra(),
-	}
-	if !headersCanName(impersonated) {
-		return nil, false
-	}
-	hasAuthenticationGroup := slices.ContainsFunc(impersonated.Groups, func(group string) bool {
-		return group == user.AllAuthenticated || group == user.AllUnauthenticated
-	})
-	if !hasAuthenticationGroup {
-		impersonated.Groups = append(impersonated.Groups, user.AllAuthenticated)
-	}
-	return impersonated, true
-}
-
-// headersCanName reports whether kube-apiserver sees exactly u if Impersonate-* headers name u. Each value must arrive unchanged,
-// and the user must not be system:anonymous, whom kube-apiserver would put into the group system:unauthenticated.
-func headersCanName(u *user.DefaultInfo) bool {
-	values := append([]string{u.Name}, u.Groups...)
-	if u.UID != "" {
-		values = append(values, u.UID)
-	}
-	for key, extra := range u.Extra {
-		isLowerCase := key == strings.ToLower(key) // kube-apiserver turns the header's name into lower case
-		if key == "" || !isLowerCase {
-			return false
-		}
-		values = append(values, extra...)
-	}
-	return u.Name != user.Anonymous && !slices.ContainsFunc(values, arrivesChanged)
-}
-
-// arrivesChanged reports whether kube-apiserver would not get a header's value as it is: empty values are ignored, spaces
-// around a value are removed, and control characters are refused.
-func arrivesChanged(value string) bool {
-	return value == "" || strings.TrimSpace(value) != value || !httpguts.ValidHeaderFieldValue(value)
-}
-
 // writeImpersonation replaces Authorization and all Impersonate-* headers in h, in any spelling, by Impersonate-* headers that
 // name u.
 func writeImpersonation(h http.Header, u *user.DefaultInfo) {
@@ -140,4 +47,98 @@ func escapeExtraKey(key string) string {
 		}
 	}
 	return escaped.String()
+}
+
+// readImpersonation returns the user whom the Impersonate-* headers in h name. ok is true only if [writeImpersonation] writes
+// exactly these headers for this user. That rules out headers that kube-apiserver would refuse or ignore, such as a second
+// Impersonate-User, or two spellings of one extra's key.
+func readImpersonation(h http.Header) (impersonated *user.DefaultInfo, ok bool) {
+	if !hasImpersonation(h) {
+		return nil, false
+	}
+	impersonated = &user.DefaultInfo{
+		Name:   h.Get("Impersonate-User"),
+		UID:    h.Get("Impersonate-Uid"),
+		Groups: h["Impersonate-Group"],
+		Extra:  map[string][]string{},
+	}
+	given := http.Header{}
+	for name, values := range h {
+		if !policy.IsImpersonationHeader(name) {
+			continue
+		}
+		given[name] = values
+		if escaped, isExtra := strings.CutPrefix(name, "Impersonate-Extra-"); isExtra {
+			// As at kube-apiserver, the key is first turned into lower case, then unescaped. For a malformed key, PathUnescape
+			// returns "", and canBeImpersonated false.
+			key, _ := url.PathUnescape(strings.ToLower(escaped))
+			impersonated.Extra[key] = values
+		}
+	}
+	// The round trip: for this user, exactly the headers that came must be written.
+	written := http.Header{}
+	writeImpersonation(written, impersonated)
+	if !canBeImpersonated(impersonated) || !reflect.DeepEqual(written, given) {
+		return nil, false
+	}
+	return impersonated, true
+}
+
+// hasImpersonation reports whether h has an Impersonate-* header, in any spelling.
+func hasImpersonation(h http.Header) bool {
+	for name := range h {
+		if policy.IsImpersonationHeader(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// userToImpersonate returns the user to impersonate for info, the user of a verified client certificate. ok is false if
+// Impersonate-* headers cannot name this user exactly.
+//
+// The impersonated user must have exactly the rights that kube-apiserver would give to the certificate itself. kube-apiserver
+// adds the group system:authenticated to its user, unless the user is in system:unauthenticated. So does userToImpersonate. If
+// it wrote no group at all, a user with the name of a service account would get the groups of that account
+// (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
+func userToImpersonate(info user.Info) (impersonated *user.DefaultInfo, ok bool) {
+	impersonated = &user.DefaultInfo{
+		Name:   info.GetName(),
+		UID:    info.GetUID(),
+		Groups: slices.Clone(info.GetGroups()),
+		Extra:  info.GetExtra(),
+	}
+	if !canBeImpersonated(impersonated) {
+		return nil, false
+	}
+	hasAuthenticationGroup := slices.ContainsFunc(impersonated.Groups, func(group string) bool {
+		return group == user.AllAuthenticated || group == user.AllUnauthenticated
+	})
+	if !hasAuthenticationGroup {
+		impersonated.Groups = append(impersonated.Groups, user.AllAuthenticated)
+	}
+	return impersonated, true
+}
+
+// canBeImpersonated reports whether kube-apiserver sees exactly u if Impersonate-* headers name u. Each value must arrive
+// unchanged, and the user must not be system:anonymous, whom kube-apiserver would put into the group system:unauthenticated.
+func canBeImpersonated(u *user.DefaultInfo) bool {
+	values := append([]string{u.Name}, u.Groups...)
+	if u.UID != "" {
+		values = append(values, u.UID)
+	}
+	for key, extra := range u.Extra {
+		isLowerCase := key == strings.ToLower(key) // kube-apiserver turns the header's name into lower case
+		if key == "" || !isLowerCase {
+			return false
+		}
+		values = append(values, extra...)
+	}
+	return u.Name != user.Anonymous && !slices.ContainsFunc(values, arrivesChanged)
+}
+
+// arrivesChanged reports whether kube-apiserver would not get a header's value as it is: empty values are ignored, spaces
+// around a value are removed, and control characters are refused.
+func arrivesChanged(value string) bool {
+	return value == "" || strings.TrimSpace(value) != value || !httpguts.ValidHeaderFieldValue(value)
 }

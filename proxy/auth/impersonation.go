@@ -9,22 +9,21 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// maxImpersonationQuestions bounds the questions about one impersonated user. If more are needed, since the user has very
-// many groups, the right to impersonate counts as not proven.
+// maxImpersonationQuestions bounds the questions about one impersonated user. If the user has so many groups or extras that
+// more are needed, the right to impersonate counts as not proven.
 const maxImpersonationQuestions = 64
 
 // proveImpersonation asks whether the impersonator (the caller, or listproxy's own account) may act as the impersonated user
 // in the request that attrs describe. It returns the answers that prove this right. proven is false if the impersonator
 // lacks it.
 //
-// The review of the user's own right was sent as the user, but does not prove the right to impersonate: with constrained
-// impersonation (KEP-5284), an impersonator may be allowed to create reviews as jane, but not to list as her.
+// For example, bob asks to list pods as jane. The review as jane shows that jane may list pods, but not that bob may act as jane
+// in a list: with constrained impersonation (KEP-5284), bob may be allowed to create reviews as jane, but not to list as her.
+// kube-apiserver (k8s.io/apiserver/pkg/endpoints/filters/impersonation) lets bob list as jane by either of these rights:
 //
-// kube-apiserver (k8s.io/apiserver/pkg/endpoints/filters/impersonation) allows impersonation by one of two rights:
-//
-//   - the right to "impersonate" the name, each group, the uid and each value of an extra;
-//   - the right to "impersonate:user-info" for all of these, together with "impersonate-on:user-info:VERB" for the request.
-//     Only "impersonate-on" is asked for: without the other, the review could not have been sent as the user.
+//  1. "impersonate" for jane's name, each of her groups, her uid and each value of an extra
+//  2. "impersonate:user-info" for all of these, and "impersonate-on:user-info:list" for pods. Only the second half is asked
+//     for: without the first, the review as jane would have failed.
 //
 // For nodes and service accounts, kube-apiserver has further modes of constrained impersonation. listproxy does not ask for
 // their rights, and forwards requests as nodes and service accounts unless the impersonator may "impersonate".
@@ -34,13 +33,13 @@ func (a *Authorizer) proveImpersonation(
 	impersonated := who.Identity.ImpersonatedUser()
 	impersonator := *who
 	impersonator.Identity = who.Identity.Impersonator()
-	proof, proven, err = a.askAll(ctx, &impersonator, questionsToImpersonate(impersonated))
+	proof, proven, err = a.askAll(ctx, &impersonator, questionsToImpersonate(impersonated)) // right 1
 	if err != nil || proven || isNodeOrServiceAccount(impersonated.Name) {
 		return proof, proven, err
 	}
 	constrained := *attrs
 	constrained.Verb = "impersonate-on:user-info:" + attrs.Verb
-	return a.askAll(ctx, &impersonator, []Attributes{constrained})
+	return a.askAll(ctx, &impersonator, []Attributes{constrained}) // right 2
 }
 
 // askAll asks the questions, and returns the answers if all are Yes. It stops at the first other answer. If there are more than

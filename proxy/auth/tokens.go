@@ -32,15 +32,16 @@ const (
 	Accepted
 	// Refused means that the API server has answered 401 to the token in the last refusedTTL.
 	Refused
-	// NoToken means that there is nothing to judge: the caller has no token, and listproxy has not verified the caller.
+	// NoToken means that there is nothing to judge: the caller has no token and is not a verified user.
 	NoToken
 )
 
-// Verdicts remembers the verdicts on a bounded number of tokens. It is safe for concurrent use.
+// Verdicts remembers the verdicts on a bounded number of tokens. Both maps have only callers with a token, by their
+// Identity.callerKey. A Verdicts is safe for concurrent use.
 type Verdicts struct {
-	// accepted maps Identity.callerKey of each accepted token to the limits.Flow of its caller.
+	// accepted maps each accepted token to the limits.Flow of its caller.
 	accepted *cache.LRUExpireCache
-	// refused maps Identity.callerKey of each refused token to nil.
+	// refused maps each refused token to nil.
 	refused *cache.LRUExpireCache
 }
 
@@ -73,7 +74,7 @@ func (v *Verdicts) AcceptedFlow(id Identity) (flow limits.Flow, accepted bool) {
 	if id.VerifiedUser() != nil {
 		return FlowOf(id), true
 	}
-	kept, _ := v.accepted.Get(id.callerKey) // has only callers with a token
+	kept, _ := v.accepted.Get(id.callerKey)
 	flow, accepted = kept.(limits.Flow)
 	return flow, accepted
 }
@@ -90,7 +91,7 @@ func (v *Verdicts) RecordAnswer(id Identity, upgrade bool, method string, status
 		v.refused.Add(id.callerKey, nil, refusedTTL)
 	case provesAuthentication(method, status):
 		if _, known := v.accepted.Get(id.callerKey); known {
-			return // not renewed, since FlowOf would parse the token for every request
+			return // The entry is not renewed: FlowOf would parse the token at every request.
 		}
 		v.refused.Remove(id.callerKey)
 		v.accepted.Add(id.callerKey, FlowOf(id), acceptedTTL)

@@ -365,7 +365,7 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 			w := newModelWorld(t)
 			h := w.handler
 			h.Forward = forward.New(cannedUpstream{code: http.StatusOK}, proxytest.DiscardLog())
-			h.Limits = limits.New(limits.Config{Short: 1, Wait: 5 * time.Second})
+			h.Limits = limits.New(limits.Config{Short: 1, MaxWait: 5 * time.Second})
 			tt.begin(t, w)
 			handler := kubehttp.WithRequest(h.Observer.Observe(h.withSeat(http.HandlerFunc(h.respond)), h.Log))
 			var requests sync.WaitGroup

@@ -261,7 +261,7 @@ func (w *modelWorld) write() {
 
 // setRoom sets the room for the bytes of answers, and the time for which an answer waits for room.
 func (w *modelWorld) setRoom(bytes int64, wait time.Duration) {
-	w.handler.Limits = limits.New(limits.Config{Short: 10, Bytes: bytes, Wait: wait})
+	w.handler.Limits = limits.New(limits.Config{Short: 10, Bytes: bytes, MaxWait: wait})
 }
 
 // takeRoom takes bytes of the room, half for each of two other callers, since one caller may not have all.

@@ -42,6 +42,6 @@ func (o *limitOptions) newLimits() *limits.Limits {
 		Short:       int(o.requests),
 		LongRunning: int(o.longRunning),
 		Bytes:       o.bytes.Value(),
-		Wait:        turnTimeout,
+		MaxWait:     turnTimeout,
 	})
 }

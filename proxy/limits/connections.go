@@ -10,11 +10,10 @@ import (
 	"time"
 )
 
-// Connections bounds the number of open connections. At the bound, a new connection replaces an idle one, that is, one
-// without a request. The network ([NetworkOf]) with the most idle connections loses the one that has been idle for longest.
-// The new connection counts as idle in its own network, so a client that only opens connections replaces its own. If no
-// connection is idle, Accept waits, as at kube-apiserver when it has no file descriptors left. Connections is safe for
-// concurrent use.
+// Connections bounds the number of open connections. At the bound, a new connection replaces an idle one: of the network
+// ([NetworkOf]) with the most idle connections, the one that has been idle for longest. The new connection counts as idle in
+// its own network, so a client that only opens connections replaces its own. If no connection is idle, Accept waits, as at
+// kube-apiserver when it has no file descriptors left. Connections is safe for concurrent use.
 type Connections struct {
 	limit int64
 
@@ -25,10 +24,6 @@ type Connections struct {
 	// idle has the idle connections by network. Each list begins with the connection that has been idle for longest.
 	idle map[string]*list.List
 }
-
-// answerEndDelay is the time for which a connection counts as in use after an answer over HTTP/2, since net/http reports the
-// connection as idle before it has sent the end of the answer. After a GOAWAY, net/http itself waits for one second, too.
-const answerEndDelay = time.Second
 
 // NewConnections returns Connections of which at most limit are open at a time.
 func NewConnections(limit int) *Connections {
@@ -50,24 +45,6 @@ func (cs *Connections) Limit() int { return int(cs.limit) }
 // Listen returns a listener whose connections are bounded together with those of other listeners.
 func (cs *Connections) Listen(l net.Listener) net.Listener {
 	return &listener{Listener: l, all: cs}
-}
-
-// replaceableLocked returns the connection that a new one from a network replaces, or nil if no connection is idle.
-func (cs *Connections) replaceableLocked(network string) *connection {
-	var replaced *connection
-	most := 0 // the number of idle connections in replaced's network
-	for name, idle := range cs.idle {
-		count := idle.Len()
-		if name == network {
-			count++ // the new connection counts as idle
-		}
-		candidate := idle.Front().Value.(*connection) //nolint:forcetypeassert // the lists have nothing else
-		if count > most || (count == most && candidate.idleSince.Before(replaced.idleSince)) {
-			most = count
-			replaced = candidate
-		}
-	}
-	return replaced
 }
 
 // listener is what [Connections.Listen] returns.
@@ -114,7 +91,12 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// connection is a connection that a listener has accepted.
+// connection is a connection that a listener has accepted. It is in one of these states:
+//
+//	state        has                              in all.idle   counted in all.open
+//	idle         no request                       yes           yes
+//	in use       requests, or just answered one   no            yes
+//	place lost   ended, or will end at once       no            no
 type connection struct {
 	net.Conn
 	all     *Connections
@@ -122,56 +104,18 @@ type connection struct {
 
 	// all.mu guards the fields of this group.
 
-	// element is the connection's element in all.idle, or nil if the connection has a request or has lost its place.
-	element   *list.Element
-	idleSince time.Time
+	// idleElement is the connection's element in all.idle, or nil if it is not there.
+	idleElement *list.Element
+	idleSince   time.Time
 	// generation increases with each change of state, so that the timer of setIdleLaterLocked notices a later change.
 	generation int
 
 	// The last two fields are atomic, so that a request does not lock all.mu.
 
-	// placeLost reports that the connection no longer counts as open: it is closed, or will be at once.
+	// placeLost reports that the connection has lost its place.
 	placeLost atomic.Bool
-	// http2Request reports that the last request came over HTTP/2, and that the connection was not idle since then.
+	// http2Request is set by a request over HTTP/2, and cleared when the connection gets idle.
 	http2Request atomic.Bool
-}
-
-// setIdleLocked records that the connection is idle from now on, unless it has lost its place.
-func (c *connection) setIdleLocked() {
-	c.setBusyLocked()
-	if c.placeLost.Load() {
-		return
-	}
-	idle := c.all.idle[c.network]
-	if idle == nil {
-		idle = list.New()
-		c.all.idle[c.network] = idle
-	}
-	c.idleSince = time.Now()
-	c.element = idle.PushBack(c)
-	c.all.room.Broadcast()
-}
-
-// setBusyLocked removes the connection from all.idle, if it is there.
-func (c *connection) setBusyLocked() {
-	if c.element == nil {
-		return
-	}
-	idle := c.all.idle[c.network]
-	idle.Remove(c.element)
-	c.element = nil
-	if idle.Len() == 0 {
-		delete(c.all.idle, c.network)
-	}
-}
-
-// losePlaceLocked makes the connection no longer count as open. A second call does nothing.
-func (c *connection) losePlaceLocked() {
-	if !c.placeLost.Swap(true) {
-		c.setBusyLocked()
-		c.all.open--
-		c.all.room.Broadcast()
-	}
 }
 
 // Close implements [net.Conn].
@@ -184,6 +128,40 @@ func (c *connection) Close() error {
 
 // NetConn returns the connection below, like the method of [crypto/tls.Conn].
 func (c *connection) NetConn() net.Conn { return c.Conn }
+
+// NoteState records whether a connection is idle. It is for [http.Server.ConnState].
+func NoteState(conn net.Conn, state http.ConnState) {
+	c := unwrap(conn)
+	if c == nil {
+		return
+	}
+	c.all.mu.Lock()
+	defer c.all.mu.Unlock()
+	switch state {
+	case http.StateActive:
+		c.generation++
+		c.leaveIdleLocked()
+	case http.StateIdle:
+		c.generation++
+		if c.http2Request.Swap(false) {
+			c.setIdleLaterLocked()
+		} else {
+			c.setIdleLocked()
+		}
+	default: // Accept and Close handle the beginning and the end.
+	}
+}
+
+// NoteRequest records that a request has come on conn. It returns false if conn has just been closed to make room: the request
+// must not be carried out, since its client gets no answer.
+func NoteRequest(conn net.Conn, r *http.Request) (open bool) {
+	c := unwrap(conn)
+	if c == nil {
+		return true
+	}
+	c.http2Request.Store(r.ProtoMajor == 2)
+	return !c.placeLost.Load()
+}
 
 // unwrap returns the connection from Accept that conn is or wraps, for TLS or in a tunnel. It returns nil if conn comes from
 // another listener.
@@ -200,28 +178,25 @@ func unwrap(conn net.Conn) *connection {
 	}
 }
 
-// NoteState records whether a connection is idle. It is for [http.Server.ConnState].
-func NoteState(conn net.Conn, state http.ConnState) {
-	c := unwrap(conn)
-	if c == nil {
+// setIdleLocked makes the connection idle from now on, unless it has lost its place.
+func (c *connection) setIdleLocked() {
+	c.leaveIdleLocked()
+	if c.placeLost.Load() {
 		return
 	}
-	c.all.mu.Lock()
-	defer c.all.mu.Unlock()
-	switch state {
-	case http.StateActive:
-		c.generation++
-		c.setBusyLocked()
-	case http.StateIdle:
-		c.generation++
-		if c.http2Request.Swap(false) {
-			c.setIdleLaterLocked()
-		} else {
-			c.setIdleLocked()
-		}
-	default: // Accept and Close handle the beginning and the end.
+	idle := c.all.idle[c.network]
+	if idle == nil {
+		idle = list.New()
+		c.all.idle[c.network] = idle
 	}
+	c.idleSince = time.Now()
+	c.idleElement = idle.PushBack(c)
+	c.all.room.Broadcast()
 }
+
+// answerEndDelay is the time for which a connection counts as in use after an answer over HTTP/2, since net/http reports the
+// connection as idle before it has sent the end of the answer. After a GOAWAY, net/http itself waits for one second, too.
+const answerEndDelay = time.Second
 
 // setIdleLaterLocked calls setIdleLocked after answerEndDelay, unless the connection's state changes earlier.
 func (c *connection) setIdleLaterLocked() {
@@ -235,15 +210,44 @@ func (c *connection) setIdleLaterLocked() {
 	})
 }
 
-// NoteRequest records that a request has come on conn. It returns false if conn has just been closed to make room: the request
-// must not be carried out, since its client gets no answer.
-func NoteRequest(conn net.Conn, r *http.Request) (open bool) {
-	c := unwrap(conn)
-	if c == nil {
-		return true
+// leaveIdleLocked takes the connection out of all.idle, if it is there.
+func (c *connection) leaveIdleLocked() {
+	if c.idleElement == nil {
+		return
 	}
-	c.http2Request.Store(r.ProtoMajor == 2)
-	return !c.placeLost.Load()
+	idle := c.all.idle[c.network]
+	idle.Remove(c.idleElement)
+	c.idleElement = nil
+	if idle.Len() == 0 {
+		delete(c.all.idle, c.network)
+	}
+}
+
+// losePlaceLocked makes the connection lose its place. A second call does nothing.
+func (c *connection) losePlaceLocked() {
+	if !c.placeLost.Swap(true) {
+		c.leaveIdleLocked()
+		c.all.open--
+		c.all.room.Broadcast()
+	}
+}
+
+// replaceableLocked returns the connection that a new one from a network replaces, or nil if no connection is idle.
+func (cs *Connections) replaceableLocked(network string) *connection {
+	var replaced *connection
+	most := 0 // the number of idle connections in replaced's network
+	for name, idle := range cs.idle {
+		count := idle.Len()
+		if name == network {
+			count++ // the new connection counts as idle
+		}
+		candidate := idle.Front().Value.(*connection) //nolint:forcetypeassert // the lists have nothing else
+		if count > most || (count == most && candidate.idleSince.Before(replaced.idleSince)) {
+			most = count
+			replaced = candidate
+		}
+	}
+	return replaced
 }
 
 // NetworkOf returns the network of a TCP address: for IPv4 the IP address, for IPv6 the /64 of the IP address. It returns any

@@ -12,17 +12,49 @@ import (
 	"github.com/google/btree"
 )
 
+// Limiter bounds the units that requests hold, and shares them fairly between flows.
+//
+// Free units are granted at once, up to half of the capacity for one flow. If there are too few, requests wait. Units that
+// become free go to the waiting flow that holds the fewest (max-min fairness). Of flows that hold equally many, the one
+// whose oldest request came first gets them. Within a flow, requests are granted in the order in which they came. A cheaper
+// request does not overtake the one whose turn it is: units stay free until there are enough for that one. A flow that holds
+// as many units as it can waits for its own requests to end, and holds up no other flow.
+//
+// For example, flows A and B hold four units each and flow C holds two, of a capacity of ten. A and B wait for one more, A
+// for longer. The first unit that C releases goes to A, the second to B.
+//
+// A request that costs more than one flow can hold is charged only what one flow can hold.
+//
+// A request that waits takes a place in the queue. So does a request that is paused: it has given its units back for a while
+// ([Grant.Pause]). There are LimiterConfig.MaxWaiting places, an eighth of them (at least one) for one flow.
+//
+// A Limiter is safe for concurrent use. A flow that neither holds nor waits for anything takes no memory.
+type Limiter struct {
+	config     LimiterConfig
+	flowUnits  int64 // the number of units that one flow can hold
+	flowPlaces int   // the number of places that one flow can have
+
+	mu      sync.Mutex
+	inUse   int64
+	places  int    // the number of places that are taken
+	arrived uint64 // the number of claims so far
+	refused map[Overload]uint64
+	flows   map[Flow]*flow
+	// waitingFlows has the flows with waiting requests, in the order in which these are granted.
+	waitingFlows *btree.BTreeG[*flow]
+}
+
 // LimiterConfig configures a [Limiter]. Its units are requests, or bytes.
 type LimiterConfig struct {
 	// Capacity is the number of units that can be held at a time, half of them (rounded up) by one flow; 0 means no bound.
 	Capacity int64
-	// MaxWaiting is the number of requests that can wait or be paused. One flow can have an eighth of them.
+	// MaxWaiting is the number of places.
 	MaxWaiting int
 	// MaxWait is the time for which a request waits before it is refused. If it is 0, no request waits.
 	MaxWait time.Duration
 }
 
-// flowsToFillQueue is the number of flows that it takes to fill LimiterConfig.MaxWaiting: one flow can have an eighth of it.
+// flowsToFillQueue is the number of flows that it takes to fill all places.
 const flowsToFillQueue = 8
 
 // Overload is the reason for which a [Limiter] refuses a request, which is answered with 429.
@@ -32,9 +64,9 @@ type Overload string
 func (o Overload) Error() string { return "too many requests: " + string(o) }
 
 const (
-	// OverloadQueueFull means that LimiterConfig.MaxWaiting requests wait or are paused.
+	// OverloadQueueFull means that all places are taken.
 	OverloadQueueFull Overload = "queue-full"
-	// OverloadCallerQueueFull means that as many requests of the same flow wait or are paused as one flow can have.
+	// OverloadCallerQueueFull means that the request's flow has all the places that one flow can have.
 	OverloadCallerQueueFull Overload = "caller-queue-full"
 	// OverloadTimeOut means that the request has waited for LimiterConfig.MaxWait, which may be 0.
 	OverloadTimeOut Overload = "time-out"
@@ -49,62 +81,10 @@ func Overloads() []Overload {
 type Stats struct {
 	// InUse is the number of units that are held.
 	InUse int64
-	// Waiting is the number of requests that wait or are paused.
+	// Waiting is the number of places that are taken.
 	Waiting int
 	// Refused counts the refused requests by reason. Requests whose context has ended are not among them.
 	Refused map[Overload]uint64
-}
-
-// Limiter bounds the units that requests hold, and shares them fairly between flows.
-//
-// Free units are granted at once, up to half of the capacity for one flow. If there are too few, requests wait. Units that
-// become free go to the waiting flow that holds the fewest (max-min fairness). Of flows that hold equally many, the one
-// whose oldest request came first gets them. Within a flow, requests are granted in the order in which they came. A cheaper
-// request does not overtake the one whose turn it is: units stay free until there are enough for that one. A flow that holds
-// as many units as it can waits for its own requests to end, and holds up no other flow.
-//
-// For example, flows A and B hold four units each and flow C holds two, of a capacity of ten. A and B wait for one more, A
-// for longer. The first unit that C releases goes to A, the second to B.
-//
-// A request that costs more than one flow can hold is charged only what one flow can hold.
-//
-// A Limiter is safe for concurrent use. A flow that neither holds nor waits for anything takes no memory.
-type Limiter struct {
-	config     LimiterConfig
-	flowUnits  int64 // the number of units that one flow can hold
-	flowPlaces int   // the number of requests of one flow that can wait or be paused
-
-	mu      sync.Mutex
-	inUse   int64
-	places  int    // the number of requests that wait or are paused
-	arrived uint64 // the number of claims so far
-	refused map[Overload]uint64
-	flows   map[Flow]*flow
-	// waitingFlows has the flows with waiting requests, in the order in which these are granted.
-	waitingFlows *btree.BTreeG[*flow]
-}
-
-// flow has the requests of one [Flow].
-type flow struct {
-	key    Flow
-	held   int64     // the number of units that its requests hold
-	queue  list.List // its waiting requests, oldest first; the values are *claim
-	paused int       // the number of its paused requests
-}
-
-// places returns the number of the flow's requests that wait or are paused.
-func (f *flow) places() int { return f.queue.Len() + f.paused }
-
-// oldest returns the flow's oldest waiting request. There must be one.
-func (f *flow) oldest() *claim { return f.queue.Front().Value.(*claim) } //nolint:forcetypeassert // queue has nothing else
-
-// claim is a waiting request.
-type claim struct {
-	flow    *flow
-	element *list.Element // in flow.queue; nil once the claim is granted or taken back
-	cost    int64
-	arrival uint64
-	granted chan struct{} // closed when the claim is granted
 }
 
 // waitingFlowsDegree is the degree of a B-tree that is mostly small, and whose items come and go.
@@ -125,12 +105,29 @@ func NewLimiter(config LimiterConfig) *Limiter {
 	}
 }
 
-// isNext reports whether free units go to flow a before flow b. Both must have waiting requests.
-func isNext(a, b *flow) bool {
-	if a.held != b.held {
-		return a.held < b.held
+// Acquire acquires cost units (at least one) for a flow, and waits for them if necessary. An error is an [Overload] or the error
+// of ctx.
+func (l *Limiter) Acquire(ctx context.Context, key Flow, cost int64) (Grant, error) {
+	l.mu.Lock()
+	return l.acquireAndUnlock(ctx, key, l.boundedCost(cost))
+}
+
+// TryAcquire acquires cost units for a request that can do without them. It returns false unless half of the capacity stays
+// free and [Limiter.Acquire] would not wait. It counts no refusal.
+func (l *Limiter) TryAcquire(key Flow, cost int64) (Grant, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if cost > l.config.Capacity/2-l.inUse {
+		return Grant{}, false
 	}
-	return a.oldest().arrival < b.oldest().arrival
+	return l.tryLocked(key, l.boundedCost(cost))
+}
+
+// Stats returns the current state.
+func (l *Limiter) Stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Stats{InUse: l.inUse, Waiting: l.places, Refused: maps.Clone(l.refused)}
 }
 
 // Grant holds the units that [Limiter.Acquire] has granted. The zero Grant holds none. A Grant must not be copied after its
@@ -158,8 +155,8 @@ func (g *Grant) Release() {
 	*g = Grant{}
 }
 
-// Pause gives the units back while the request waits for something else. Meanwhile the request takes a place among the waiting
-// requests. If no place is left, it keeps its units.
+// Pause gives the units back while the request waits for something else, and takes a place instead. If none is left, the
+// request keeps its units.
 func (g *Grant) Pause() {
 	l := g.limiter
 	if l == nil || g.paused {
@@ -188,11 +185,35 @@ func (g *Grant) Resume(ctx context.Context) error {
 	return err
 }
 
-// Acquire acquires cost units (at least one) for a flow, and waits for them if necessary. An error is an [Overload] or the error
-// of ctx.
-func (l *Limiter) Acquire(ctx context.Context, key Flow, cost int64) (Grant, error) {
-	l.mu.Lock()
-	return l.acquireAndUnlock(ctx, key, l.boundedCost(cost))
+// flow has the requests of one [Flow].
+type flow struct {
+	key    Flow
+	held   int64     // the number of units that its requests hold
+	queue  list.List // its waiting requests, oldest first; the values are *claim
+	paused int       // the number of its paused requests
+}
+
+// places returns the number of places that the flow has.
+func (f *flow) places() int { return f.queue.Len() + f.paused }
+
+// oldest returns the flow's oldest waiting request. There must be one.
+func (f *flow) oldest() *claim { return f.queue.Front().Value.(*claim) } //nolint:forcetypeassert // queue has nothing else
+
+// claim is a waiting request.
+type claim struct {
+	flow    *flow
+	element *list.Element // in flow.queue; nil once the claim is granted or taken back
+	cost    int64
+	arrival uint64
+	granted chan struct{} // closed when the claim is granted
+}
+
+// isNext reports whether free units go to flow a before flow b. Both must have waiting requests.
+func isNext(a, b *flow) bool {
+	if a.held != b.held {
+		return a.held < b.held
+	}
+	return a.oldest().arrival < b.oldest().arrival
 }
 
 // acquireAndUnlock acquires units that are free, or unlocks l.mu and waits for them. It returns with l.mu unlocked.
@@ -238,17 +259,6 @@ func (l *Limiter) await(ctx context.Context, c *claim) (Grant, error) {
 	return granted, nil
 }
 
-// TryAcquire acquires cost units for a request that can do without them. It does not wait, but returns false if less than
-// half of the capacity would stay free, or if [Limiter.Acquire] would have to wait. It counts no refusal.
-func (l *Limiter) TryAcquire(key Flow, cost int64) (Grant, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if cost > l.config.Capacity/2-l.inUse {
-		return Grant{}, false
-	}
-	return l.tryLocked(key, l.boundedCost(cost))
-}
-
 // boundedCost returns cost, but at least 1 and at most the units that one flow can hold.
 func (l *Limiter) boundedCost(cost int64) int64 { return min(max(cost, 1), l.flowUnits) }
 
@@ -267,15 +277,8 @@ func (l *Limiter) tryLocked(key Flow, cost int64) (Grant, bool) {
 	return Grant{limiter: l, flow: f, cost: cost}, true
 }
 
-// Stats returns the current state.
-func (l *Limiter) Stats() Stats {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return Stats{InUse: l.inUse, Waiting: l.places, Refused: maps.Clone(l.refused)}
-}
-
-// queueLocked queues a request, and grants all requests that can be granted, perhaps this one. If the request must wait, but may
-// not, queueLocked takes it out again and returns the reason.
+// queueLocked puts a request at the end of its flow's queue, and grants all requests that can be granted, perhaps this one. If
+// it is not granted and may not wait, queueLocked takes it out again, and returns why.
 func (l *Limiter) queueLocked(f *flow, cost int64) (*claim, Overload) {
 	l.arrived++
 	c := &claim{flow: f, cost: cost, arrival: l.arrived, granted: make(chan struct{})}
@@ -285,19 +288,18 @@ func (l *Limiter) queueLocked(f *flow, cost int64) (*claim, Overload) {
 	var overload Overload
 	switch {
 	case c.element == nil: // granted
-		return c, ""
 	case l.config.MaxWait == 0:
 		overload = OverloadTimeOut
 	case f.places() > l.flowPlaces:
 		overload = OverloadCallerQueueFull
 	case l.places > l.config.MaxWaiting:
 		overload = OverloadQueueFull
-	default:
-		return c, ""
 	}
-	l.refused[overload]++
-	l.dequeueLocked(c)
-	return nil, overload
+	if overload != "" {
+		l.refused[overload]++
+		l.dequeueLocked(c, 0)
+	}
+	return c, overload
 }
 
 // giveUp takes a request out of the queue because of err, and counts err if it is an [Overload]. It returns false if the request
@@ -311,7 +313,7 @@ func (l *Limiter) giveUp(c *claim, err error) bool {
 	if overload, ok := errors.AsType[Overload](err); ok {
 		l.refused[overload]++
 	}
-	l.dequeueLocked(c)
+	l.dequeueLocked(c, 0)
 	l.grantLocked() // the request may have held up others
 	return true
 }
@@ -343,28 +345,24 @@ func (l *Limiter) grantLocked() {
 		if next == nil || next.cost > l.config.Capacity-l.inUse {
 			return
 		}
-		l.inUse += next.cost
-		l.places--
-		l.changeLocked(next.flow, func() {
-			next.flow.held += next.cost
-			next.flow.queue.Remove(next.element)
-			next.element = nil
-		})
+		l.dequeueLocked(next, next.cost)
 		close(next.granted)
 	}
 }
 
-// dequeueLocked takes a waiting request out of its queue.
-func (l *Limiter) dequeueLocked(c *claim) {
+// dequeueLocked takes a waiting request out of its queue, and gives it units: its cost if it is granted, otherwise 0.
+func (l *Limiter) dequeueLocked(c *claim, units int64) {
 	l.places--
+	l.inUse += units
 	l.changeLocked(c.flow, func() {
+		c.flow.held += units
 		c.flow.queue.Remove(c.element)
 		c.element = nil
 	})
 }
 
-// changeLocked calls change, which changes the units that a flow holds, or its queue. The flow's place in waitingFlows depends
-// on both, so the flow is taken out before and put back afterwards. A flow that has nothing left is forgotten.
+// changeLocked calls change, which changes a flow's fields. waitingFlows is ordered by held and queue, so the flow is taken out
+// before and put back afterwards. A flow that has nothing left is forgotten.
 func (l *Limiter) changeLocked(f *flow, change func()) {
 	if f.queue.Len() > 0 {
 		l.waitingFlows.Delete(f)

@@ -13,10 +13,8 @@ type Limits struct {
 	// LongRunning bounds watches and other long-running requests.
 	LongRunning *Limiter
 
-	// bytes bounds the bytes of large answers and of large request bodies.
+	// bytes bounds the bytes of answers and request bodies that are not small.
 	bytes *Limiter
-	// small is the number of bytes up to which an answer or a body is not counted.
-	small int64
 }
 
 // Flow identifies requests that share one part of the bounds: all requests of one user, or all requests of unknown callers at
@@ -31,21 +29,21 @@ type Config struct {
 	// LongRunning bounds the number of watches, logs, execs and the like at a time (kubehttp.Request.LongRunning). Beyond the
 	// bound, such requests are refused at once.
 	LongRunning int
-	// Bytes bounds the bytes of large answers from memory that are being written, before compression, and of large request
-	// bodies that are kept. Large means more than Bytes / smallDivisor.
+	// Bytes bounds the bytes of answers from memory that are being written, before compression, and of request bodies that
+	// are kept. Small ones, of up to Bytes / smallDivisor, are not counted.
 	Bytes int64
-	// Wait bounds the time for which a short request, or a large answer, waits for its turn.
-	Wait time.Duration
+	// MaxWait bounds the time for which a short request, or an answer that is not small, waits for its turn.
+	MaxWait time.Duration
 }
 
 const (
 	// placesPerRequest is the number of requests that may wait (for their turn or for memory) for each request that may be
-	// in flight. The default of --max-requests-inflight gives 16,000 places. One account can have an eighth of them, which
-	// is enough for the pods of a DaemonSet on 2,000 nodes.
+	// in flight. With the default of --max-requests-inflight, that makes 1000 * 16 = 16,000 places. One account can have an
+	// eighth of them, enough for the pods of a DaemonSet on 2,000 nodes.
 	placesPerRequest = 16
-	// answerPlaces is the number of large answers that may wait to be written.
+	// answerPlaces is the number of answers that may wait to be written.
 	answerPlaces = 4096
-	// smallDivisor says which answers and bodies are small, and so not counted: those of up to Config.Bytes / smallDivisor.
+	// smallDivisor is the number of the largest small answers that would fill Config.Bytes.
 	smallDivisor = 1024
 )
 
@@ -54,19 +52,20 @@ const KindBytes = "bytes"
 
 // New returns Limits with nothing in flight. No bound may be negative.
 func New(cfg Config) *Limits {
-	l := &Limits{
-		Short:       NewLimiter(LimiterConfig{Capacity: int64(cfg.Short), MaxWaiting: cfg.Short * placesPerRequest, MaxWait: cfg.Wait}),
+	return &Limits{
+		Short:       NewLimiter(LimiterConfig{Capacity: int64(cfg.Short), MaxWaiting: cfg.Short * placesPerRequest, MaxWait: cfg.MaxWait}),
 		LongRunning: NewLimiter(LimiterConfig{Capacity: int64(cfg.LongRunning)}),
-		bytes:       NewLimiter(LimiterConfig{Capacity: cfg.Bytes, MaxWaiting: answerPlaces, MaxWait: cfg.Wait}),
+		bytes:       NewLimiter(LimiterConfig{Capacity: cfg.Bytes, MaxWaiting: answerPlaces, MaxWait: cfg.MaxWait}),
 	}
-	l.small = l.bytes.config.Capacity / smallDivisor
-	return l
 }
+
+// isSmall reports whether an answer or a body of size bytes is not counted. Capacity is Config.Bytes, or very large if that is 0.
+func (l *Limits) isSmall(size int64) bool { return size <= l.bytes.config.Capacity/smallDivisor }
 
 // AcquireAnswer waits until an answer of size bytes may be written. Small answers do not wait. Its errors are those of
 // [Limiter.Acquire].
 func (l *Limits) AcquireAnswer(ctx context.Context, flow Flow, size int) (Grant, error) {
-	if int64(size) <= l.small {
+	if l.isSmall(int64(size)) {
 		return Grant{}, nil
 	}
 	return l.bytes.Acquire(ctx, flow, int64(size))
@@ -75,7 +74,7 @@ func (l *Limits) AcquireAnswer(ctx context.Context, flow Flow, size int) (Grant,
 // TryAcquireBody returns a grant to keep a request's body of size bytes until the request is answered. Small bodies need no
 // room. If there is no room, TryAcquireBody returns false.
 func (l *Limits) TryAcquireBody(flow Flow, size int64) (Grant, bool) {
-	if size <= l.small {
+	if l.isSmall(size) {
 		return Grant{}, true
 	}
 	return l.bytes.TryAcquire(flow, size)

@@ -125,9 +125,6 @@ func (b *body) indent() error {
 	if err := writeIndented(out, b); err != nil {
 		return err
 	}
-	if err := out.Flush(); err != nil {
-		return err
-	}
 	b.indented = true
 	b.size = counter.size
 	return nil

@@ -44,17 +44,17 @@ func (h *Handler) writeList(w http.ResponseWriter, acceptsGzip bool, b *body) {
 	}
 }
 
-// writeParts writes the list as it is.
+// writeParts writes the list as it is, and flushes out.
 func writeParts(out *bufio.Writer, b *body) error {
 	for part := range b.parts {
 		if _, err := out.Write(part); err != nil {
 			return err
 		}
 	}
-	return nil
+	return out.Flush()
 }
 
-// writeIndented writes the list as indented JSON. An error is that of out or of the indenter.
+// writeIndented writes the list as indented JSON, and flushes out. An error is that of out or of the indenter.
 func writeIndented(out *bufio.Writer, b *body) error {
 	var indenter wire.Indenter
 	for part := range b.parts {
@@ -62,7 +62,7 @@ func writeIndented(out *bufio.Writer, b *body) error {
 			return err
 		}
 	}
-	return nil
+	return out.Flush()
 }
 
 // compressIndented writes the list as indented JSON, compressed with gzip. After an error it does not close the gzip stream:
@@ -72,9 +72,6 @@ func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
 	buffer := h.writers.get(stream, b.size)
 	defer h.writers.put(buffer)
 	if err := writeIndented(buffer, b); err != nil {
-		return err
-	}
-	if err := buffer.Flush(); err != nil {
 		return err
 	}
 	return stream.Close()

@@ -59,10 +59,9 @@ func (h *Handler) findState(ctx context.Context, d *decision) (why reason.Reason
 // and if the answer would cost the upstream much.
 func (d *decision) mayWaitForLoad() bool {
 	isList := !d.asked.Watch && d.query.Name == ""
-	isStreamingList := d.Initial
 	switch d.Semantics {
 	case policy.Any, policy.NotOlderThan, policy.Consistent:
-		return isList || isStreamingList
+		return isList || d.Initial
 	}
 	return false
 }

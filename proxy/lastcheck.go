@@ -23,11 +23,10 @@ type conditions struct {
 // currentConditions returns the conditions of an answer as they are now. It does not wait.
 func (h *Handler) currentConditions(d *decision) *conditions {
 	now := time.Now()
-	timeLeft := h.Authorizer.ValidFor(&d.ruling, now)
 	current := &conditions{
 		now:     now,
 		memory:  d.collection.Validity(),
-		allowed: timeLeft > 0,
+		allowed: h.Authorizer.ValidFor(&d.ruling, now) > 0,
 	}
 	current.entry, current.whyNoEntry = h.Cluster.Lookup(resourceOf(d.asked))
 	return current

@@ -88,9 +88,8 @@ func NewWarmup(
 ) *Warmup {
 	w := &Warmup{cluster: served, collections: collections, log: log}
 	for _, e := range eager {
-		w.states = append(w.states, eagerState{
-			EagerStats: EagerStats{EagerCollection: e, WhyNotLoaded: string(reason.Warming)},
-		})
+		stats := EagerStats{EagerCollection: e, WhyNotLoaded: string(reason.Warming)}
+		w.states = append(w.states, eagerState{EagerStats: stats})
 	}
 	return w
 }

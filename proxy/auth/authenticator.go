@@ -137,11 +137,6 @@ func (a *Authenticator) identifyByHeader(r *http.Request) Identity {
 	return id
 }
 
-// NewVerifiedIdentity returns the identity of a user whom listproxy has verified.
-func (a *Authenticator) NewVerifiedIdentity(u *user.DefaultInfo) Identity {
-	return a.secret.newVerifiedIdentity(u)
-}
-
 // Refusal is the answer to a caller whose identity cannot be used.
 type Refusal struct {
 	Code    int

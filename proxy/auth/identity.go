@@ -158,9 +158,9 @@ func (s *identitySecret) newIdentity(authorization string, kind policy.Credentia
 	return id
 }
 
-// newVerifiedIdentity returns the identity of a user whom listproxy has verified.
-func (s *identitySecret) newVerifiedIdentity(u *user.DefaultInfo) Identity {
-	key := s.userKey([]byte{prefixVerifiedUser}, u)
+// NewVerifiedIdentity returns the identity of a user whom listproxy has verified.
+func (a *Authenticator) NewVerifiedIdentity(u *user.DefaultInfo) Identity {
+	key := a.secret.userKey([]byte{prefixVerifiedUser}, u)
 	return Identity{verified: u, key: key, callerKey: key}
 }
 

@@ -111,10 +111,8 @@ func userToImpersonate(info user.Info) (impersonated *user.DefaultInfo, ok bool)
 	if !canBeImpersonated(impersonated) {
 		return nil, false
 	}
-	hasAuthenticationGroup := slices.ContainsFunc(impersonated.Groups, func(group string) bool {
-		return group == user.AllAuthenticated || group == user.AllUnauthenticated
-	})
-	if !hasAuthenticationGroup {
+	groups := impersonated.Groups
+	if !slices.Contains(groups, user.AllAuthenticated) && !slices.Contains(groups, user.AllUnauthenticated) {
 		impersonated.Groups = append(impersonated.Groups, user.AllAuthenticated)
 	}
 	return impersonated, true

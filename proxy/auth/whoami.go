@@ -21,10 +21,7 @@ const (
 	maxUsers = 4 << 10
 )
 
-var (
-	selfSubjectReviewType = metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectReview"}
-	errNoIdentity         = errors.New("the caller has no credentials to ask with")
-)
+var selfSubjectReviewType = metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectReview"}
 
 // WhoAmI asks the upstream which user a caller is, for the audit log only. It sends a SelfSubjectReview
 // (authentication.k8s.io/v1, since Kubernetes 1.28) as the caller. Every authenticated user may create such a review (the
@@ -49,7 +46,7 @@ func NewWhoAmI(send SendAs, base *url.URL, cfg ReviewConfig) *WhoAmI {
 // the user.
 func (w *WhoAmI) User(ctx context.Context, who *Caller) (user.Info, error) {
 	if !who.Identity.HasCredentials() {
-		return nil, errNoIdentity
+		return nil, errors.New("the caller has no credentials to ask with")
 	}
 	key := who.Identity.Key()
 	answer, err := w.reviews.get(ctx, question[*user.DefaultInfo]{

@@ -29,12 +29,11 @@ const (
 //	list, Any or NotOlderThan    FirstLoad          the revision
 //	list, Consistent             AnyLoad            a proof, up to ConsistentWait
 //	list, Exact or Continue      no                 the revision
-//	list of a single name        no                 as above
 //	watch, Any or NotOlderThan   FirstLoad          the revision, up to revisionWait
 //	watch, Consistent            AnyLoad            a proof
 //	watch, After                 no                 the revision, up to revisionWait
-//	watch without Initial        no                 as above
 //
+// A list of a single name, or a watch that does not begin with the state (d.Initial), waits for no load.
 // Before a long wait, findState pauses the request's seat, which [Handler.handle] resumes.
 func (h *Handler) findState(ctx context.Context, d *decision) (why reason.Reason) {
 	deadline := time.Now().Add(d.maxWait())
@@ -55,8 +54,8 @@ func (h *Handler) findState(ctx context.Context, d *decision) (why reason.Reason
 	}
 }
 
-// mayWaitForLoad reports whether the request may wait for a load. It may if the load gives the state that the request asks for,
-// and if the answer would cost the upstream much.
+// mayWaitForLoad reports whether the request may wait for a load: the load gives the state that the request asks for, and the
+// answer would cost the upstream much.
 func (d *decision) mayWaitForLoad() bool {
 	isList := !d.asked.Watch && d.query.Name == ""
 	switch d.Semantics {
@@ -114,8 +113,7 @@ func awaitLoad(ctx context.Context, d *decision, deadline time.Time) reason.Reas
 	if wait <= 0 {
 		return reason.None
 	}
-	// The first few lists do not wait: forwarding them costs little. Watches always wait, since a forwarded one stays at the
-	// upstream for minutes.
+	// The first few lists do not wait: forwarding them costs little. A forwarded watch would stay upstream for minutes.
 	if !d.asked.Watch && d.collection.TakeForwardSlot() {
 		return reason.Warming
 	}

@@ -22,8 +22,8 @@ func (h *Handler) tryForwardUnreviewed(d *decision) reason.Reason {
 	return why
 }
 
-// tryForwardAnyway returns the reason for which a list would be forwarded even after a yes, so that a review would be in vain. It
-// returns None if memory may answer, or if only a wait can tell.
+// tryForwardAnyway returns the reason for which a list would be forwarded even after a yes, so that a review would be in vain.
+// It returns None if memory may answer, or if only a wait can tell.
 func (h *Handler) tryForwardAnyway(d *decision) reason.Reason {
 	collection, why := h.Collections.Find(d.key)
 	if collection == nil {

@@ -58,9 +58,9 @@ type Handler struct {
 	writers writerPool
 }
 
-// Chain returns the handler of all requests, from all listeners. Read it from the last line to the first, as a request passes
-// it: as in kube-apiserver's DefaultBuildHandlerChain, each line wraps the handler from the line before. A filter that refuses a
-// request answers it.
+// Chain returns the handler of all requests, from all listeners. A request passes the lines from the last to the first: as in
+// kube-apiserver's DefaultBuildHandlerChain, each line wraps the handler from the line before. A filter that refuses a request
+// answers it.
 func (h *Handler) Chain() http.Handler {
 	var handler http.Handler = http.HandlerFunc(h.respond)      // the end: answers from memory or forwards
 	handler = h.withSeat(handler)                               // waits for one of the seats, which callers share fairly

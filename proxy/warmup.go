@@ -67,15 +67,13 @@ type EagerStats struct {
 // eagerState is what a Warmup remembers of an eager collection between two attempts to load it.
 type eagerState struct {
 	EagerStats
-	// refusedSince is the time since which kube-apiserver has refused the collection without a break; zero if it does not
-	// refuse it.
+	// refusedSince is the time since which kube-apiserver has refused the collection; zero if it does not refuse it.
 	refusedSince time.Time
 	// refusalLogged reports that the current refusal was logged.
 	refusalLogged bool
 }
 
-// refusalAdvice has every reason that counts as a refusal of kube-apiserver to list a resource, and what to do about it. For
-// any other reason, the collection does not get ready before it is loaded.
+// refusalAdvice has the reasons that count as a refusal of kube-apiserver to list a resource, and what to do about them.
 var refusalAdvice = map[string]string{
 	string(reason.UnknownResource): "correct its name or version in --eager, install its definition, or take it out",
 	string(reason.NotPermitted):    "let listproxy's account list and watch it (docs/rbac.yaml), or take it out of --eager",
@@ -156,7 +154,7 @@ func (w *Warmup) record(s *eagerState, whyNot string, now time.Time) {
 	s.Ready = s.Ready || givesUp || whyNot == ""
 }
 
-// logNews logs whyNot if s does not have it yet. If givesUp, the refusal has lasted for refusalGrace, and is logged with advice.
+// logNews logs whyNot if s does not have it yet. givesUp reports that the refusal has lasted for refusalGrace.
 func (w *Warmup) logNews(s *eagerState, whyNot string, givesUp bool) {
 	switch {
 	case givesUp && !s.refusalLogged:

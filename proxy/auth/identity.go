@@ -39,8 +39,7 @@ type Identity struct {
 	token *string
 	// verified is the user whom listproxy has verified; nil if there is none.
 	verified *user.DefaultInfo
-	// impersonatedByCaller is the user whom the caller's own Impersonate-* headers name; nil if there is none. Unlike
-	// [Identity.ImpersonatedUser], it is never the verified user.
+	// impersonatedByCaller is the user whom the caller's own Impersonate-* headers name, never verified; nil if there is none.
 	impersonatedByCaller *user.DefaultInfo
 	// kind is the kind of the credentials in the Authorization header. It is not set for a verified user.
 	kind policy.CredentialKind

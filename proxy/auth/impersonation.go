@@ -17,9 +17,9 @@ const maxImpersonationQuestions = 64
 // in the request that attrs describe. It returns the answers that prove this right. proven is false if the impersonator
 // lacks it.
 //
-// For example, bob asks to list pods as jane. The review as jane shows that jane may list pods, but not that bob may act as jane
-// in a list: with constrained impersonation (KEP-5284), bob may be allowed to create reviews as jane, but not to list as her.
-// kube-apiserver (k8s.io/apiserver/pkg/endpoints/filters/impersonation) lets bob list as jane by either of these rights:
+// For example, bob asks to list pods as jane. The review as jane shows that jane may list pods, but not that bob may list as
+// her: with constrained impersonation (KEP-5284), bob may be allowed to create reviews as jane only. kube-apiserver
+// (k8s.io/apiserver/pkg/endpoints/filters/impersonation) lets bob list as jane by either of these rights:
 //
 //  1. "impersonate" for jane's name, each of her groups, her uid and each value of an extra
 //  2. "impersonate:user-info" for all of these, and "impersonate-on:user-info:list" for pods. Only the second half is asked

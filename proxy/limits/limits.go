@@ -59,7 +59,7 @@ func New(cfg Config) *Limits {
 	}
 }
 
-// isSmall reports whether an answer or a body of size bytes is not counted. Capacity is Config.Bytes, or very large if that is 0.
+// isSmall reports whether an answer or a body is not counted. Capacity is Config.Bytes, or very large if that is 0.
 func (l *Limits) isSmall(size int64) bool { return size <= l.bytes.config.Capacity/smallDivisor }
 
 // AcquireAnswer waits until an answer of size bytes may be written. Small answers do not wait. Its errors are those of

@@ -31,30 +31,28 @@ type builtinsByVersion map[schema.GroupVersion]builtinVersion
 
 // builtinVersion has the built-in resources of one group and version, as discovery lists them.
 type builtinVersion struct {
-	// namespaced says for each resource that can be listed and watched whether it is namespaced.
+	// namespaced has the resources that can be listed and watched. The value reports whether the resource is namespaced.
 	namespaced map[string]bool
 	// unavailable is the reason to forward all requests for these resources, or None.
 	unavailable reason.Reason
 }
 
-// followDiscovery reads discovery when routes are known, after each change of a built-in version's route or of the API
-// servers, and every discoveryInterval. At the start and after a change it reads twice, [snapshot.Skew] apart, since the
-// first answer may come from an API server that has not learned of the change. If a read fails, the result of the last good
-// read stays in use.
+// followDiscovery reads discovery as soon as routes are known, after each wakeDiscovery, and every discoveryInterval. At the
+// start and after a wakeDiscovery it reads again [snapshot.Skew] later, since the first answer may come from an API server that
+// has not learned of the change. If a read fails, the result of the last good read stays in use.
 func (c *Cluster) followDiscovery(ctx context.Context) {
-	readTwice := true
-	var failingSince time.Time
+	secondReadDue := true
 	for {
 		pause := routesPollInterval
 		if c.routes.ready() {
 			err := c.readDiscovery(ctx)
-			failingSince = c.warnOfDiscovery(ctx, err, failingSince)
+			c.warnOfDiscovery(ctx, err)
 			switch {
 			case err != nil:
 				pause = discoveryRetryInterval
-			case readTwice:
+			case secondReadDue:
 				pause = snapshot.Skew
-				readTwice = false
+				secondReadDue = false
 			default:
 				pause = wait.Jitter(discoveryInterval, 0.2)
 			}
@@ -63,29 +61,26 @@ func (c *Cluster) followDiscovery(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-c.discoveryDue:
-			readTwice = true
+			secondReadDue = true
 		case <-time.After(pause):
 		}
 	}
 }
 
-// warnOfDiscovery warns if discovery could not be read for a minute. err is the result of the last read. failingSince is the
-// time of the first failure since the last success or warning, or zero if there was none. The return value is the new
-// failingSince.
-func (c *Cluster) warnOfDiscovery(ctx context.Context, err error, failingSince time.Time) time.Time {
+// warnOfDiscovery warns if discovery could not be read for a minute. err is the result of the last read.
+func (c *Cluster) warnOfDiscovery(ctx context.Context, err error) {
 	switch {
 	case err == nil:
-		return time.Time{}
-	case failingSince.IsZero():
-		return time.Now()
-	case mustWarn(err, failingSince):
+		c.discoveryFailingSince = time.Time{}
+	case c.discoveryFailingSince.IsZero():
+		c.discoveryFailingSince = time.Now()
+	case mustWarn(err, c.discoveryFailingSince):
 		c.config.Log.WarnContext(ctx, "discovery could not be read for a minute: its last answer stays in use", "error", err)
-		return time.Time{}
+		c.discoveryFailingSince = time.Time{}
 	}
-	return failingSince
 }
 
-// wakeDiscovery makes followDiscovery read again.
+// wakeDiscovery makes followDiscovery read again, after a change of a built-in version's route or of the API servers.
 func (c *Cluster) wakeDiscovery() {
 	select {
 	case c.discoveryDue <- struct{}{}:
@@ -111,9 +106,8 @@ func (c *Cluster) readDiscovery(ctx context.Context) error {
 		case source.Answered(err, http.StatusNotFound):
 			versions[gv] = builtinVersion{unavailable: reason.UnknownResource}
 		case source.Answered(err, http.StatusForbidden) && previous[gv].namespaced == nil:
-			// A 403 after a success is an error: it comes from an API server that is starting.
 			versions[gv] = builtinVersion{unavailable: reason.NotPermitted}
-		default:
+		default: // also a 403 after a success, which comes from an API server that is starting
 			return fmt.Errorf("%s: %w", gv, err)
 		}
 	}
@@ -121,7 +115,7 @@ func (c *Cluster) readDiscovery(ctx context.Context) error {
 	return nil
 }
 
-// listable says for each resource that can be listed and watched whether it is namespaced.
+// listable returns the resources in list that can be listed and watched (see builtinVersion.namespaced).
 func listable(list *metav1.APIResourceList) map[string]bool {
 	resources := map[string]bool{}
 	for _, r := range list.APIResources {

@@ -18,7 +18,8 @@ import (
 
 // Cluster knows what the upstream serves, and reports changes. It follows five sources: APIServices say which server answers
 // for a group and version, CustomResourceDefinitions describe custom resources, discovery describes built-in ones, Leases
-// name the API servers, and StorageVersions say whether all API servers write a resource in the same version.
+// name the API servers, and StorageVersions say whether all API servers write a resource in the same version. A reflector
+// follows the objects of one resource, and keeps what its function read returns for each.
 //
 // Cluster is safe for concurrent use. Lookups take read locks and do no I/O.
 type Cluster struct {
@@ -31,6 +32,8 @@ type Cluster struct {
 	config               Config
 	discoveryDue         chan struct{}                     // holds a value while a read of discovery is due
 	builtins             atomic.Pointer[builtinsByVersion] // nil until discovery was read; only followDiscovery writes it
+	// discoveryFailingSince is the time of the first failed read of discovery since the last success or warning, or zero.
+	discoveryFailingSince time.Time
 }
 
 // Config configures a Cluster.
@@ -38,11 +41,11 @@ type Config struct {
 	// Invalidate is called for every change, from several goroutines. When it returns, no answer may use what was
 	// learned before the change.
 	Invalidate func(snapshot.Invalidation)
-	// Verify is called when the API servers may write the resources in scope in other bytes than before. what tells people
-	// the cause.
+	// Verify is called when the API servers may have begun to write the resources in scope in other bytes. what is the
+	// cause, in words for people.
 	Verify func(scope snapshot.Scope, what string)
-	// AsOf turns the time now into the time up to which ages are counted: during an outage, that of the API server's last
-	// answer, so that nothing grows older meanwhile. If AsOf is nil, ages are counted up to now.
+	// AsOf returns the time up to which ages are counted: now, or during an outage the time of the API server's last answer,
+	// so that nothing grows older meanwhile. If AsOf is nil, ages are counted up to now.
 	AsOf func(now time.Time) time.Time
 	Log  *slog.Logger
 }
@@ -137,23 +140,21 @@ func (c *Cluster) ServersReady() bool { return c.servers.leases.ready() }
 //   - [reason.NotPermitted]: listproxy may not read discovery
 func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason) {
 	route, why := c.routeOf(gvr.GroupVersion())
-	if why != reason.None {
+	switch {
+	case why != reason.None:
 		return Entry{}, why
+	case !c.ServersReady(), !c.DefinitionsReady():
+		return Entry{}, reason.Warming
 	}
 	isCustom := route == routeCustom
 	definition, defined, current := c.definitions.get(gvr.GroupResource().String())
 	switch {
-	case !c.ServersReady(), !c.DefinitionsReady():
-		return Entry{}, reason.Warming
 	case isCustom && !defined && !c.definitions.isRefused():
 		return Entry{}, reason.UnknownResource
-	case isCustom != defined:
-		// APIServices and definitions disagree on whether the resource is custom, so its encoding is not known. Either the
-		// event about one of the two is still to come, or listproxy may not read definitions.
-		return Entry{}, reason.Upstream
-	case isCustom && !current: // a change of the definition would go unnoticed
-		return Entry{}, reason.Upstream
-	case c.storageVersionsDiffer(gvr.GroupResource()): // the API servers may write different bytes
+	case isCustom && !defined, // listproxy may not read definitions
+		!isCustom && defined,                         // the event about the APIService or the definition is still to come
+		isCustom && !current,                         // a change of the definition would go unnoticed
+		c.storageVersionsDiffer(gvr.GroupResource()): // the API servers may write different bytes
 		return Entry{}, reason.Upstream
 	case isCustom:
 		return definition.entry(gvr.Version)
@@ -182,7 +183,7 @@ func (c *Cluster) Fields(_ context.Context, gvr schema.GroupVersionResource) ([]
 		return nil, fmt.Errorf("the selectable fields of %s are not known: %s", gvr.GroupResource(), why)
 	case entry.Custom:
 		definition, _, _ := c.definitions.get(gvr.GroupResource().String())
-		return definition.served[gvr.Version], nil
+		return definition.fields[gvr.Version], nil
 	}
 	return wire.BuiltinFields(gvr), nil
 }

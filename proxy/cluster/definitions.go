@@ -22,29 +22,30 @@ type definition struct {
 	names       string // the accepted names in JSON
 	established bool
 	namespaced  bool
-	// served has the fields that a field selector may name (Kubernetes 1.30 and later), by served version.
-	served map[string][]wire.Field
+	// fields has an entry for each served version: the fields that a field selector may name (Kubernetes 1.30 and later).
+	fields map[string][]wire.Field
 }
 
 // entry returns the entry of the resource in a version, or the reason to forward.
 func (d definition) entry(version string) (Entry, reason.Reason) {
-	if _, served := d.served[version]; !served || !d.established {
+	if _, served := d.fields[version]; !served || !d.established {
 		return Entry{}, reason.UnknownResource
 	}
 	return Entry{Namespaced: d.namespaced, Custom: true}, reason.None
 }
 
-// definitionChanged invalidates the resource of a CustomResourceDefinition that was changed or deleted. From now on, the
-// upstream may encode the same objects in other bytes, without an event about them. Each API server learns of the change by
-// itself, and its open watches keep the old schema for a while. So Invalidate does not let the resource be loaded again
-// before [snapshot.Skew] has passed, and has it verified later.
+// definitionChanged invalidates the resource of a CustomResourceDefinition that was changed or deleted. The upstream may now
+// encode the same objects in other bytes, without an event about them. An API server that has not learned of the change yet,
+// and any open watch, keep the old schema for a while. So Invalidate lets nothing be loaded again before [snapshot.Skew] has
+// passed, and has it verified later.
 func (c *Cluster) definitionChanged(diff change[definition]) {
 	if diff.before == nil || !diff.before.established {
 		return // nothing was kept
 	}
-	what := "deleted"
+	var what string
 	switch {
 	case diff.after == nil:
+		what = "deleted"
 	case diff.after.uid != diff.before.uid:
 		what = "deleted and made again"
 	default: // If the generation is the same, the accepted names or the condition Established have changed.
@@ -67,11 +68,11 @@ func readDefinition(o *object) definition {
 		names:       string(o.Status.AcceptedNames),
 		established: o.conditionStatus("Established") == "True",
 		namespaced:  o.Spec.Scope == "Namespaced",
-		served:      map[string][]wire.Field{},
+		fields:      map[string][]wire.Field{},
 	}
 	for _, v := range o.Spec.Versions {
 		if v.Served {
-			d.served[v.Name] = v.selectableFields()
+			d.fields[v.Name] = v.selectableFields()
 		}
 	}
 	return d

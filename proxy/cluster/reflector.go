@@ -24,14 +24,14 @@ import (
 )
 
 const (
-	// maxSilence is the time for which a watch may be silent before the resource is listed again. The known objects stay in
-	// use until the list comes, for pageTimeout at most, since a silent watch may be healthy: kube-apiserver sends a
-	// bookmark about every minute, but none while its cache is at the revision at which the watch began
-	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process).
+	// maxSilence is the time for which a watch may be silent before the resource is listed again. A silent watch may be
+	// healthy: kube-apiserver sends a bookmark about every minute, but none while its cache is at the revision at which the
+	// watch began (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process). So the known objects stay in use until the
+	// list has come, but for pageTimeout at most.
 	maxSilence = 80 * time.Second
 	// minWatchTime is the shortest timeout of a watch. The longest is twice as long, as in client-go's reflectors.
 	minWatchTime = 5 * time.Minute
-	// healthyTime is the time after which a stream (a list and the watches that follow it) counts as healthy.
+	// healthyTime is the time after which a stream counts as healthy.
 	healthyTime = time.Minute
 	// warnAfter is the time for which failures must last before the log warns of them.
 	warnAfter = healthyTime
@@ -39,9 +39,9 @@ const (
 	maxRefusedPause = 5 * time.Minute
 )
 
-// reflector keeps a value of each object of one resource, and reports changes. It lists the objects, and watches them. When
-// a watch ends at its timeout, the next watch goes on from the last revision. After any other end the reflector lists again,
-// since etcd may have been restored, and reports the differences.
+// reflector keeps a value of each object of one resource, and reports changes. It follows one stream after another. A stream
+// is a list and the watches after it: when a watch ends at its timeout, the next watch goes on from the last revision. Any
+// other end of a watch ends the stream, since etcd may have been restored. The next stream's list shows the differences.
 //
 // client-go's reflector does not say whether its watch is open, and waits for up to a minute before it opens a watch
 // again (https://github.com/kubernetes/kubernetes/issues/136943).
@@ -66,18 +66,22 @@ type reflector[V any] struct {
 	asOf func(now time.Time) time.Time
 	log  *slog.Logger
 
+	// mu guards the fields below. They change as follows:
+	//
+	//	                           known      refused          open    heardAt   lostAt
+	//	a list was read            replaced                            now
+	//	a watch was opened                    false            true    now
+	//	an event or bookmark came  updated    false            true    now
+	//	a watch was silent
+	//	a stream failed otherwise             true if refused  false           now if open was true
 	mu sync.RWMutex
 	// known has the values by the name of their object (namespace/name). It is nil before the first list. Only run's
 	// goroutine writes known, with mu locked, and may therefore read it without mu.
-	known map[string]V
-	// refused means that the API server has refused the resource ([isRefusal]), and no watch was opened since then.
-	refused bool
-	// open means that a watch was opened, and no watch or list has failed since then. Silence is not a failure.
-	open bool
-	// heardAt is the time of the API server's last list or event, or of the opening of its last watch.
+	known   map[string]V
+	refused bool // the API server has refused the resource ([isRefusal])
+	open    bool // changes arrive through a watch, which may be silent
 	heardAt time.Time
-	// lostAt is when open last became false.
-	lostAt time.Time
+	lostAt  time.Time
 }
 
 // change is the change of an object's value.
@@ -139,8 +143,8 @@ func (f *failures) nextPause(err error) time.Duration {
 	return f.retry.Step()
 }
 
-// logEnd logs that a stream has ended with err. It warns at most once between two healthy streams: immediately if listproxy
-// was never permitted to read the resource, and otherwise if no stream was healthy for warnAfter ([mustWarn]).
+// logEnd logs that a stream has ended with err. It warns at most once between two healthy streams: at once if listproxy could
+// never read the resource and is refused, and otherwise after warnAfter ([mustWarn]).
 func (r *reflector[V]) logEnd(ctx context.Context, err error, pause time.Duration, f *failures) {
 	refused := isRefusal(err)
 	neverPermitted := refused && r.known == nil
@@ -304,8 +308,8 @@ func (r *reflector[V]) ready() bool {
 	return r.known != nil || r.refused
 }
 
-// get returns the known value of an object. current means that the reflector knows all changes that the API server knew
-// [snapshot.Skew] ago.
+// get returns the known value of an object. current means that the reflector knows all objects, except for changes of the last
+// [snapshot.Skew]: a watch is open, or was lost no longer ago, and its silence is not too long (see maxSilence).
 func (r *reflector[V]) get(name string) (v V, found, current bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -341,8 +345,8 @@ func isRefusal(err error) bool {
 	return source.Answered(err, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed)
 }
 
-// mustWarn reports whether the log must warn of err, after failures since failingSince. Failures that pass within a minute
-// are normal when an API server restarts, and [upstream.Health] warns of failures of the API server itself.
+// mustWarn reports whether the log must warn of err, after failures since failingSince. Failures for less than warnAfter are
+// normal when an API server restarts. If the API server itself is away, [upstream.Health] warns instead.
 func mustWarn(err error, failingSince time.Time) bool {
 	return time.Since(failingSince) >= warnAfter && !source.IsUpstreamFailure(err)
 }

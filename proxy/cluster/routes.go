@@ -19,8 +19,8 @@ const (
 // coreV1 is the only version of the core group.
 var coreV1 = schema.GroupVersion{Version: "v1"}
 
-// route names the server that answers for a group and version, in words for people. Answers depend on nothing else in an
-// APIService, not even on whether the server is available.
+// route names the server that answers for a group and version, in words for people. Nothing else in an APIService matters here,
+// not even whether the server is available.
 type route string
 
 const (
@@ -41,6 +41,7 @@ const (
 // redirect the core group, too, but whoever may write an APIService can read all Secrets anyway.
 func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
 	// The name of an APIService is version.group (kube-aggregator validates that). A version has no dots.
+	// If registered is true, an APIService has the route found. current is false if changes of APIServices may be missing.
 	found, registered, current := c.routes.get(gv.Version + "." + gv.Group)
 	switch {
 	case found == routeAggregated:
@@ -49,20 +50,20 @@ func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
 		return found, reason.None
 	case gv == coreV1 && c.routes.ready(): // the core group needs no current APIService
 		return routeBuiltin, reason.None
-	case current, c.routes.isRefused(): // there is no such APIService, or none will ever be known
-		return found, reason.UnknownResource
 	case gv.Group == "" && c.routes.ready(): // the core group has no other version
 		return found, reason.UnknownResource
+	case current, c.routes.isRefused(): // there is no such APIService, or none will ever be known
+		return found, reason.UnknownResource
 	}
-	return found, reason.Warming
+	return found, reason.Warming // the APIServices are not known yet, or not any more
 }
 
-// routeChanged invalidates a group and version if another server, or none, answers for it from now on. Each API server
-// passes requests to the former server until it has learned of the change by itself. So Invalidate does not let the group
-// and version be loaded again before [snapshot.Skew] has passed, and has it verified later.
+// routeChanged invalidates a group and version if another server, or none, answers for it from now on. An API server that has
+// not learned of the change yet still passes requests to the former server. So Invalidate lets nothing be loaded again before
+// [snapshot.Skew] has passed, and has it verified later.
 func (c *Cluster) routeChanged(diff change[route]) {
 	if isBuiltin(diff.before) || isBuiltin(diff.after) {
-		c.wakeDiscovery()
+		c.wakeDiscovery() // discovery is read for all versions with this route
 	}
 	if diff.before == nil {
 		return // nothing was kept

@@ -1,0 +1,73 @@
+package cluster
+
+import (
+	"context"
+	"strconv"
+	"time"
+)
+
+// minHolderAge is how long before currentAt a holder must have been seen first (see sameTimeline). The minute is a margin: if
+// this process was suspended, it may read an old event of the stream, which sets currentAt, after it has seen a new holder.
+const minHolderAge = time.Minute
+
+// sameTimeline reports whether etcd still has the same history up to a revision. currentAt is the time at which a stream at
+// this revision last sent something. etcd has another history if it was restored from an older backup since currentAt.
+//
+// Before etcd is restored, the API servers are stopped. An API server that starts again becomes a new holder of its Lease. So
+// the history is the same if a Lease still has the holder that it had at currentAt, and was written at the revision or later.
+// Either this API server has run all the time, or the backup has everything up to the revision. For example, if a stream at
+// revision 100 last sent something at 12:00:
+//
+//	the holder was first seen   its Lease was written at   same    retry
+//	at 11:00                    103                        true    true
+//	at 11:00                     90                        false   true: the holder may soon write it again
+//	at 11:59:30, or at 12:01    103                        false   false: such a holder proves nothing
+//
+// retry means that it pays to ask again in a few seconds if same is false.
+func (s *serverMonitor) sameTimeline(ctx context.Context, revision uint64, currentAt time.Time) (same, retry bool) {
+	if !s.newHolderAtStart.Load() {
+		return false, false
+	}
+	leases := s.readLeases(ctx)
+	if leases.err != nil {
+		s.log.DebugContext(ctx, "the API servers' Leases cannot be read", "error", leases.err)
+		return false, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for holder, written := range leases.revisions {
+		if since, known := s.holderSince[holder]; known && currentAt.Sub(since) >= minHolderAge {
+			same = same || written >= revision
+			retry = true
+		}
+	}
+	return same, retry
+}
+
+// leaseRead is one read of the API servers' Leases.
+type leaseRead struct {
+	began     time.Time
+	revisions map[string]uint64 // by holder: the revision at which it last wrote its Lease
+	err       error
+}
+
+// readLeases reads the Leases. Concurrent calls share a read, but none gets a read that began before the call.
+func (s *serverMonitor) readLeases(ctx context.Context) leaseRead {
+	called := time.Now() // before the lock, so that this call shares a read that begins while it waits for the lock
+	s.readMu.Lock()
+	defer s.readMu.Unlock()
+	if s.lastRead.began.After(called) {
+		return s.lastRead
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	read := leaseRead{began: time.Now(), revisions: map[string]uint64{}}
+	_, read.err = s.leases.from.list(ctx, s.leases.path, s.leases.labels, func(lease *object) {
+		written, err := strconv.ParseUint(lease.Metadata.ResourceVersion, 10, 64)
+		if holder := readHolder(lease); err == nil && holder != "" {
+			read.revisions[holder] = written
+		}
+	})
+	s.lastRead = read
+	return read
+}

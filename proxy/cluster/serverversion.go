@@ -1,0 +1,74 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	utilversion "k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/version"
+
+	"github.com/listproxy/listproxy/snapshot/clock"
+)
+
+const (
+	// versionInterval is the shortest pause between two reads of /version. The longest is a fifth longer.
+	versionInterval = 10 * time.Second
+	// minChangeInterval is the shortest time between two reported changes of the version.
+	minChangeInterval = 2 * time.Minute
+)
+
+// followVersion reads /version every versionInterval until ctx ends.
+func (s *serverMonitor) followVersion(ctx context.Context) {
+	var tracker versionTracker
+	for {
+		const timeout = 5 * time.Second
+		var answered version.Info
+		if err := s.versionAPI.getJSON(ctx, "/version", timeout, &answered); err != nil {
+			s.log.DebugContext(ctx, "the API server's /version cannot be read", "error", err)
+		} else {
+			s.newHolderAtStart.Store(startsWithNewHolder(answered))
+			if tracker.add(answered, time.Now()) {
+				s.report("version " + answered.GitVersion + " answers")
+			}
+		}
+		if !clock.Sleep(ctx, wait.Jitter(versionInterval, 0.2)) {
+			return
+		}
+	}
+}
+
+// versionTracker finds changes in the versions that API servers behind one address answer.
+type versionTracker struct {
+	last      version.Info // the version of the last answer
+	isPending bool         // the version has changed since the last report
+	changedAt time.Time    // when a change was last reported; zero if none was
+}
+
+// add adds the version of an answer, and returns true if a change must be reported: once every minChangeInterval while two
+// versions answer in turn, and a last time when only one version answers.
+//
+//	v1.36   the first: no change
+//	v1.37   a change
+//	v1.36   v1.37   v1.36  ...  no change for minChangeInterval
+//	v1.37   a change, whichever answers
+func (v *versionTracker) add(answered version.Info, now time.Time) bool {
+	isFirst := v.last == version.Info{}
+	if !isFirst && answered != v.last {
+		v.isPending = true
+	}
+	v.last = answered
+	if !v.isPending || now.Sub(v.changedAt) < minChangeInterval {
+		return false
+	}
+	v.isPending = false
+	v.changedAt = now
+	return true
+}
+
+// startsWithNewHolder reports whether kube-apiserver of this version gives its Lease a new holder at each start, as from 1.35
+// on (k8s.io/component-helpers, apimachinery/lease).
+func startsWithNewHolder(info version.Info) bool {
+	parsed, err := utilversion.ParseGeneric(info.GitVersion)
+	return err == nil && parsed.AtLeast(utilversion.MajorMinor(1, 35))
+}

@@ -37,100 +37,100 @@ func (f *Forwarder) EndWatches(pace func(watches int) (delay, spread time.Durati
 	f.watches.endAll(pace)
 }
 
-// openWatches holds the forwarded watches that are open. The zero value is ready for use.
-type openWatches struct {
+// watchSet holds the forwarded watches that are open. The zero value is ready for use.
+type watchSet struct {
 	mu      sync.Mutex
-	watches map[*openWatch]struct{}
-	ending  bool // endAll was called: each new watch must end soon
+	watches map[*forwardedWatch]struct{} // nil after endAll, when each watch has its time to end
+	ending  bool                         // endAll was called
 }
 
 // add returns a new watch, which must be finished. cancel ends the watch's request to the API server.
-func (o *openWatches) add(cancel context.CancelFunc) *openWatch {
-	w := &openWatch{cancel: cancel}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.ending {
+func (s *watchSet) add(cancel context.CancelFunc) *forwardedWatch {
+	w := &forwardedWatch{cancel: cancel}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending {
 		time.AfterFunc(rand.N(maxLateWatch), w.endAfterEvent)
 		return w
 	}
-	if o.watches == nil {
-		o.watches = map[*openWatch]struct{}{}
+	if s.watches == nil {
+		s.watches = map[*forwardedWatch]struct{}{}
 	}
-	o.watches[w] = struct{}{}
+	s.watches[w] = struct{}{}
 	return w
 }
 
 // finish ends the watch's request to the API server, and forgets the watch.
-func (o *openWatches) finish(w *openWatch) {
+func (s *watchSet) finish(w *forwardedWatch) {
 	w.cancel()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.watches, w)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.watches, w)
 }
 
 // endAll does the work of [Forwarder.EndWatches].
-func (o *openWatches) endAll(pace func(watches int) (delay, spread time.Duration)) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.ending = true
-	if len(o.watches) > 0 {
-		delay, spread := pace(len(o.watches))
-		for w := range o.watches {
+func (s *watchSet) endAll(pace func(watches int) (delay, spread time.Duration)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ending = true
+	if len(s.watches) > 0 {
+		delay, spread := pace(len(s.watches))
+		for w := range s.watches {
 			time.AfterFunc(delay+rand.N(spread), w.endAfterEvent)
 		}
 	}
-	o.watches = nil
+	s.watches = nil
 }
 
-// openWatch is a forwarded watch, and the body of its answer. A watch that must end stops after the current event.
-type openWatch struct {
+// forwardedWatch is a forwarded watch, and the body of its answer. A watch that must end stops after the current event.
+type forwardedWatch struct {
 	cancel context.CancelFunc // ends the request to the API server
 	body   io.ReadCloser      // the body from the API server; nil before its answer
 
 	mu           sync.Mutex
-	framing      eventFraming // finds the ends of events in the bytes that were passed on
-	notAStream   bool         // the answer has no events, and ends by itself
-	endRequested bool
-	stopped      bool // nothing more is passed on to the client
+	events       endFinder // finds the ends of events in the bytes that were passed on
+	endsByItself bool      // the answer has no events
+	endRequested bool      // endAfterEvent was called
+	stopped      bool      // nothing more is passed on to the client
 }
 
-// endAfterEvent stops the watch after the current event. It stops the watch at once if no event has begun, if there is no
-// answer yet, or if the ends of events cannot be found.
-func (w *openWatch) endAfterEvent() {
+// endAfterEvent stops the watch after the current event: at once if there is none, or no answer yet, or if the ends of events
+// cannot be found. It does nothing to an answer without events.
+func (w *forwardedWatch) endAfterEvent() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.endRequested = true
-	if !w.notAStream && !w.framing.inside {
+	if !w.endsByItself && !w.events.inside {
 		w.stopLocked()
 	}
 }
 
 // stopLocked ends the request to the API server. Nothing more is passed on to the client.
-func (w *openWatch) stopLocked() {
+func (w *forwardedWatch) stopLocked() {
 	w.stopped = true
 	w.cancel() // ends a Read that waits, too
 }
 
-// setResponse makes the watch the body of res if res is a stream of events. Any other answer keeps its body, and ends by
-// itself. If the watch was stopped before, this body may be incomplete, so setResponse returns errStopped.
-func (w *openWatch) setResponse(res *http.Response) error {
+// setResponse makes w the body of res if res is a stream of events. Any other answer keeps its body. If the watch was stopped
+// before, that body may be incomplete, since its request was canceled, so setResponse returns errStopped.
+func (w *forwardedWatch) setResponse(res *http.Response) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case res.StatusCode == http.StatusOK && res.ContentLength < 0:
 		w.body = res.Body
-		w.framing = framingOf(res.Header)
+		w.events = newEndFinder(res.Header)
 		res.Body = w // a watch that was stopped before is an empty stream
 	case w.stopped:
 		return errStopped
 	default:
-		w.notAStream = true
+		w.endsByItself = true
 	}
 	return nil
 }
 
 // Read implements [io.Reader]. A watch that was stopped looks as if the API server had ended it.
-func (w *openWatch) Read(p []byte) (int, error) {
+func (w *forwardedWatch) Read(p []byte) (int, error) {
 	n, err := w.body.Read(p)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,7 +138,7 @@ func (w *openWatch) Read(p []byte) (int, error) {
 		return 0, io.EOF // the client gets these events with its next watch
 	}
 	for passed := 0; passed < n; {
-		length, ended := w.framing.next(p[passed:n])
+		length, ended := w.events.next(p[passed:n])
 		passed += length
 		if ended && w.endRequested {
 			w.stopLocked()
@@ -149,4 +149,4 @@ func (w *openWatch) Read(p []byte) (int, error) {
 }
 
 // Close implements [io.Closer].
-func (w *openWatch) Close() error { return w.body.Close() }
+func (w *forwardedWatch) Close() error { return w.body.Close() }

@@ -19,7 +19,7 @@ func TestWatchEndsAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const count = 1000
 		const plannedDelay, plannedSpread = 5 * time.Second, 10 * time.Second
-		var watches openWatches
+		var watches watchSet
 		begun := time.Now()
 		ended := make(chan time.Duration, count)
 		addWatches := func() {
@@ -89,7 +89,7 @@ func TestWatchEndsAfterItsCurrentEvent(t *testing.T) {
 		"inside an unknown form": {header: cbor, sent: "one\ntw", later: []string{"o\n"}, want: "one\ntw"},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			var watches openWatches
+			var watches watchSet
 			ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context())) // of the upstream's request
 			w := watches.add(cancel)
 			reader, writer := io.Pipe()
@@ -134,14 +134,14 @@ func TestRefusedWatchIsLeftAlone(t *testing.T) {
 	refusal := func() *http.Response {
 		return &http.Response{StatusCode: http.StatusForbidden, ContentLength: 2, Body: io.NopCloser(strings.NewReader("no"))}
 	}
-	answered := &openWatch{cancel: func() { t.Error("the request is canceled") }}
+	answered := &forwardedWatch{cancel: func() { t.Error("the request is canceled") }}
 	res := refusal()
 	expect.NoError(t, answered.setResponse(res))
 	answered.endAfterEvent()
 	expect.Same(t, "no", proxytest.ReadAll(t, res.Body))
 
 	canceled := false
-	unanswered := &openWatch{cancel: func() { canceled = true }}
+	unanswered := &forwardedWatch{cancel: func() { canceled = true }}
 	unanswered.endAfterEvent()
 	if err := unanswered.setResponse(refusal()); err == nil || !canceled {
 		t.Errorf("setResponse returns %v, canceled: %t; want an error and true", err, canceled)

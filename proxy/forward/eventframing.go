@@ -7,10 +7,27 @@ import (
 	"net/http"
 )
 
-// eventFraming reads a stream of watch events to find where each event ends. The zero value is for streams whose events
-// only a decoder can tell apart.
-type eventFraming struct {
-	method framing
+// framing says how the end of an event is found.
+type framing int
+
+const (
+	// unframed stands for all other media types. Only a decoder could find the end.
+	unframed framing = iota
+	// framedByLine is JSON. Each event ends with a newline, and has none inside (k8s.io/apimachinery,
+	// pkg/runtime/serializer/json).
+	framedByLine
+	// framedByLength is protobuf. Each event follows its length in four bytes (LengthDelimitedFramer in
+	// k8s.io/apimachinery, pkg/runtime/serializer/protobuf).
+	framedByLength
+	// framedByMember is gzip, in which kube-apiserver compresses streaming lists from 1.37 on. It begins a new gzip member
+	// after each flush, and flushes after events (perFlushGzipWriter in k8s.io/apiserver, pkg/endpoints/handlers). So a
+	// member has whole events. Only the end of the member can be found.
+	framedByMember
+)
+
+// endFinder reads a stream of watch events to find where each event ends. The zero value finds no ends.
+type endFinder struct {
+	framing framing
 	// inside reports whether next has read the beginning of an event or gzip member, but not its end. It stays false if ends
 	// cannot be found.
 	inside bool
@@ -23,24 +40,6 @@ type eventFraming struct {
 	missing uint32
 }
 
-// framing says how the end of an event is found.
-type framing int
-
-const (
-	// unframed means that only a decoder could find the end. It stands for all media types except those below.
-	unframed framing = iota
-	// framedByLine is JSON. Each event ends with a newline, and has none inside (k8s.io/apimachinery,
-	// pkg/runtime/serializer/json).
-	framedByLine
-	// framedByLength is protobuf. Each event follows its length in four bytes (LengthDelimitedFramer in
-	// k8s.io/apimachinery, pkg/runtime/serializer/protobuf).
-	framedByLength
-	// framedByMember is gzip. From 1.37 on, kube-apiserver compresses streaming lists. It flushes after events, and begins
-	// a new gzip member after each flush (perFlushGzipWriter in k8s.io/apiserver, pkg/endpoints/handlers). So a member has
-	// whole events. The end of a member can be found, but not the ends of the events inside.
-	framedByMember
-)
-
 const (
 	// memberEnd is the empty block with which compress/flate ends a member. Other compressed bytes equal memberEnd about
 	// once in a terabyte. A watch that is ended there looks like a broken connection.
@@ -49,26 +48,26 @@ const (
 	memberTrailer = 8
 )
 
-// framingOf returns the framing of a watch's events, found by the header of its answer.
-func framingOf(h http.Header) eventFraming {
+// newEndFinder returns the endFinder for the body of an answer with the header h.
+func newEndFinder(h http.Header) endFinder {
 	mediaType, _, err := mime.ParseMediaType(h.Get("Content-Type"))
 	encoding := h.Get("Content-Encoding")
 	switch {
 	case encoding == "gzip":
-		return eventFraming{method: framedByMember}
+		return endFinder{framing: framedByMember}
 	case err != nil || encoding != "": // unframed
 	case mediaType == "application/json":
-		return eventFraming{method: framedByLine}
+		return endFinder{framing: framedByLine}
 	case mediaType == "application/vnd.kubernetes.protobuf":
-		return eventFraming{method: framedByLength}
+		return endFinder{framing: framedByLength}
 	}
-	return eventFraming{}
+	return endFinder{}
 }
 
-// next reads p up to the end of the current event or gzip member. It returns the number of bytes, and reports whether the
-// end was reached. p must not be empty.
-func (f *eventFraming) next(p []byte) (n int, ended bool) {
-	switch f.method {
+// next reads p up to the end of the current event or gzip member. It returns the number of bytes read, and whether the end was
+// reached. p must not be empty.
+func (f *endFinder) next(p []byte) (n int, ended bool) {
+	switch f.framing {
 	case framedByLine:
 		n, ended = nextByLine(p)
 	case framedByLength:
@@ -91,7 +90,7 @@ func nextByLine(p []byte) (n int, ended bool) {
 }
 
 // nextByLength is next for framedByLength.
-func (f *eventFraming) nextByLength(p []byte) (n int, ended bool) {
+func (f *endFinder) nextByLength(p []byte) (n int, ended bool) {
 	if f.lengthRead < len(f.length) {
 		n = copy(f.length[f.lengthRead:], p)
 		f.lengthRead += n
@@ -111,7 +110,7 @@ func (f *eventFraming) nextByLength(p []byte) (n int, ended bool) {
 }
 
 // nextByMember is next for framedByMember. It searches for memberEnd, and then skips the trailer.
-func (f *eventFraming) nextByMember(p []byte) (n int, ended bool) {
+func (f *endFinder) nextByMember(p []byte) (n int, ended bool) {
 	for i, b := range p {
 		switch {
 		case f.missing > 1: // in the trailer

@@ -16,7 +16,7 @@ import (
 // split reads the parts of a stream one after the other. It returns the complete events (or gzip members), and what follows them.
 func split(t *testing.T, header http.Header, parts ...string) (whole []string, rest string) {
 	t.Helper()
-	f := framingOf(header)
+	f := newEndFinder(header)
 	for _, part := range parts {
 		for part != "" {
 			n, ended := f.next([]byte(part))
@@ -26,7 +26,7 @@ func split(t *testing.T, header http.Header, parts ...string) (whole []string, r
 			if !ended && n < len(part) {
 				t.Fatalf("next stopped at byte %d of %d, where nothing ends", n, len(part))
 			}
-			if wantInside := f.method != unframed && !ended; f.inside != wantInside {
+			if wantInside := f.framing != unframed && !ended; f.inside != wantInside {
 				t.Fatalf("next says that an event ended: %t; inside is %t, want %t", ended, f.inside, wantInside)
 			}
 			rest += part[:n]
@@ -78,8 +78,8 @@ func TestEventFraming(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			header := http.Header{"Content-Type": {tt.mediaType}, "Content-Encoding": {tt.encoding}}
-			f := framingOf(header)
-			expect.Same(t, tt.findsEnds, f.method != unframed)
+			f := newEndFinder(header)
+			expect.Same(t, tt.findsEnds, f.framing != unframed)
 			stream := strings.Join(tt.whole, "") + tt.rest
 			for i := range len(stream) + 1 {
 				for j := i; j <= len(stream); j += 1 + len(stream)/50 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"net/http/httputil"
 	"os"
 	"strings"
+	"time"
 
 	flowcontrol "k8s.io/api/flowcontrol/v1"
 
@@ -22,6 +24,9 @@ import (
 // exchange forwards one request. rewrite, RoundTrip, modifyResponse, fail and Write are hooks of its
 // [httputil.ReverseProxy], which calls them in this order. fail is called in place of an answer, and Write when an answer
 // breaks off.
+//
+// A request that the API server has certainly not looked at is sent again, up to maxAttempts times in all. A read that may
+// have arrived is sent once more. If there is still no usable answer, fail says what the caller gets.
 type exchange struct {
 	forwarder *Forwarder
 	w         http.ResponseWriter
@@ -29,8 +34,8 @@ type exchange struct {
 	asked     *kubehttp.Request // what request asks for
 	caller    auth.Identity
 	body      *upload
-	ownHeader http.Header // the headers that listproxy's filters have set for the answer
-	watch     *openWatch  // nil if the request is not a watch
+	ownHeader http.Header     // the headers that listproxy's filters have set for the answer
+	watch     *forwardedWatch // nil if the request is not a watch
 
 	rewritten      bool // rewrite was called, so ReverseProxy has found the header well-formed
 	attempts       int  // the number of connections on which the request was sent
@@ -45,6 +50,19 @@ func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller au
 	clear(w.Header())
 	return &exchange{
 		forwarder: f, w: w, request: r, asked: kubehttp.RequestOf(r), caller: caller, body: body, ownHeader: ownHeader,
+	}
+}
+
+// reverseProxy returns the proxy that calls the hooks.
+func (x *exchange) reverseProxy(transport http.RoundTripper, flushInterval time.Duration) httputil.ReverseProxy {
+	return httputil.ReverseProxy{
+		Rewrite:        x.rewrite,
+		Transport:      transport,
+		FlushInterval:  flushInterval,
+		ErrorLog:       log.New(x, "", 0),
+		BufferPool:     &x.forwarder.buffers,
+		ModifyResponse: x.modifyResponse,
+		ErrorHandler:   x.fail,
 	}
 }
 
@@ -72,12 +90,12 @@ const maxAttempts = 8
 
 var errTooManyAttempts = fmt.Errorf("%d connections were closed when the request came", maxAttempts)
 
-// withTrace returns a context through which the transport reports the attempts to send the request. cancel must cancel that
-// context, and is called when the transport makes more than maxAttempts attempts.
+// withTrace returns a context through which the transport reports the attempts to send the request. cancel, which must cancel
+// ctx, is called when the transport makes more than maxAttempts attempts.
 func (x *exchange) withTrace(ctx context.Context, cancel context.CancelFunc) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		// The transport looks for a connection: for the first attempt, after an attempt that the API server has not looked
-		// at, or for a repeated read. So nothing was carried out, unless cancel has broken off the last attempt.
+		// The transport looks for a connection for the first attempt, after an attempt that the API server has not looked
+		// at, or for a repeated read. So nothing was carried out, unless the last attempt was broken off by cancel.
 		GetConn: func(string) { x.mayHaveArrived = x.attempts > maxAttempts },
 		// The transport has a connection, and sends the request on it.
 		GotConn: func(httptrace.GotConnInfo) {
@@ -115,10 +133,33 @@ var errAccountRefused = errors.New("kube-apiserver refuses listproxy's own accou
 // modifyResponse checks and adapts the API server's final answer, 101 included, before its header is sent.
 func (x *exchange) modifyResponse(res *http.Response) error {
 	is401 := res.StatusCode == http.StatusUnauthorized
-	refusesCredentials := is401 && !x.mayBeOfBackend(res)
-	switch {
-	case refusesCredentials && x.caller.VerifiedUser() != nil:
+	backend401 := is401 && x.mayBeOfBackend(res)
+	apiserver401 := is401 && !backend401 // about the request's credentials
+	if apiserver401 && x.caller.VerifiedUser() != nil {
 		return errAccountRefused
+	}
+	if err := x.finishUpgrade(res); err != nil {
+		return err
+	}
+	if !backend401 { // a backend's 401 says nothing about the caller
+		x.forwarder.upstream.RecordAnswer(x.caller, x.asked.Upgrade != "", x.request.Method, res.StatusCode)
+	}
+	if x.watch != nil {
+		if err := x.watch.setResponse(res); err != nil {
+			return err
+		}
+	}
+	x.adaptHeader(res, apiserver401)
+	if x.switched {
+		observe.RecordOf(x.request.Context()).SetSent(http.StatusSwitchingProtocols, 0) // ReverseProxy hijacks the connection
+	}
+	return nil
+}
+
+// finishUpgrade prepares a 101 for the caller, or the refusal of an upgrade. It returns an error if the API server switched to
+// a protocol that the request has not asked for.
+func (x *exchange) finishUpgrade(res *http.Response) error {
+	switch {
 	case res.StatusCode == http.StatusSwitchingProtocols:
 		if got := kubehttp.UpgradeProtocol(res.Header); x.asked.Upgrade == "" || !strings.EqualFold(got, x.asked.Upgrade) {
 			return fmt.Errorf("it switched to protocol %q when %q was asked for", got, x.asked.Upgrade)
@@ -130,18 +171,6 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 	case x.asked.Upgrade != "":
 		// The client may already be speaking the other protocol, which neither side may read as a second request.
 		res.Header.Set("Connection", "close")
-	}
-	if refusesCredentials || !is401 { // a backend's 401 says nothing about the caller
-		x.forwarder.upstream.RecordAnswer(x.caller, x.asked.Upgrade != "", x.request.Method, res.StatusCode)
-	}
-	if x.watch != nil {
-		if err := x.watch.setResponse(res); err != nil {
-			return err
-		}
-	}
-	x.adaptHeader(res, refusesCredentials)
-	if x.switched {
-		observe.RecordOf(x.request.Context()).SetSent(http.StatusSwitchingProtocols, 0) // ReverseProxy hijacks the connection
 	}
 	return nil
 }
@@ -155,10 +184,10 @@ func (x *exchange) mayBeOfBackend(res *http.Response) bool {
 		res.Header.Get(flowcontrol.ResponseHeaderMatchedFlowSchemaUID) != ""
 }
 
-// adaptHeader adapts the answer's header to the caller's connection, and adds listproxy's own headers. refusesCredentials
-// means that the answer is kube-apiserver's own 401.
-func (x *exchange) adaptHeader(res *http.Response, refusesCredentials bool) {
-	callerIsUnknown := refusesCredentials || x.caller.VerifiedUser() == nil && !x.caller.HasToken()
+// adaptHeader adapts the answer's header to the caller's connection, and adds listproxy's own headers. apiserver401 means that
+// the answer is kube-apiserver's own 401.
+func (x *exchange) adaptHeader(res *http.Response, apiserver401 bool) {
+	callerIsUnknown := apiserver401 || x.caller.VerifiedUser() == nil && !x.caller.HasToken()
 	if x.request.ProtoMajor == 2 && callerIsUnknown && !x.asked.LongRunning {
 		// HTTP/2 connections are expensive. An unknown caller gets one for a single request, as at kube-apiserver
 		// (UnauthenticatedHTTP2DOSMitigation).
@@ -179,15 +208,20 @@ func (x *exchange) adaptHeader(res *http.Response, refusesCredentials bool) {
 	}
 }
 
-// fail ends an exchange that has no usable answer from the API server. It answers the caller itself, or panics with
-// [http.ErrAbortHandler] if the caller cannot read an answer. It is the proxy's [httputil.ReverseProxy.ErrorHandler].
+// fail is the proxy's [httputil.ReverseProxy.ErrorHandler]. It ends an exchange that has no usable answer:
+//
+//	the caller has left, or the protocol was switched   panic with [http.ErrAbortHandler]
+//	the request is malformed                            400, or 504 if its body was late
+//	its body would be sent again, but was not kept      429 with Retry-After
+//	otherwise                                           503, with Retry-After if certainly no write was carried out
 func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	bodyErr := x.body.failure()
-	bodyIsLate := errors.Is(bodyErr, os.ErrDeadlineExceeded) // net/http then cancels the request's context, too
+	bodyIsLate := errors.Is(bodyErr, os.ErrDeadlineExceeded)
+	// net/http also cancels the context when a body is late, although the caller is still there.
 	hasLeft := x.request.Context().Err() != nil && !bodyIsLate
 	isMalformed := !x.switched && (bodyErr != nil || !x.rewritten)
 	x.logEnd(hasLeft || isMalformed, err.Error())
-	if hasLeft || x.switched { // the caller has gone, or the connection no longer speaks HTTP
+	if hasLeft || x.switched {
 		panic(http.ErrAbortHandler)
 	}
 	clear(w.Header())
@@ -216,8 +250,7 @@ func refuseMalformed(w http.ResponseWriter, r *http.Request, isLate bool) {
 		"The request's header or body is malformed or ended early, so it could not be forwarded.")
 }
 
-// failureMessage returns the message to a client whose request has no usable answer, and whether the client may repeat the
-// request.
+// failureMessage returns the message of a 503, and whether the client may repeat the request.
 func (x *exchange) failureMessage(err error) (message string, mayRepeat bool) {
 	switch {
 	case errors.Is(err, errAccountRefused):

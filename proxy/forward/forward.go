@@ -3,10 +3,8 @@ package forward
 import (
 	"context"
 	"fmt"
-	"log"
 	"log/slog"
 	"net/http"
-	"net/http/httputil"
 	"net/url"
 	"strings"
 	"time"
@@ -50,23 +48,15 @@ type Upstream interface {
 // already set on the ResponseWriter. These are added. If both have a header, the API server's values come first, since the
 // cache nearest to the user is the last in Cache-Status (RFC 9211).
 //
-// If the API server gives no usable answer:
-//
-//   - A request that it has certainly not looked at is sent again, up to maxAttempts times in all. If the request's body
-//     was not kept ([Reserve]), the caller gets a 429 with Retry-After instead.
-//   - A read is sent once more.
-//   - Otherwise the caller gets a 503 with a metav1.Status. If certainly no write was carried out, the 503 has a
-//     Retry-After, which makes clients repeat the request.
-//
 // An incomplete answer never looks complete. If either side breaks off after the answer has begun, a panic with
 // [http.ErrAbortHandler] breaks off the other side's connection or stream. Handlers around this one must let the panic pass.
-// A watch is complete after any event ([Forwarder.EndWatches]).
+// A watch is complete after any event ([Forwarder.EndWatches]). exchange says what happens if there is no usable answer.
 type Forwarder struct {
 	upstream Upstream
 	base     *url.URL // of the API server
 	log      *slog.Logger
 	buffers  copyBuffers
-	watches  openWatches
+	watches  watchSet
 	// logLimiter limits the warnings that callers and the API server can cause.
 	logLimiter *rate.Sometimes
 }
@@ -105,15 +95,7 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Iden
 	r = r.WithContext(exchange.withTrace(ctx, cancel))
 	transport, endSpan := observe.RecordOf(ctx).ForwardTransport(exchange) // exchange.RoundTrip in a span
 	defer endSpan()
-	reverse := httputil.ReverseProxy{
-		Rewrite:        exchange.rewrite,
-		Transport:      transport,
-		FlushInterval:  flushInterval,
-		ErrorLog:       log.New(exchange, "", 0),
-		BufferPool:     &f.buffers,
-		ModifyResponse: exchange.modifyResponse,
-		ErrorHandler:   exchange.fail,
-	}
+	reverse := exchange.reverseProxy(transport, flushInterval)
 	reverse.ServeHTTP(w, r)
 }
 

@@ -32,7 +32,7 @@ type upload struct {
 }
 
 // newUpload returns the body of r, and reads it if it is to be kept. If reserve is nil, the body is not kept. If reading fails,
-// failure returns the error, and r must not be sent. release gives back the memory that reserve has reserved.
+// [upload.failure] returns the error, and r must not be sent. release gives back the memory that reserve has reserved.
 func newUpload(r *http.Request, reserve Reserve) (u *upload, release func()) {
 	u = &upload{body: r.Body}
 	none := func() {}

@@ -1,6 +1,7 @@
 // Package upstream reaches the API server, and knows its condition.
 //
-//   - transports.go, transportsets.go: the connections for callers' requests, without credentials of listproxy
+//   - transports.go: the choice of a connection for a request
+//   - transportsets.go: the connections for callers' requests, without credentials of listproxy
 //   - impersonation.go: the connections for users whom listproxy impersonates
 //   - rotation.go: new connections when the files of certificates have changed
 //   - baseurl.go: the API server's address

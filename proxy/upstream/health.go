@@ -120,7 +120,7 @@ func (h *Health) Run(ctx context.Context) {
 		}
 		everOK = everOK || found == ConditionOK
 		pause := confirmInterval
-		if isConfirmed(h.Diagnosis().Condition, previous, found) {
+		if isConfirmed(h.Diagnosis().Condition, previous, found) { // OK at once, a new failure after two probes
 			h.setCondition(found, err, !everOK)
 			pause = wait.Jitter(probeInterval, 0.05)
 		}
@@ -158,8 +158,8 @@ func (h *Health) setCondition(c Condition, cause error, neverOK bool) {
 	h.diagnosis = after
 }
 
-// probe asks the upstream whether it is ready. An upstream that does not answer the probe, but meanwhile sends something to
-// another request, is only busy, which counts as OK.
+// probe asks the upstream whether it is ready. An upstream that sends no answer to the probe, but something to another request
+// meanwhile, is only busy, which counts as OK.
 func (h *Health) probe(ctx context.Context) (Condition, error) {
 	sent := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -173,15 +173,19 @@ func (h *Health) probe(ctx context.Context) (Condition, error) {
 		return ConditionUnreachable, err
 	}
 	h.traffic.recordAnswer(status)
-	isRefused := status == http.StatusForbidden || h.traffic.resourceRefused.Load()
-	// An account that may not read one resource usually watches others.
-	readsNothing := h.traffic.openAnswers.Load() == 0
+	return conditionOf(status, h.traffic.resourceRefused.Load(), h.traffic.openAnswers.Load() > 0)
+}
+
+// conditionOf returns the condition of an upstream that answers a probe with status, and what is wrong with it. resourceRefused
+// and readsResources say whether its last answer about a resource was a 403, and whether it is sending any resource: an account
+// that may not read one resource usually watches others.
+func conditionOf(status int, resourceRefused, readsResources bool) (Condition, error) {
 	switch {
 	case status == http.StatusUnauthorized:
 		return ConditionUnauthorized, fmt.Errorf("it answers %d", status)
 	case status >= http.StatusInternalServerError:
 		return ConditionNotReady, fmt.Errorf("/readyz answers %d", status)
-	case isRefused && readsNothing:
+	case (status == http.StatusForbidden || resourceRefused) && !readsResources:
 		return ConditionForbidden, errors.New("it allows nothing that listproxy asks for")
 	case status == http.StatusOK, status == http.StatusForbidden, status == http.StatusTooManyRequests:
 		return ConditionOK, nil

@@ -20,16 +20,39 @@ func (t *Transports) Impersonate(cfg *rest.Config) error {
 	return err
 }
 
+// errNotImpersonated means that listproxy has a bug, which was noticed before anything was sent with its credentials.
+var errNotImpersonated = errors.New("a request with listproxy's own credentials does not name the user that it is for")
+
+// impersonatedOnly refuses requests that have credentials, or that do not name a user and a group in Impersonate-* headers.
+// client-go adds credentials to any request that has none, so without this check a mistake elsewhere would give a caller
+// listproxy's own rights. A group is required, since kube-apiserver gives groups of its own choice to a user without one.
+type impersonatedOnly struct{ next http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (i impersonatedOnly) RoundTrip(r *http.Request) (*http.Response, error) {
+	users := r.Header["Impersonate-User"]
+	if len(users) != 1 || users[0] == "" || len(r.Header["Impersonate-Group"]) == 0 || r.Header["Authorization"] != nil {
+		return refusingTransport{}.RoundTrip(r)
+	}
+	return i.next.RoundTrip(r)
+}
+
+// refusingTransport refuses every request with errNotImpersonated.
+type refusingTransport struct{}
+
+// RoundTrip implements [http.RoundTripper].
+func (refusingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+	return nil, errNotImpersonated
+}
+
 // newImpersonatingSet returns a set that sends requests with the credentials of cfg, listproxy's own. The set refuses
 // requests that do not name a user to impersonate ([impersonatedOnly]).
 func newImpersonatingSet(cfg *rest.Config, base *url.URL) (*transportSet, error) {
-	if cfg.Impersonate.UserName != "" {
-		return nil, errors.New(
-			"the kubeconfig impersonates a user, so listproxy cannot impersonate its callers: remove that from the kubeconfig")
-	}
-	if base.Path != "" {
-		return nil, fmt.Errorf("the API server's URL has the path %s, which a caller could leave with .., and these "+
-			"credentials are for one API server only: use an address without a path, or leave out --client-ca-file", base.Path)
+	if err := checkCanImpersonate(cfg, base); err != nil {
+		return nil, err
 	}
 	own := rest.CopyConfig(cfg)
 	own.UserAgent = "" // the caller's User-Agent is sent, or none
@@ -58,30 +81,15 @@ func newImpersonatingSet(cfg *rest.Config, base *url.URL) (*transportSet, error)
 	})
 }
 
-// errNotImpersonated means that listproxy has a bug, which was noticed before anything was sent with its credentials.
-var errNotImpersonated = errors.New("a request with listproxy's own credentials does not name the user that it is for")
-
-// impersonatedOnly refuses requests that have credentials, or that do not name a user and a group in Impersonate-* headers.
-// client-go adds credentials to any request that has none, so without this check a mistake elsewhere would give a caller
-// listproxy's own rights. A group is required, since kube-apiserver gives groups of its own choice to a user without one.
-type impersonatedOnly struct{ next http.RoundTripper }
-
-// RoundTrip implements [http.RoundTripper].
-func (i impersonatedOnly) RoundTrip(r *http.Request) (*http.Response, error) {
-	users := r.Header["Impersonate-User"]
-	if len(users) != 1 || users[0] == "" || len(r.Header["Impersonate-Group"]) == 0 || r.Header["Authorization"] != nil {
-		return refusingTransport{}.RoundTrip(r)
+// checkCanImpersonate returns an error if the credentials of cfg cannot be used for callers, or only unsafely.
+func checkCanImpersonate(cfg *rest.Config, base *url.URL) error {
+	switch {
+	case cfg.Impersonate.UserName != "":
+		return errors.New(
+			"the kubeconfig impersonates a user, so listproxy cannot impersonate its callers: remove that from the kubeconfig")
+	case base.Path != "":
+		return fmt.Errorf("the API server's URL has the path %s, which a caller could leave with .., and these "+
+			"credentials are for one API server only: use an address without a path, or leave out --client-ca-file", base.Path)
 	}
-	return i.next.RoundTrip(r)
-}
-
-// refusingTransport refuses every request with errNotImpersonated.
-type refusingTransport struct{}
-
-// RoundTrip implements [http.RoundTripper].
-func (refusingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Body != nil {
-		_ = r.Body.Close()
-	}
-	return nil, errNotImpersonated
+	return nil
 }

@@ -15,6 +15,108 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
+// traffic is what is known of the upstream from its answers to listproxy's own requests. During an outage, answers to callers'
+// requests count, too ([Health.RecordCallerAnswer]). An outage
+//
+//   - begins when a request gets no answer or an answer breaks off, unless an answer to another request has begun meanwhile
+//   - goes on while only open answers continue: a kube-apiserver that is shutting down serves its open watches, but no new
+//     requests
+//   - ends when an answer begins, except an error that an API server gives while it is starting (see startupTime)
+type traffic struct {
+	// resourceRefused means that the last answer about a resource was a 403. Answers that are neither a 403 nor a 2xx do not
+	// count.
+	resourceRefused atomic.Bool
+	// openAnswers is the number of successful answers about resources, watches included, that are not closed yet.
+	openAnswers atomic.Int64
+	// onOutageEnd is called when an outage has ended. It may be nil.
+	onOutageEnd func()
+
+	mu sync.Mutex // guards the times below, and changes of outage
+	// outage is the current outage, or the last one, or nil if there was none. It is read without mu.
+	outage        atomic.Pointer[clock.Outage]
+	heardAt       time.Time // when anything last came from the upstream; here and below, zero means never
+	answeredAt    time.Time // when an answer last began
+	firstAnswerAt time.Time // when an answer first began in the current outage
+}
+
+// startupTime is the time after the first answer in an outage in which refusals and errors do not end the outage. An API server
+// that has just started refuses everybody until it has read its roles, and cannot answer lists yet.
+const startupTime = 15 * time.Second
+
+// recordAnswer records that an answer with a status has begun, which may end an outage.
+func (t *traffic) recordAnswer(status int) {
+	now := time.Now()
+	t.mu.Lock()
+	t.heardAt = now
+	t.answeredAt = now
+	ended := t.endOutageLocked(status, now)
+	t.mu.Unlock()
+	if ended && t.onOutageEnd != nil {
+		t.onOutageEnd() // without mu, since the function may use traffic
+	}
+}
+
+// endOutageLocked ends the current outage, if there is one, unless the upstream may still be starting. It returns true if it did.
+func (t *traffic) endOutageLocked(status int, now time.Time) (ended bool) {
+	current := t.lastOutage()
+	if !current.Ongoing {
+		return false
+	}
+	if t.firstAnswerAt.IsZero() {
+		t.firstAnswerAt = now
+	}
+	if mayBeStarting(status) && clock.Age(t.firstAnswerAt, now) < startupTime {
+		return false
+	}
+	t.outage.Store(&clock.Outage{LastHeard: current.LastHeard, Ended: now})
+	return true
+}
+
+// mayBeStarting reports whether an API server that has just started may answer with this status.
+func mayBeStarting(status int) bool {
+	return status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusTooManyRequests ||
+		status >= http.StatusInternalServerError
+}
+
+// recordBytes records that more of an answer has come. It does not end an outage.
+func (t *traffic) recordBytes() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.heardAt = time.Now()
+}
+
+// recordFailure records that a request got no answer, or that an answer broke off. It begins an outage unless another answer has
+// begun since asOf: the time at which the request was sent, or the answer broke off.
+func (t *traffic) recordFailure(asOf time.Time, err error) {
+	if errors.Is(err, context.Canceled) {
+		return // listproxy itself gave the request up
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lastsAlready := t.lastOutage().Ongoing
+	isOnlySlow := t.answeredAt.After(asOf) // the upstream has answered another request meanwhile
+	if lastsAlready || isOnlySlow {
+		return
+	}
+	t.outage.Store(&clock.Outage{Ongoing: true, LastHeard: t.heardAt})
+	t.firstAnswerAt = time.Time{}
+}
+
+// lastHeard returns the time at which anything last came from the upstream, or zero if nothing ever did.
+func (t *traffic) lastHeard() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.heardAt
+}
+
+// lastOutage returns the current outage, or the last one, or zero if there was none.
+func (t *traffic) lastOutage() clock.Outage {
+	if outage := t.outage.Load(); outage != nil {
+		return *outage
+	}
+	return clock.Outage{}
+}
+
 // observedTransport sends listproxy's own requests, and records their answers and failures in traffic.
 type observedTransport struct {
 	http.RoundTripper
@@ -64,7 +166,7 @@ func (a *openAnswer) Read(p []byte) (int, error) {
 		a.traffic.recordBytes()
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		a.traffic.recordFailure(time.Now(), err)
+		a.traffic.recordFailure(time.Now(), err) // earlier answers do not disprove a break
 	}
 	return n, err
 }
@@ -73,104 +175,4 @@ func (a *openAnswer) Read(p []byte) (int, error) {
 func (a *openAnswer) Close() error {
 	a.closed.Do(func() { a.traffic.openAnswers.Add(-1) })
 	return a.ReadCloser.Close()
-}
-
-// traffic is what is known of the upstream from its answers. All answers to listproxy's own requests count. During an outage,
-// answers to callers' requests count, too.
-type traffic struct {
-	// resourceRefused means that the last answer about a resource was a 403. Answers that are neither a 403 nor a 2xx do not
-	// count.
-	resourceRefused atomic.Bool
-	// openAnswers is the number of successful answers about resources, watches included, that are not closed yet.
-	openAnswers atomic.Int64
-	// onOutageEnd is called when an outage has ended. It may be nil.
-	onOutageEnd func()
-
-	// outage is the current outage, or the last one, or nil if there was none. It changes under mu.
-	outage atomic.Pointer[clock.Outage]
-
-	mu            sync.Mutex // guards the times below; zero means never
-	heardAt       time.Time  // when anything last came from the upstream
-	answeredAt    time.Time  // when an answer last began
-	firstAnswerAt time.Time  // when an answer first began in the current outage
-}
-
-// startupTime is the time after the first answer in which refusals and errors do not end an outage. An API server that has
-// just started refuses everybody until it has read its roles, and cannot answer lists yet.
-const startupTime = 15 * time.Second
-
-// recordAnswer records that an answer with a status has begun. It ends an outage unless the upstream may still be starting.
-func (t *traffic) recordAnswer(status int) {
-	now := time.Now()
-	t.mu.Lock()
-	t.heardAt = now
-	t.answeredAt = now
-	ended := t.endOutageLocked(status, now)
-	t.mu.Unlock()
-	if ended && t.onOutageEnd != nil {
-		t.onOutageEnd() // without mu, since the function may use traffic
-	}
-}
-
-// endOutageLocked ends the current outage, and reports whether it did. It does nothing if there is no outage, or if the
-// upstream may still be starting.
-func (t *traffic) endOutageLocked(status int, now time.Time) (ended bool) {
-	current := t.lastOutage()
-	if !current.Ongoing {
-		return false
-	}
-	if t.firstAnswerAt.IsZero() {
-		t.firstAnswerAt = now
-	}
-	if mayBeStarting(status) && clock.Age(t.firstAnswerAt, now) < startupTime {
-		return false
-	}
-	t.outage.Store(&clock.Outage{LastHeard: current.LastHeard, Ended: now})
-	return true
-}
-
-// mayBeStarting reports whether an API server that has just started may answer with this status.
-func mayBeStarting(status int) bool {
-	return status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusTooManyRequests ||
-		status >= http.StatusInternalServerError
-}
-
-// recordBytes records that more of an answer has come. It does not end an outage, since a kube-apiserver that is shutting
-// down still serves its open watches, but no new requests.
-func (t *traffic) recordBytes() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.heardAt = time.Now()
-}
-
-// recordFailure records that a request got no answer, or that an answer broke off. since is the time at which the request
-// was sent, or the answer broke off. If another answer has begun after since, the failure begins no outage.
-func (t *traffic) recordFailure(since time.Time, err error) {
-	if errors.Is(err, context.Canceled) {
-		return // listproxy itself gave the request up
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	lastsAlready := t.lastOutage().Ongoing
-	isOnlySlow := t.answeredAt.After(since) // the upstream has answered another request meanwhile
-	if lastsAlready || isOnlySlow {
-		return
-	}
-	t.outage.Store(&clock.Outage{Ongoing: true, LastHeard: t.heardAt})
-	t.firstAnswerAt = time.Time{}
-}
-
-// lastHeard returns the time at which anything last came from the upstream, or zero if nothing ever did.
-func (t *traffic) lastHeard() time.Time {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.heardAt
-}
-
-// lastOutage returns the current outage, or the last one, or zero if there was none.
-func (t *traffic) lastOutage() clock.Outage {
-	if outage := t.outage.Load(); outage != nil {
-		return *outage
-	}
-	return clock.Outage{}
 }

@@ -2,36 +2,14 @@ package upstream
 
 import (
 	"context"
-	"crypto/tls"
-	"errors"
-	"net"
 	"net/http"
 	"net/url"
 	"sync/atomic"
-	"time"
 
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
-)
-
-const (
-	// longPingAfter is the time without a frame after which a connection for long-running requests sends a ping. If no
-	// answer to the ping comes within longPingTimeout, the connection is closed. Both are client-go's. They are long, so
-	// that an API server that stands still for a moment ends nobody's watch.
-	longPingAfter   = 30 * time.Second
-	longPingTimeout = 15 * time.Second
-	// shortPingAfter and shortPingTimeout are the same for short requests. client-go's leader election gives up a lock after
-	// ten seconds. A dead connection is closed after eight, which leaves two for a new one.
-	shortPingAfter   = 3 * time.Second
-	shortPingTimeout = 5 * time.Second
-	// maxIdleConns bounds idle connections. There are more than a few only if the API server does not speak HTTP/2, or
-	// refuses many upgrades.
-	maxIdleConns = 256
-	// streamReceiveBuffer bounds the bytes in memory of an answer whose client does not read. It also bounds the bytes in
-	// flight, and so the throughput: an API server that is a millisecond away can send 125 MB a second on one stream.
-	streamReceiveBuffer = 128 << 10
 )
 
 // Transports sends callers' requests to the API server, each with the caller's own credentials. It holds listproxy's own
@@ -45,6 +23,31 @@ type Transports struct {
 	impersonates bool
 	current      atomic.Pointer[generation]
 	onAnswer     func(status int) // called for each answer; may be nil
+}
+
+// generation has all transports that were made from one version of the files in the client configuration. When a file
+// changes, a new generation replaces it, so that no new request uses a connection made with the former CA or client
+// certificate. Requests in flight go on.
+type generation struct {
+	config        *rest.Config  // with the files' content in place of their names
+	anonymous     *transportSet // without credentials of listproxy
+	impersonating *transportSet // with listproxy's own credentials; nil if listproxy impersonates nobody
+}
+
+// lanes is the number of transports over which callers' short requests are spread. Long-running requests have as many of
+// their own. A transport has one connection, and more when that is full. Some load balancers close a connection when one
+// client gives up a request, which ends all requests on the connection. With lanes, a client that gives up many requests
+// disturbs only a few others, and nobody's watches.
+const lanes = 16
+
+// transportSet sends requests to the API server with listproxy's own credentials, or without.
+type transportSet struct {
+	short   [lanes]http.RoundTripper // for short requests of accepted callers, chosen by a hash of the caller
+	long    [lanes]http.RoundTripper // for their long-running requests, chosen in the same way
+	unknown http.RoundTripper        // for callers whom the API server has not accepted ([unknownCallers])
+	http1   http.RoundTripper        // for upgrades, and for requests that listproxy itself sends as an unknown caller
+	sendAs  http.RoundTripper        // for requests that listproxy itself sends as an accepted caller
+	all     []*http.Transport        // the transports under all of the above
 }
 
 // New returns the Transports to the API server that cfg names. Of cfg it uses the host with its path prefix, the settings of
@@ -67,8 +70,8 @@ func New(cfg *rest.Config) (*Transports, error) {
 // OnAnswer sets a function that t calls with the status of each answer. It must be called before any request is sent.
 func (t *Transports) OnAnswer(onAnswer func(status int)) { t.onAnswer = onAnswer }
 
-// RecordAnswer records the status of the API server's answer to a caller's request. It calls the function of OnAnswer, and
-// the method of [auth.Verdicts] that it hides.
+// RecordAnswer passes the status of the API server's answer to a caller's request to the function of OnAnswer, and to the
+// Verdicts.
 func (t *Transports) RecordAnswer(id auth.Identity, upgrade bool, method string, status int) {
 	if t.onAnswer != nil {
 		t.onAnswer(status)
@@ -83,9 +86,9 @@ func (t *Transports) URL() *url.URL {
 	return &base
 }
 
-// SendAs sends r, which listproxy itself has made, as the caller id, and returns the answer. r must have no credentials.
-// SendAs adds the caller's, or listproxy's own with headers that impersonate exactly this caller. It follows no redirects.
-// Its errors contain no credentials.
+// SendAs sends r, which listproxy itself has made, as the caller id, and returns the answer. r must have no credentials: SendAs
+// adds the caller's, or for a user whom listproxy impersonates its own and Impersonate-* headers with this user. It follows no
+// redirects. Its errors contain no credentials.
 func (t *Transports) SendAs(ctx context.Context, id auth.Identity, r *http.Request) (*http.Response, error) {
 	id.SetHeaders(r.Header)
 	res, err := t.sendAsTransport(id).RoundTrip(r.WithContext(ctx))
@@ -134,77 +137,19 @@ func (t *Transports) transportsFor(id auth.Identity) *transportSet {
 	if id.VerifiedUser() != nil {
 		return t.current.Load().impersonating
 	}
-	return t.current.Load().plain
+	return t.current.Load().anonymous
 }
 
-// anonymousTLSConfig returns a TLS configuration that verifies the API server, and has no client certificate.
-func anonymousTLSConfig(cfg *rest.Config) (*tls.Config, error) {
-	anonymous := rest.AnonymousClientConfig(cfg)
-	anonymous.NextProtos = nil // each transport sets its own
-	tlsConfig, err := rest.TLSConfigFor(anonymous)
-	if err != nil {
-		return nil, err
-	}
-	if tlsConfig == nil { // the system's CAs and all defaults
-		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
-	}
-	return tlsConfig, nil
-}
+// unknownCallers sends the requests of callers whom the API server has not accepted. Requests without a body go over
+// HTTP/1.1. kube-apiserver closes an HTTP/2 connection after every 401 and every anonymous request
+// (UnauthenticatedHTTP2DOSMitigation), so each made-up token would cost a handshake. Requests with a body go over HTTP/2,
+// where kube-apiserver refuses them at once. Over HTTP/1.1 it would read the whole body first.
+type unknownCallers struct{ http1, http2 http.RoundTripper }
 
-// newTransport returns a transport for HTTP/1.1.
-func newTransport(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *http.Transport {
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	proxy := cfg.Proxy
-	if proxy == nil {
-		proxy = http.ProxyFromEnvironment // as client-go does
+// RoundTrip implements [http.RoundTripper].
+func (u unknownCallers) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return u.http1.RoundTrip(r)
 	}
-	dial := cfg.Dial
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
-	}
-	return &http.Transport{
-		// The network proxy is chosen by the base URL, since the caller has chosen the path of a request's URL.
-		Proxy:                 func(*http.Request) (*url.URL, error) { return proxy(&http.Request{URL: base}) },
-		DialContext:           dial,
-		TLSClientConfig:       tlsConfig.Clone(),
-		TLSHandshakeTimeout:   10 * time.Second,
-		ExpectContinueTimeout: time.Second,
-		IdleConnTimeout:       90 * time.Second,
-		MaxIdleConns:          maxIdleConns,
-		MaxIdleConnsPerHost:   maxIdleConns,
-		// Callers get the bytes that the API server sent.
-		DisableCompression: true,
-		Protocols:          protocols,
-	}
-}
-
-// overHTTP2 makes t speak HTTP/2 if the API server does, and returns t. A connection on which no frame came for pingAfter
-// sends a ping. It is closed if no answer comes within pingTimeout.
-func overHTTP2(t *http.Transport, pingAfter, pingTimeout time.Duration) *http.Transport {
-	t.Protocols.SetHTTP2(true)
-	t.HTTP2 = &http.HTTP2Config{
-		SendPingTimeout: pingAfter, PingTimeout: pingTimeout, MaxReceiveBufferPerStream: streamReceiveBuffer,
-	}
-	return t
-}
-
-// verifyAnonymous returns an error if a transport for callers' requests holds credentials, or may hold some that cannot be
-// seen. It checks the transports and not their configuration, so that listproxy does not start if a change in client-go, or
-// here, lets credentials in.
-func verifyAnonymous(transports []*http.Transport) error {
-	for _, transport := range transports {
-		tlsConfig := transport.TLSClientConfig
-		switch {
-		case tlsConfig == nil:
-			return errors.New("it has no TLS configuration of its own")
-		case len(tlsConfig.Certificates) > 0 || tlsConfig.GetClientCertificate != nil:
-			return errors.New("it holds a client certificate")
-		case transport.DialTLSContext != nil:
-			return errors.New("it makes its TLS connections in a way that cannot be checked")
-		case transport.ProxyConnectHeader != nil || transport.GetProxyConnectHeader != nil:
-			return errors.New("it adds headers for a network proxy")
-		}
-	}
-	return nil
+	return u.http2.RoundTrip(r)
 }

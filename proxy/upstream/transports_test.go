@@ -181,7 +181,7 @@ func TestVerifyAnonymousNoticesCredentials(t *testing.T) {
 	for name, spoil := range tests {
 		up, err := New(upstream.Config())
 		expect.NoError(t, err)
-		transports := up.current.Load().plain.all
+		transports := up.current.Load().anonymous.all
 		if err := verifyAnonymous(transports); err != nil {
 			t.Errorf("%s: got error %v without credentials", name, err)
 		}

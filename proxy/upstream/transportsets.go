@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -12,15 +13,23 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// generation has all transports that were made from one version of the files in the client configuration. When a file
-// changes, a new generation replaces it, so that no new request uses a connection made with the former CA or client
-// certificate. Requests in flight go on.
-type generation struct {
-	config *rest.Config // with the files' content in place of their names
-
-	plain         *transportSet // without credentials
-	impersonating *transportSet // with listproxy's own credentials; nil if listproxy impersonates nobody
-}
+const (
+	// longPingAfter is the time without a frame after which a connection for long-running requests sends a ping. If no
+	// answer to the ping comes within longPingTimeout, the connection is closed. Both are client-go's. They are long, so
+	// that an API server that stands still for a moment ends nobody's watch.
+	longPingAfter   = 30 * time.Second
+	longPingTimeout = 15 * time.Second
+	// shortPingAfter and shortPingTimeout are the same for short requests. client-go's leader election gives up a lock after
+	// ten seconds. A dead connection is closed after eight, which leaves two for a new one.
+	shortPingAfter   = 3 * time.Second
+	shortPingTimeout = 5 * time.Second
+	// maxIdleConns bounds idle connections. There are more than a few only if the API server does not speak HTTP/2, or
+	// refuses many upgrades.
+	maxIdleConns = 256
+	// streamReceiveBuffer bounds the bytes in memory of an answer whose client does not read. It also bounds the bytes in
+	// flight, and so the throughput: an API server that is a millisecond away can send 125 MB a second on one stream.
+	streamReceiveBuffer = 128 << 10
+)
 
 // newGeneration returns the generation for cfg, which has the TLS files' content in place of their names.
 func newGeneration(cfg *rest.Config, base *url.URL, impersonates bool) (*generation, error) {
@@ -28,15 +37,15 @@ func newGeneration(cfg *rest.Config, base *url.URL, impersonates bool) (*generat
 	if err != nil {
 		return nil, fmt.Errorf("TLS configuration for the API server at %s: %w", base.Host, err)
 	}
-	unchanged := func(t *http.Transport) (http.RoundTripper, error) { return t, nil }
-	plain, err := newTransportSet(cfg, base, tlsConfig, unchanged)
+	noCredentials := func(t *http.Transport) (http.RoundTripper, error) { return t, nil }
+	anonymous, err := newTransportSet(cfg, base, tlsConfig, noCredentials)
 	if err != nil {
 		return nil, err
 	}
-	if err := verifyAnonymous(plain.all); err != nil {
+	if err := verifyAnonymous(anonymous.all); err != nil {
 		return nil, fmt.Errorf("the transport for callers' requests is not anonymous, this is a defect of listproxy: %w", err)
 	}
-	g := &generation{config: cfg, plain: plain}
+	g := &generation{config: cfg, anonymous: anonymous}
 	if impersonates {
 		if g.impersonating, err = newImpersonatingSet(cfg, base); err != nil {
 			return nil, fmt.Errorf("the transports to the API server with listproxy's own credentials: %w", err)
@@ -47,42 +56,13 @@ func newGeneration(cfg *rest.Config, base *url.URL, impersonates bool) (*generat
 
 // closeIdle closes the connections that no request uses. The others close when their requests have ended.
 func (g *generation) closeIdle() {
-	all := g.plain.all
+	all := g.anonymous.all
 	if g.impersonating != nil {
 		all = slices.Concat(all, g.impersonating.all)
 	}
 	for _, transport := range all {
 		transport.CloseIdleConnections()
 	}
-}
-
-// lanes is the number of transports over which callers' short requests are spread. Long-running requests have as many of
-// their own. A transport has one connection, and more when that is full. Some load balancers close a connection when one
-// client gives up a request, which ends all requests on the connection. With lanes, a client that gives up many requests
-// disturbs only a few others, and nobody's watches.
-const lanes = 16
-
-// transportSet sends requests to the API server with one kind of credentials, or none.
-type transportSet struct {
-	short, long [lanes]http.RoundTripper // for callers whom the API server has accepted, chosen by a hash of the caller
-	unknown     http.RoundTripper        // for all other callers
-	http1       http.RoundTripper        // for upgrades
-	sendAs      http.RoundTripper        // for requests that listproxy itself sends as an accepted caller
-	all         []*http.Transport        // the transports under all of the above
-}
-
-// unknownCallers sends the requests of callers whom the API server has not accepted. Requests without a body go over
-// HTTP/1.1. kube-apiserver closes an HTTP/2 connection after every 401 and every anonymous request
-// (UnauthenticatedHTTP2DOSMitigation), so each made-up token would cost a handshake. Requests with a body go over HTTP/2,
-// where kube-apiserver refuses them at once. Over HTTP/1.1 it would read the whole body first.
-type unknownCallers struct{ http1, http2 http.RoundTripper }
-
-// RoundTrip implements [http.RoundTripper].
-func (u unknownCallers) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Body == nil || r.Body == http.NoBody {
-		return u.http1.RoundTrip(r)
-	}
-	return u.http2.RoundTrip(r)
 }
 
 // newTransportSet returns a set of transports. Their credentials are those of tlsConfig, if it has any, and those that
@@ -102,8 +82,8 @@ func newTransportSet(
 	newShort := func() *http.Transport { return overHTTP2(newHTTP1(), shortPingAfter, shortPingTimeout) }
 	newLong := func() *http.Transport { return overHTTP2(newHTTP1(), longPingAfter, longPingTimeout) }
 	http1 := newHTTP1()
-	// This is shorter than the idle timeouts of servers and load balancers. If the other side closed an idle connection just
-	// when a request is sent, the request could not always be sent again.
+	// Shorter than the idle timeouts of servers and load balancers, so that this side closes idle connections. A request that
+	// is sent just when the other side closes one could not always be sent again.
 	http1.IdleConnTimeout = 30 * time.Second
 	s.http1 = add(http1)
 	s.sendAs = add(newShort())
@@ -113,4 +93,76 @@ func newTransportSet(
 		s.long[i] = add(newLong())
 	}
 	return s, errors.Join(errs...)
+}
+
+// anonymousTLSConfig returns a TLS configuration that verifies the API server, and has no client certificate.
+func anonymousTLSConfig(cfg *rest.Config) (*tls.Config, error) {
+	anonymous := rest.AnonymousClientConfig(cfg)
+	anonymous.NextProtos = nil // each transport sets its own
+	tlsConfig, err := rest.TLSConfigFor(anonymous)
+	if err != nil {
+		return nil, err
+	}
+	if tlsConfig == nil { // the system's CAs and all defaults
+		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	return tlsConfig, nil
+}
+
+// newTransport returns a transport for HTTP/1.1.
+func newTransport(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	proxy := cfg.Proxy
+	if proxy == nil {
+		proxy = http.ProxyFromEnvironment // as client-go does
+	}
+	dial := cfg.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	}
+	return &http.Transport{
+		// The network proxy is chosen by the base URL, since the caller has chosen the path of a request's URL.
+		Proxy:                 func(*http.Request) (*url.URL, error) { return proxy(&http.Request{URL: base}) },
+		DialContext:           dial,
+		TLSClientConfig:       tlsConfig.Clone(),
+		TLSHandshakeTimeout:   10 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		IdleConnTimeout:       90 * time.Second,
+		MaxIdleConns:          maxIdleConns,
+		MaxIdleConnsPerHost:   maxIdleConns,
+		// Callers get the bytes that the API server sent.
+		DisableCompression: true,
+		Protocols:          protocols,
+	}
+}
+
+// overHTTP2 makes t speak HTTP/2 if the API server does, and returns t. A connection on which no frame came for pingAfter
+// sends a ping. It is closed if no answer comes within pingTimeout.
+func overHTTP2(t *http.Transport, pingAfter, pingTimeout time.Duration) *http.Transport {
+	t.Protocols.SetHTTP2(true)
+	t.HTTP2 = &http.HTTP2Config{
+		SendPingTimeout: pingAfter, PingTimeout: pingTimeout, MaxReceiveBufferPerStream: streamReceiveBuffer,
+	}
+	return t
+}
+
+// verifyAnonymous returns an error if a transport for callers' requests holds credentials, or may hold some that cannot be
+// seen. It checks the transports and not their configuration, so that listproxy does not start if a change in client-go, or
+// here, lets credentials in.
+func verifyAnonymous(transports []*http.Transport) error {
+	for _, transport := range transports {
+		tlsConfig := transport.TLSClientConfig
+		switch {
+		case tlsConfig == nil:
+			return errors.New("it has no TLS configuration of its own")
+		case len(tlsConfig.Certificates) > 0 || tlsConfig.GetClientCertificate != nil:
+			return errors.New("it holds a client certificate")
+		case transport.DialTLSContext != nil:
+			return errors.New("it makes its TLS connections in a way that cannot be checked")
+		case transport.ProxyConnectHeader != nil || transport.GetProxyConnectHeader != nil:
+			return errors.New("it adds headers for a network proxy")
+		}
+	}
+	return nil
 }

@@ -8,10 +8,14 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// CacheStatusHeader is the header that says where an answer came from (RFC 9211).
+// CacheStatusHeader is the header that says where an answer came from (RFC 9211):
+//
+//	listproxy; hit; detail=any                         from memory; detail is the semantics of the list
+//	listproxy; hit; detail=any; upstream=unreachable   the same, while no API server answers
+//	listproxy; fwd=miss; detail=warming                from the API server; detail is the reason
 const CacheStatusHeader = "Cache-Status"
 
-// CacheHitUnreachable follows the value of CacheHit while no API server answers.
+// CacheHitUnreachable follows CacheHit while no API server answers.
 const CacheHitUnreachable = "; upstream=unreachable"
 
 // CacheHit returns the header's value for an answer from memory.
@@ -19,8 +23,7 @@ func CacheHit(semantics policy.Semantics) string {
 	return "listproxy; hit; detail=" + string(semantics)
 }
 
-// CacheForwarded returns the header's value for the answer to a forwarded request. RFC 9211 defines the words for fwd, so
-// listproxy's reason is the detail.
+// CacheForwarded returns the header's value for the answer to a forwarded request. RFC 9211 defines the words for fwd.
 func CacheForwarded(why reason.Reason) string {
 	fwd := "bypass"
 	switch why {
@@ -32,7 +35,7 @@ func CacheForwarded(why reason.Reason) string {
 	return "listproxy; fwd=" + fwd + "; detail=" + string(why)
 }
 
-// SetCacheHit sets the header of an answer from memory. unreachable reports that no API server answers.
+// SetCacheHit sets the header of an answer from memory. unreachable means that no API server answers.
 func SetCacheHit(h http.Header, semantics policy.Semantics, unreachable bool) {
 	value := CacheHit(semantics)
 	if unreachable {
@@ -46,8 +49,7 @@ func SetCacheForwarded(h http.Header, why reason.Reason) {
 	h.Set(CacheStatusHeader, CacheForwarded(why))
 }
 
-// ReadCacheStatus reads a value of the header as listproxy writes it. hit reports whether the answer came from memory.
-// detail is the semantics of a hit, or the reason to forward.
+// ReadCacheStatus reads a value of the header as listproxy writes it. detail is the semantics of a hit, or the reason to forward.
 func ReadCacheStatus(value string) (hit bool, detail string) {
 	for parameter := range strings.SplitSeq(value, ";") {
 		parameter = strings.TrimSpace(parameter)

@@ -22,9 +22,9 @@ import (
 // The facts depend on the method, the path, the watch parameter and the headers Connection and Upgrade only. A Request must not
 // be changed.
 type Request struct {
-	// Info is kube-apiserver's RequestInfo for the method and the path alone (see [policy.RequestInfo]), so the verb of a watch
-	// is list unless the path says watch. Info is never nil. IsResourceRequest is false if the path is not a resource's, or
-	// cannot be parsed.
+	// Info is kube-apiserver's RequestInfo for the method and the path alone (see [policy.RequestInfo]): for
+	// GET /api/v1/pods?watch=1 its verb is list, while EndableWatch is true. Info is never nil. IsResourceRequest is false
+	// if the path is not a resource's, or cannot be parsed.
 	Info *request.RequestInfo
 	// Upgrade is the protocol to which the request asks to upgrade the connection; empty for most requests.
 	Upgrade string
@@ -64,16 +64,15 @@ func Parse(r *http.Request) *Request {
 		return parsed
 	}
 	parsed.Info = info
-	saysWatch := info.Verb == "watch" || (info.Verb == "list" && asksToWatch(r.URL.RawQuery))
-	isWatch := info.IsResourceRequest && saysWatch
+	isWatch := info.IsResourceRequest && (info.Verb == "watch" || info.Verb == "list" && asksToWatch(r.URL.RawQuery))
 	parsed.EndableWatch = isWatch && parsed.Upgrade == ""
 	parsed.LongRunning = parsed.LongRunning || isWatch || isLongRunning(info)
 	return parsed
 }
 
-// Bufferable reports whether the answer may be buffered until it is complete. It may be for the resources of Kubernetes' own
-// groups, except in long-running requests, since no client can use a part of such an answer. Other groups may belong to an
-// aggregated API server that streams its answers.
+// Bufferable reports whether the answer may be buffered until it is complete, since its client cannot use a part of it: the
+// request is for a resource of Kubernetes' own groups, and not long-running. Other groups may belong to an aggregated API
+// server that streams its answers.
 func (r *Request) Bufferable() bool {
 	isKubernetesGroup := !strings.Contains(r.Info.APIGroup, ".") || strings.HasSuffix(r.Info.APIGroup, ".k8s.io")
 	return r.Info.IsResourceRequest && !r.LongRunning && isKubernetesGroup

@@ -5,9 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
 // WriteStatus answers r with a metav1.Status of a failure. The JSON and the headers are as kube-apiserver writes them, so
@@ -19,11 +17,10 @@ func WriteStatus(w http.ResponseWriter, r *http.Request, code int, reason metav1
 }
 
 // retryAfterSeconds is the pause after which an overloaded kube-apiserver asks clients to try again (k8s.io/apiserver,
-// pkg/server/filters, retryAfter). Clients repeat any request whose answer has Retry-After, even a write. So only answers to
-// requests that read, and to requests that were not carried out even in part, may have the header.
+// pkg/server/filters, retryAfter).
 const retryAfterSeconds = 1
 
-// WriteTooManyRequests answers r with 429 and Retry-After (see retryAfterSeconds).
+// WriteTooManyRequests answers r, which was not carried out even in part, with 429 and Retry-After.
 func WriteTooManyRequests(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", strconv.Itoa(retryAfterSeconds))
 	status := newFailure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
@@ -32,7 +29,8 @@ func WriteTooManyRequests(w http.ResponseWriter, r *http.Request) {
 	writeBody(w, r, http.StatusTooManyRequests, encode(status))
 }
 
-// WriteUnavailable answers r with 503, and with Retry-After if the client may repeat r (see retryAfterSeconds).
+// WriteUnavailable answers r with 503, and with Retry-After if mayRepeat is true. Clients repeat any request whose answer has
+// Retry-After, even a write. So mayRepeat may be true only if r reads, or was not carried out even in part.
 func WriteUnavailable(w http.ResponseWriter, r *http.Request, message string, mayRepeat bool) {
 	if mayRepeat {
 		w.Header().Set("Retry-After", strconv.Itoa(retryAfterSeconds))
@@ -87,15 +85,3 @@ func encode(status metav1.Status) []byte {
 	body, _ := json.Marshal(status) // strings and numbers can always be encoded
 	return append(body, '\n')
 }
-
-// AuditID returns the Audit-Id for the answer to r: r's own, or a new one at each call. kube-apiserver gives every answer
-// an Audit-Id, even a 401 and a 429 (k8s.io/apiserver, WithAuditInit).
-func AuditID(r *http.Request) string {
-	if id := r.Header.Get(auditv1.HeaderAuditID); id != "" {
-		return id
-	}
-	return uuid.NewString()
-}
-
-// SetAuditID sets the Audit-Id of the answer to r to the result of [AuditID].
-func SetAuditID(h http.Header, r *http.Request) { h.Set(auditv1.HeaderAuditID, AuditID(r)) }

@@ -11,19 +11,15 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// AnswerWriter is an [http.ResponseWriter] that ends an answer whose client does not read it. It is for
-//   - answers from memory, since the objects of an answer stay in memory until its end
-//   - short requests that are forwarded, since each counts in --max-requests-inflight until its end. kube-apiserver ends
-//     short requests after a minute, too (--request-timeout).
-//
-// It is not for forwarded streams: a client that was stopped for a while may go on reading a stream, as at kube-apiserver.
+// AnswerWriter is an [http.ResponseWriter] that ends an answer whose client does not read it. It is for answers that hold
+// something until their end: answers from memory hold their objects, and short forwarded requests a place in
+// --max-requests-inflight (kube-apiserver ends these after a minute, too: --request-timeout). It is not for forwarded streams:
+// a client that was stopped for a while may go on reading a stream, as at kube-apiserver.
 //
 // AnswerWriter limits the time of each write and each flush, and splits large writes into chunks of 256 KiB. An answer may
-// take any time if each chunk is written within the limit. Between writes there is no limit, so watches may be idle.
-//
-// The number of bytes that a client must read within the limit also depends on the kernel. Linux wakes a writer only when a
-// third of its send buffer is free (sk_stream_is_writeable), which over a good connection is a megabyte or more. So the limit
-// should be half a minute or more.
+// take any time if each chunk is written within the limit. Between writes there is no limit, so watches may be idle. The limit
+// should be half a minute or more: Linux wakes a writer only when a third of its send buffer is free (sk_stream_is_writeable),
+// and over a good connection a client must read a megabyte or more for that.
 //
 // How an answer is ended depends on the protocol:
 //   - HTTP/2: the answer's stream is reset, and other streams on the connection go on. If the reset does not end the write
@@ -43,8 +39,7 @@ type AnswerWriter struct {
 	writing    bool       // a write or flush is under way
 	writeStart time.Time  // when the current or last write began
 	ended      bool       // the answer was ended, since its client does not read it
-	// timer is not stopped after a write, since that would cost too much for each event of a watch. If it fires during a
-	// later write, it is set to the end of that write's limit. If it fires between writes, the next write starts it again.
+	// timer calls expire. It is not stopped after a write, since that would cost too much for each event of a watch.
 	timer        *time.Timer
 	timerRunning bool
 }
@@ -126,33 +121,30 @@ func (a *AnswerWriter) endWrite(err error) error {
 	return err
 }
 
-// expire is called by the timer. It ends the answer if the current write has taken longer than the limit. If the answer
-// was ended before and the write still goes on, it closes the connection.
+// expire is called by the timer. It ends the answer if the current write has taken longer than the limit.
 func (a *AnswerWriter) expire() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.writing {
+	left := a.writeLimit - time.Since(a.writeStart)
+	switch {
+	case !a.writing: // the next write starts the timer again
 		a.timerRunning = false
-		return
-	}
-	if a.ended { // the reset of the stream has not ended the write
+	case a.ended: // the reset of the stream has not ended the write, so the connection is closed
 		if conn, ok := a.request.Context().Value(connectionKey{}).(net.Conn); ok {
 			_ = conn.Close()
 		}
-		return
-	}
-	if left := a.writeLimit - time.Since(a.writeStart); left > 0 { // the timer was set for an earlier write
+	case left > 0: // the timer was set for an earlier write
 		a.timer.Reset(left)
-		return
+	default:
+		a.ended = true
+		// A deadline in the past resets the stream over HTTP/2, and ends the write over HTTP/1.1. The handler is in a
+		// write, so the ResponseWriter may still be used. An error means that the connection is gone.
+		longAgo := time.Unix(1, 0)
+		_ = a.control.SetWriteDeadline(longAgo)
+		a.timer.Reset(streamResetTime)
+		a.log.Debug("an answer was ended, because its client does not read it",
+			"target", kubehttp.LoggedTarget(a.request), "limit", a.writeLimit)
 	}
-	a.ended = true
-	// A deadline in the past resets the stream over HTTP/2, and ends the write over HTTP/1.1. The handler is in a write, so
-	// the ResponseWriter may still be used. An error means that the connection is gone.
-	longAgo := time.Unix(1, 0)
-	_ = a.control.SetWriteDeadline(longAgo)
-	a.timer.Reset(streamResetTime)
-	a.log.Debug("an answer was ended, because its client does not read it",
-		"target", kubehttp.LoggedTarget(a.request), "limit", a.writeLimit)
 }
 
 // Finish stops the timer, and limits the time in which the server sends the rest of the answer from its buffers when the

@@ -11,8 +11,8 @@ import (
 const (
 	// maxWatchSpread bounds the time over which the ends of watches are spread.
 	maxWatchSpread = 5 * time.Second
-	// lastFlush is the time that the server has to send its last frames after all handlers have returned. Shutdown closes
-	// idle connections, and net/http counts an HTTP/2 connection as idle shortly before these frames are sent.
+	// lastFlush is the time for the server to send its last frames after all handlers have returned. Shutdown then closes
+	// idle connections, but net/http counts an HTTP/2 connection as idle shortly before it sends these frames.
 	lastFlush = 250 * time.Millisecond
 	// cutTime bounds the wait for the handlers of the requests that were cut off, so that metrics and logs record their end.
 	cutTime = time.Second
@@ -57,18 +57,22 @@ func (d *Drain) countRunning(next http.Handler) http.Handler {
 	})
 }
 
-// Shutdown shuts the server down. It stops accepting connections and begins to end the watches at once. When all requests
-// have ended, or after timeout, it closes all connections. cut is the number of requests that were cut off. clean is false
-// if a request was cut off, or a connection on which a request was still coming in or an answer going out.
+// Shutdown shuts the server down:
+//
+//  1. The server stops listening, closes idle connections, and sends GOAWAY on HTTP/2 connections.
+//  2. The watches begin to end.
+//  3. All requests end, and then all connections.
+//  4. If that takes longer than timeout, the requests that are left are cut off, and all connections are closed.
+//
+// cut is the number of requests that were cut off. clean is false if a request was cut off, or a connection on which a request
+// was still coming in or an answer going out.
 func (d *Drain) Shutdown(timeout time.Duration) (cut int64, clean bool) {
 	defer d.cancelAll()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	// With a cancelled context, the server's Shutdown closes listeners and idle connections, sends GOAWAY on HTTP/2
-	// connections, and does not wait.
-	cancelled, stop := context.WithCancel(ctx)
-	stop()
-	_ = d.server.Shutdown(cancelled)
+	cancelled, cancelNow := context.WithCancel(ctx)
+	cancelNow()
+	_ = d.server.Shutdown(cancelled) // with a cancelled context, it does not wait
 	d.endWatches(min(timeout/4, maxWatchSpread))
 	if d.awaitRequests(ctx) && d.awaitConnections(ctx) {
 		return 0, true
@@ -78,9 +82,9 @@ func (d *Drain) Shutdown(timeout time.Duration) (cut int64, clean bool) {
 	// the process ends.
 	d.cancelAll()
 	_ = d.server.Close()
-	noticed, cancelNoticed := context.WithTimeout(context.Background(), cutTime)
-	defer cancelNoticed()
-	d.awaitRequests(noticed)
+	lastWait, cancelLastWait := context.WithTimeout(context.Background(), cutTime)
+	defer cancelLastWait()
+	d.awaitRequests(lastWait)
 	return cut, false
 }
 

@@ -62,9 +62,13 @@ func (ts Targets) String() string { return strings.Join(ts.list, ", ") }
 var errNotTarget = errors.New("not a host:port with a DNS name, an IPv4 address or an IPv6 address in brackets")
 
 // parseTarget returns the canonical form of host:port (RFC 9110, 9.3.6), with names in lower case and addresses as netip
-// writes them. It refuses names with a trailing dot, addresses with zones, a user before the host, and ports that are 0 or
-// have a sign or leading zeros. Forms that some resolvers read as an IPv4 address (octal, hexadecimal, one number) are names
-// here.
+// writes them:
+//
+//	API.Example:443                         api.example:443
+//	[2001:DB8:0::1]:443                     [2001:db8::1]:443
+//	0x7f.1:443                              the same: a name, although some resolvers read it as an IPv4 address
+//	api.example.:443   [fe80::1%eth0]:443   refused: a trailing dot, a zone
+//	user@api:443   api:0   api:+1   api:01  refused: a user, a port that is 0, has a sign or a leading zero
 func parseTarget(s string) (string, error) {
 	host, port, err := net.SplitHostPort(s)
 	inBrackets, isIPv6 := strings.HasPrefix(s, "["), strings.Contains(host, ":")

@@ -151,7 +151,7 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 	}
 	x.adaptHeader(res, apiserver401)
 	if x.switched {
-		observe.RecordOf(x.request.Context()).SetSent(http.StatusSwitchingProtocols, 0) // ReverseProxy hijacks the connection
+		observe.RecordOf(x.request.Context()).SetHijackedAnswer(http.StatusSwitchingProtocols, 0) // ReverseProxy hijacks the connection
 	}
 	return nil
 }

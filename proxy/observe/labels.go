@@ -30,16 +30,16 @@ type servedResources struct {
 	values map[schema.GroupVersionResource]string
 }
 
-// value returns a resource's label value, or false if the resource has none.
-func (s *servedResources) value(gvr schema.GroupVersionResource) (string, bool) {
+// find returns a resource's label value, or false if the resource has none.
+func (s *servedResources) find(gvr schema.GroupVersionResource) (string, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	value, ok := s.values[gvr]
 	return value, ok
 }
 
-// add returns the label value of a resource that the upstream serves. A new resource gets a value if there is room.
-func (s *servedResources) add(gvr schema.GroupVersionResource) string {
+// learn returns the label value of a resource that the upstream serves. A new resource gets a value if there is room.
+func (s *servedResources) learn(gvr schema.GroupVersionResource) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.values[gvr]; !ok && len(s.values) >= maxResourceValues {
@@ -52,24 +52,29 @@ func (s *servedResources) add(gvr schema.GroupVersionResource) string {
 	return s.values[gvr]
 }
 
-// resourceLabel returns the label value of the request's resource, or [OtherLabel] if the upstream is not known to serve the
-// resource. The upstream is known to serve a resource that the cluster's catalog has, or for which it has just answered a
-// GET with a 2xx.
+// resourceLabel returns the label value of the request's resource, or [OtherLabel] if the upstream is not known to serve it.
 func (rec *Record) resourceLabel() string {
 	gvr := rec.namedResource()
 	if gvr.Resource == "" {
 		return OtherLabel
 	}
-	o := rec.observer
-	if value, ok := o.served.value(gvr); ok {
+	served := &rec.observer.served
+	if value, ok := served.find(gvr); ok {
 		return value
 	}
-	code := rec.response.Code
-	succeeded := rec.request.Method == http.MethodGet && code >= http.StatusOK && code < http.StatusMultipleChoices
-	if succeeded || o.IsServed != nil && o.IsServed(gvr.Group, gvr.Version, gvr.Resource) {
-		return o.served.add(gvr)
+	if rec.isServed(gvr) {
+		return served.learn(gvr)
 	}
 	return OtherLabel
+}
+
+// isServed reports whether the upstream serves the request's resource: it has just answered a GET with a 2xx, or the cluster's
+// catalog has the resource.
+func (rec *Record) isServed(gvr schema.GroupVersionResource) bool {
+	code := rec.response.Code
+	succeeded := rec.request.Method == http.MethodGet && code >= http.StatusOK && code < http.StatusMultipleChoices
+	inCatalog := rec.observer.IsServed
+	return succeeded || inCatalog != nil && inCatalog(gvr.Group, gvr.Version, gvr.Resource)
 }
 
 // namedResource returns the resource that the request names, which may not exist. It returns zero if the request was neither

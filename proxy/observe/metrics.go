@@ -48,15 +48,17 @@ const (
 
 // metrics has the counters and histograms of requests. The gauges of state are in proxy/admin.
 type metrics struct {
+	// By Record.end, for a caller's request.
 	requests       *prometheus.CounterVec
 	requestSeconds *prometheus.HistogramVec
 	sentBytes      *prometheus.CounterVec
 	savedBytes     *prometheus.CounterVec
-	proofSeconds   *prometheus.HistogramVec
 
-	upstreamRequests *prometheus.CounterVec
-	reviewSeconds    *prometheus.HistogramVec
+	proofSeconds     *prometheus.HistogramVec // by StartProof
+	upstreamRequests *prometheus.CounterVec   // by Record.end, InstrumentSend and FeedTransport
+	reviewSeconds    *prometheus.HistogramVec // by InstrumentSend
 
+	// By FeedTransport.
 	feedRequests, feedReceivedBytes *prometheus.CounterVec
 }
 

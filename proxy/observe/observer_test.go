@@ -39,7 +39,7 @@ func TestRequestsAreCounted(t *testing.T) {
 	})
 	observetest.Request(o, httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=1", nil), func(s observetest.Seen) {
 		s.SetDecision(&policy.Request{}, "", reason.Watch)
-		s.SetSent(http.StatusSwitchingProtocols, 0) // the connection is hijacked
+		s.SetHijackedAnswer(http.StatusSwitchingProtocols, 0) // the connection is hijacked
 	})
 	observetest.Request(o, r, func(s observetest.Seen) {
 		s.SetRefused("time-out")

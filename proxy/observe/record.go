@@ -28,8 +28,8 @@ type Record struct {
 	handlerReturned bool          // without a panic
 	ignored         bool          // the request is neither counted nor logged
 
-	asked  *policy.Request
-	memory MemoryAnswer
+	asked  *policy.Request // what the request asks for; set with the decision to forward it, or to answer it from memory
+	memory MemoryAnswer    // zero if the answer is not from memory
 }
 
 // MemoryAnswer describes an answer from memory.
@@ -79,22 +79,8 @@ func (rec *Record) SetDecision(asked *policy.Request, semantics policy.Semantics
 // SetMemoryAnswer records the answer from memory that is about to be written.
 func (rec *Record) SetMemoryAnswer(answer MemoryAnswer) { rec.memory = answer }
 
-// ForwardTransport returns a transport that sends one request with next, in a span. The caller must call end at the end of
-// the answer.
-func (rec *Record) ForwardTransport(next http.RoundTripper) (_ http.RoundTripper, end func()) {
-	if rec.observer == nil {
-		return next, func() {}
-	}
-	endSpan := func() {} // until send has begun the span
-	send := func(r *http.Request) (res *http.Response, err error) {
-		res, endSpan, err = rec.observer.spans.send(SpanForward, next, r)
-		return res, err
-	}
-	return roundTripper(send), func() { endSpan() }
-}
-
-// SetSent records an answer that is written on the hijacked connection, and not with the ResponseWriter.
-func (rec *Record) SetSent(code int, bytes int64) {
+// SetHijackedAnswer records an answer that is written on the hijacked connection, and not with the ResponseWriter.
+func (rec *Record) SetHijackedAnswer(code int, bytes int64) {
 	rec.response.Code = code
 	rec.response.Bytes = bytes
 }

@@ -16,6 +16,108 @@ import (
 // tracerName is the instrumentation scope of all spans.
 const tracerName = "github.com/listproxy/listproxy"
 
+// spans makes the spans of requests from callers and of requests to the API server. Of a request's path, query, headers and
+// addresses, which may hold secrets, a span has only the resource.
+type spans struct{ tracer trace.Tracer }
+
+// propagator reads and writes traceparent and tracestate (https://www.w3.org/TR/trace-context). It leaves baggage alone:
+// a caller's baggage is forwarded unchanged.
+var propagator propagation.TraceContext
+
+// begin begins the span of a caller's request, and returns the request with the span in its context. The span must be
+// ended.
+//
+// Anybody can write a traceparent, so the caller must not decide whether the span is sampled. The span begins a trace of its
+// own, with a link to the caller's, as at kube-apiserver for ordinary users.
+func (s *spans) begin(r *http.Request) *http.Request {
+	method, name := spanMethod(r.Method)
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	options := []trace.SpanStartOption{
+		trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(semconv.HTTPRequestMethodKey.String(method), semconv.URLScheme(scheme),
+			semconv.ServerAddress("listproxy")),
+	}
+	parent := trace.SpanContextFromContext(propagator.Extract(context.Background(), propagation.HeaderCarrier(r.Header)))
+	if parent.IsValid() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: parent}))
+	}
+	ctx, _ := s.tracer.Start(r.Context(), name, options...)
+	return r.WithContext(ctx)
+}
+
+// ForwardTransport returns a transport that sends one request with next, in a span. The caller must call end at the end of
+// the answer.
+func (rec *Record) ForwardTransport(next http.RoundTripper) (_ http.RoundTripper, end func()) {
+	if rec.observer == nil {
+		return next, func() {}
+	}
+	endSpan := func() {} // until send has begun the span
+	send := func(r *http.Request) (res *http.Response, err error) {
+		res, endSpan, err = rec.observer.spans.send(SpanForward, next, r)
+		return res, err
+	}
+	return roundTripper(send), func() { endSpan() }
+}
+
+// send sends r to the API server through next, in a new client span, and with the span's traceparent in place of r's own.
+// The caller must call endSpan at the end of the answer, and may call it again. After an error the span has ended already. A
+// nil s makes no span, and sends r unchanged.
+func (s *spans) send(
+	name string, next http.RoundTripper, r *http.Request, attributes ...attribute.KeyValue,
+) (_ *http.Response, endSpan func(), _ error) {
+	if s == nil {
+		res, err := next.RoundTrip(r)
+		return res, func() {}, err
+	}
+	method, _ := spanMethod(r.Method)
+	ctx, span := s.tracer.Start(r.Context(), name, trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(append(attributes, semconv.HTTPRequestMethodKey.String(method))...))
+	res, err := next.RoundTrip(withTraceparent(ctx, r))
+	if err != nil {
+		span.SetStatus(codes.Error, "no answer") // err may have a secret
+		span.End()
+		return res, func() {}, err
+	}
+	span.SetAttributes(semconv.HTTPResponseStatusCode(res.StatusCode))
+	if res.StatusCode >= http.StatusBadRequest {
+		span.SetStatus(codes.Error, "")
+	}
+	return res, func() { span.End() }, nil
+}
+
+// withTraceparent returns r with the context ctx, and with the traceparent of ctx's span in place of r's own.
+func withTraceparent(ctx context.Context, r *http.Request) *http.Request {
+	r = r.WithContext(ctx)
+	r.Header = r.Header.Clone()
+	for _, field := range propagator.Fields() {
+		r.Header.Del(field)
+	}
+	propagator.Inject(ctx, propagation.HeaderCarrier(r.Header))
+	return r
+}
+
+// roundTripper is a function as an [http.RoundTripper].
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements [http.RoundTripper].
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// httpMethods are the methods that the semantic conventions know.
+var httpMethods = sets.New(http.MethodConnect, http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodOptions,
+	http.MethodPatch, http.MethodPost, http.MethodPut, http.MethodTrace)
+
+// spanMethod returns a request's method as the value of an attribute, and as a part of the span's name. For unknown methods,
+// the semantic conventions demand _OTHER and HTTP.
+func spanMethod(method string) (value, inName string) {
+	if httpMethods.Has(method) {
+		return method, method
+	}
+	return "_OTHER", "HTTP"
+}
+
 // listproxy's own attributes of spans. The other attributes are those of OpenTelemetry's semantic conventions for HTTP.
 var (
 	attrResource       = attribute.Key("listproxy.resource")
@@ -56,86 +158,3 @@ func StartStep(ctx context.Context, name string) (context.Context, trace.Span) {
 	}
 	return span.TracerProvider().Tracer(tracerName).Start(ctx, name)
 }
-
-// spans makes the spans of requests from callers and of requests to the API server. Of a request's path, query, headers and
-// addresses, which may hold secrets, a span has only the resource.
-type spans struct{ tracer trace.Tracer }
-
-// propagator reads and writes traceparent and tracestate (https://www.w3.org/TR/trace-context). It leaves baggage alone:
-// a caller's baggage is forwarded unchanged.
-var propagator propagation.TraceContext
-
-// begin begins the span of a caller's request, and returns the request with the span in its context. The span must be
-// ended.
-//
-// Anybody can write a traceparent, so the caller must not decide whether the span is sampled. The span begins a trace of its
-// own, with a link to the caller's, as at kube-apiserver for ordinary users.
-func (s *spans) begin(r *http.Request) *http.Request {
-	method, name := spanMethod(r.Method)
-	scheme := "http"
-	if r.TLS != nil {
-		scheme = "https"
-	}
-	options := []trace.SpanStartOption{
-		trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindServer),
-		trace.WithAttributes(semconv.HTTPRequestMethodKey.String(method), semconv.URLScheme(scheme),
-			semconv.ServerAddress("listproxy")),
-	}
-	parent := trace.SpanContextFromContext(propagator.Extract(context.Background(), propagation.HeaderCarrier(r.Header)))
-	if parent.IsValid() {
-		options = append(options, trace.WithLinks(trace.Link{SpanContext: parent}))
-	}
-	ctx, _ := s.tracer.Start(r.Context(), name, options...)
-	return r.WithContext(ctx)
-}
-
-// httpMethods are the methods that the semantic conventions know.
-var httpMethods = sets.New(http.MethodConnect, http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodOptions,
-	http.MethodPatch, http.MethodPost, http.MethodPut, http.MethodTrace)
-
-// spanMethod returns a request's method as the value of an attribute, and as a part of the span's name. For unknown methods,
-// the semantic conventions demand _OTHER and HTTP.
-func spanMethod(method string) (value, inName string) {
-	if httpMethods.Has(method) {
-		return method, method
-	}
-	return "_OTHER", "HTTP"
-}
-
-// send sends r to the API server through next, in a new client span, and with the span's traceparent in place of r's own.
-// The caller must call endSpan at the end of the answer, and may call it again. After an error the span has ended already. A
-// nil s makes no span, and sends r unchanged.
-func (s *spans) send(
-	name string, next http.RoundTripper, r *http.Request, attributes ...attribute.KeyValue,
-) (_ *http.Response, endSpan func(), _ error) {
-	if s == nil {
-		res, err := next.RoundTrip(r)
-		return res, func() {}, err
-	}
-	method, _ := spanMethod(r.Method)
-	ctx, span := s.tracer.Start(r.Context(), name, trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithAttributes(append(attributes, semconv.HTTPRequestMethodKey.String(method))...))
-	r = r.WithContext(ctx)
-	r.Header = r.Header.Clone()
-	for _, field := range propagator.Fields() {
-		r.Header.Del(field)
-	}
-	propagator.Inject(ctx, propagation.HeaderCarrier(r.Header))
-	res, err := next.RoundTrip(r)
-	if err != nil {
-		span.SetStatus(codes.Error, "no answer") // err may have a secret
-		span.End()
-		return res, func() {}, err
-	}
-	span.SetAttributes(semconv.HTTPResponseStatusCode(res.StatusCode))
-	if res.StatusCode >= http.StatusBadRequest {
-		span.SetStatus(codes.Error, "")
-	}
-	return res, func() { span.End() }, nil
-}
-
-// roundTripper is a function as an [http.RoundTripper].
-type roundTripper func(*http.Request) (*http.Response, error)
-
-// RoundTrip implements [http.RoundTripper].
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -141,7 +141,7 @@ func TestCodesOfSpans(t *testing.T) {
 	}{
 		"a handler that writes nothing": {handle: func(observetest.Seen) {}, wantCode: "200"},
 		"an upgrade": {
-			handle: func(s observetest.Seen) { s.SetSent(http.StatusSwitchingProtocols, 0) }, wantCode: "101",
+			handle: func(s observetest.Seen) { s.SetHijackedAnswer(http.StatusSwitchingProtocols, 0) }, wantCode: "101",
 		},
 		"broken off": {handle: func(observetest.Seen) { panic(http.ErrAbortHandler) }, wantStatus: codes.Error},
 	} {

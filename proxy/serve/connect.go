@@ -93,7 +93,7 @@ func refuseConnect(r *http.Request, targets Targets) *http.Response {
 		"listproxy opens tunnels to its own API server only, which is "+targets.String()+".")
 	record := observe.RecordOf(r.Context())
 	record.SetRefused(observe.RefusedConnect)
-	record.SetSent(code, int64(len(body))) // goproxy writes the answer on the hijacked connection
+	record.SetHijackedAnswer(code, int64(len(body))) // goproxy writes the answer on the hijacked connection
 	res := goproxy.NewResponse(r, "", code, string(body))
 	res.ProtoMajor, res.ProtoMinor = 1, 1
 	res.Close = true

@@ -35,7 +35,7 @@ const (
 	labelPort   = "port"
 )
 
-// collectionID names a collection, eager or not, by the values of its labels.
+// collectionID names any collection by the values of its labels. The fields of an EagerCollection are just these.
 type collectionID = proxy.EagerCollection
 
 // collectionLabels returns the names of the labels of a collection, then more names.
@@ -49,6 +49,7 @@ func collectionValues(c collectionID, more ...string) []string {
 }
 
 var (
+	// Sent by sendCollections.
 	collectionLiveMetric = newGauge("listproxy_collection_live",
 		"1 if lists of the newest state can be answered, else 0 and why (reason).", collectionLabels(observe.LabelReason)...)
 	collectionObjectsMetric = newGauge("listproxy_collection_objects", "Objects in the newest state.", collectionLabels()...)
@@ -71,6 +72,7 @@ var (
 	watchEndsMetric = newCounter("listproxy_watch_ends_total", "Watches from memory that have ended, and why (reason).",
 		collectionLabels(observe.LabelReason)...)
 
+	// Sent by Collect.
 	storedMetric = newGauge("listproxy_stored_bytes",
 		"Bytes that all collections store together, including the states that are being loaded.")
 	storedLimitMetric        = newGauge("listproxy_stored_limit_bytes", "The bound on listproxy_stored_bytes (--cache-bytes); 0 is no bound.")
@@ -82,6 +84,7 @@ var (
 	selfChecksMetric = newCounter("listproxy_selfchecks_total", "Comparisons of memory with the API server: both agree, or they differ and memory "+
 		"was dropped (mismatch), or there was no verdict (inconclusive).", labelResult)
 
+	// Sent by sendLoad.
 	inflightRequestsMetric = newGauge("listproxy_inflight_requests",
 		"Requests in flight: short ones, and those that run for long (watches, logs, execs and the like).", labelKind)
 	inflightBytesMetric    = newGauge("listproxy_inflight_bytes", "Bytes of large lists from memory that are being written, before compression.")
@@ -92,6 +95,7 @@ var (
 	connectionsLimitMetric = newGauge("listproxy_connections_limit",
 		"The bound on listproxy_connections (one for each MiB of GOMEMLIMIT, from 256 to 20000).", labelPort)
 
+	// Sent by Collect.
 	certificateExpiryMetric = newGauge("listproxy_certificate_not_after_timestamp_seconds",
 		"Time at which a certificate in use expires, in Unix time. "+
 			"For a chain or a file with several CAs, the first to expire counts.", "certificate")

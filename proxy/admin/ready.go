@@ -64,12 +64,12 @@ func (s *Source) Checks() []Check {
 	// A replica that has never reached the API server is not ready: its address, CA or account may be wrong, and a rollout
 	// should stop. After a later failure the replica stays ready. Such a failure mostly concerns all replicas, and if all
 	// became unready, clients could not connect to learn why.
-	return s.checks(health, !health.NeverOK)
+	return s.newChecks(health, !health.NeverOK)
 }
 
-// checks returns the checks. upstreamOK is the result of the check of the API server. The message of this check is health's
+// newChecks returns the checks. upstreamOK is the result of the check of the API server. The message of this check is health's
 // failure, even if upstreamOK is true.
-func (s *Source) checks(health upstream.Diagnosis, upstreamOK bool) []Check {
+func (s *Source) newChecks(health upstream.Diagnosis, upstreamOK bool) []Check {
 	const remedy = ": see whether the API server can be reached, and the log"
 	checks := []Check{
 		newCheck("serving", !s.Draining(), "draining"),

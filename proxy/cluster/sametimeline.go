@@ -18,10 +18,10 @@ const minHolderAge = time.Minute
 // Either this API server has run all the time, or the backup has everything up to the revision. For example, if a stream at
 // revision 100 last sent something at 12:00:
 //
-//	the holder was first seen   its Lease was written at   same    retry
-//	at 11:00                    103                        true    true
-//	at 11:00                     90                        false   true: the holder may soon write it again
-//	at 11:59:30, or at 12:01    103                        false   false: such a holder proves nothing
+//	the holder was first seen   its Lease was written at   same, retry
+//	at 11:00                    103                        true, true
+//	at 11:00                     90                        false, true: the holder may soon write it again
+//	at 11:59:30, or at 12:01    103                        false, false: such a holder proves nothing
 //
 // retry means that it pays to ask again in a few seconds if same is false.
 func (s *serverMonitor) sameTimeline(ctx context.Context, revision uint64, currentAt time.Time) (same, retry bool) {

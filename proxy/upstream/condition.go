@@ -54,12 +54,12 @@ func (c Condition) Meaning() string { return conditionTexts[c].meaning }
 // OK needs no second probe. A new failure does, since it may be momentary: a load balancer may have changed API servers, or
 // an API server that has just started refuses everybody until it has read the roles.
 //
-//	known         previous      last
-//	any           any           ok            confirmed
-//	ok            ok            unreachable   not confirmed
-//	ok            unreachable   unreachable   confirmed
-//	ok            unreachable   forbidden     confirmed: two failures
-//	unreachable   unreachable   forbidden     not confirmed until forbidden is found twice
+//	known       | previous    | last        |
+//	any         | any         | ok          | confirmed
+//	ok          | ok          | unreachable | not confirmed
+//	ok          | unreachable | unreachable | confirmed
+//	ok          | unreachable | forbidden   | confirmed: two failures
+//	unreachable | unreachable | forbidden   | not confirmed until forbidden is found twice
 func isConfirmed(known, previous, last Condition) bool {
 	if last == ConditionOK || last == previous {
 		return true

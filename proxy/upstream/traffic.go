@@ -19,9 +19,9 @@ import (
 // requests count, too ([Health.RecordCallerAnswer]). An outage
 //
 //   - begins when a request gets no answer or an answer breaks off, unless an answer to another request has begun meanwhile
-//   - goes on while only open answers continue: a kube-apiserver that is shutting down serves its open watches, but no new
-//     requests
-//   - ends when an answer begins, except an error that an API server gives while it is starting (see startupTime)
+//   - goes on if only the bodies of earlier answers go on: a kube-apiserver that is shutting down still serves its open
+//     watches, but no new requests
+//   - ends when an answer begins, except a refusal or error of an API server that may be starting (see startupTime)
 type traffic struct {
 	// resourceRefused means that the last answer about a resource was a 403. Answers that are neither a 403 nor a 2xx do not
 	// count.
@@ -56,7 +56,7 @@ func (t *traffic) recordAnswer(status int) {
 	}
 }
 
-// endOutageLocked ends the current outage, if there is one, unless the upstream may still be starting. It returns true if it did.
+// endOutageLocked ends the current outage unless the upstream may still be starting. It reports whether an outage has ended.
 func (t *traffic) endOutageLocked(status int, now time.Time) (ended bool) {
 	current := t.lastOutage()
 	if !current.Ongoing {

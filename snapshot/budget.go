@@ -1,8 +1,13 @@
 package snapshot
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"sync/atomic"
+	"time"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // budget bounds the bytes that all collections together store: the objects, and an estimate for the trees of all versions.
@@ -20,7 +25,8 @@ func (b *budget) add(bytes int64) { b.used.Add(bytes) }
 // exceeded reports whether more bytes are stored than the limit allows.
 func (b *budget) exceeded() bool { return b.limit > 0 && b.used.Load() > b.limit }
 
-// crowded reports whether more than nine tenths of the limit are stored. Then no state is loaded, and the janitor frees memory.
+// crowded reports whether more than nine tenths of the limit are stored. Then no state is loaded, and the janitor frees memory
+// (shortenHistories, dropIdlest).
 func (b *budget) crowded() bool { return b.used.Load() > b.crowdedAbove() }
 
 // crowdedAbove returns the number of stored bytes above which the budget is crowded.
@@ -29,6 +35,32 @@ func (b *budget) crowdedAbove() int64 {
 		return b.limit / 10 * 9
 	}
 	return math.MaxInt64
+}
+
+// shortenHistories halves the history of one collection after the other until a tenth of the limit is free.
+func (c *Collections) shortenHistories() {
+	for _, r := range c.list() {
+		if c.shared.budget.crowded() {
+			r.trimHalf()
+		}
+	}
+}
+
+// minIdleToDrop is how long a collection must have been idle to be dropped to free memory.
+const minIdleToDrop = time.Minute
+
+// dropIdlest drops the collection that has been idle for longest, if less than a tenth of the limit is free. Collections that
+// are eager or were used within minIdleToDrop stay.
+func (c *Collections) dropIdlest(now time.Time) {
+	if !c.shared.budget.crowded() {
+		return
+	}
+	isNeeded := func(r *runningCollection) bool { return c.isEager(r) || r.idleFor(now) < minIdleToDrop }
+	compareIdle := func(a, b *runningCollection) int { return cmp.Compare(a.idleFor(now), b.idleFor(now)) }
+	idle := slices.DeleteFunc(c.list(), isNeeded)
+	if len(idle) > 0 {
+		c.drop(slices.MaxFunc(idle, compareIdle), reason.Memory)
+	}
 }
 
 // addUsedBytesLocked adds to the number of bytes that the collection stores, and to the budget. bytes may be negative.

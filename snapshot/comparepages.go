@@ -19,11 +19,9 @@ const (
 	// The pause after a page is pauseFactor times as long as its comparison took, and at least minPause.
 	pauseFactor = 4
 	minPause    = 50 * time.Millisecond
-	// pageTries is the number of revisions at which a page is tried, since the upstream may have forgotten a revision (410),
-	// or may not have reached it yet (504).
+	// pageTries is the number of revisions at which a page is tried.
 	pageTries = 3
-	// confirmPause is the pause before a page with other objects is compared again. For a page that differs only in bytes,
-	// the pause is [Skew].
+	// confirmPause is the pause before a page with other objects is compared again.
 	confirmPause = 2 * time.Second
 )
 
@@ -33,54 +31,63 @@ const (
 	allPages = math.MaxInt
 )
 
-// errDropped says that a state was dropped before its comparison was complete.
+// errDropped says that the state was dropped, so there is no verdict.
 var errDropped = errors.New("the state is not there any more")
 
 // comparedPages says how far comparePages came.
 type comparedPages struct {
-	// next is the key with which the next page begins; "" if no page is left. Even after a page that failed, it is the page
-	// after that: a page that the upstream never gives must not keep later ones from being compared.
+	// next is the key of the page to begin with next time; "" if no page is left. A page that the upstream never gives is
+	// skipped: next is the page after it.
 	next string
-	// revision is the revision at which the last page was compared; 0 if the collection was dropped before that.
+	// revision is the revision of the last comparison; 0 if the state was dropped before it.
 	revision uint64
 }
 
 // comparePages compares up to maxPages pages of a collection with the upstream, byte by byte. The first page begins with the
-// key start. Each page is compared at the newest revision of that moment. changedAt is the last change of the API servers: a
-// state that was loaded later needs no comparison.
+// key start. changedAt is the time at which the API servers last changed. If the collection was loaded after that, comparePages
+// returns at once, with no page left.
 //
 // comparePages stops at the first page that fails. The error is a [source.MismatchError] if the page differed twice. Any
 // other error is no verdict.
 func (c *Collections) comparePages(r *runningCollection, start string, maxPages int, changedAt time.Time) (comparedPages, error) {
 	compared := comparedPages{next: start}
-	tries := 1
-	for pages := 0; pages < maxPages; {
+	for range maxPages {
+		var err error
+		compared, err = c.compareAtNewest(r, compared.next, changedAt)
+		if err != nil || compared.next == "" {
+			return compared, err
+		}
+	}
+	return compared, nil
+}
+
+// compareAtNewest compares one page at the newest revision. If the upstream has forgotten that revision (410) or has not
+// reached it yet (504), compareAtNewest tries up to pageTries revisions. It pauses after each comparison but the last one of
+// comparePages.
+func (c *Collections) compareAtNewest(r *runningCollection, start string, changedAt time.Time) (comparedPages, error) {
+	for try := 1; ; try++ {
 		v := r.view.Load()
 		switch {
 		case v.unavailable != reason.None:
-			return comparedPages{next: compared.next}, errDropped
+			return comparedPages{next: start}, errDropped
 		case v.loadAskedAt.After(changedAt):
 			return comparedPages{revision: v.To}, nil
 		}
 		begun := time.Now()
-		next, err := c.comparePage(r, v.snapshot(), compared.next)
-		lacksRevision := source.Answered(err, http.StatusGone, http.StatusGatewayTimeout)
-		switch {
-		case lacksRevision && tries < pageTries: // try the same page again, at a newer revision
-			compared.revision = v.To
-			tries++
-		case err != nil || next == "":
-			return comparedPages{next: next, revision: v.To}, err
-		default:
-			compared = comparedPages{next: next, revision: v.To}
-			pages++
-			tries = 1
+		next, err := c.comparePage(r, v.snapshot(), start)
+		compared := comparedPages{next: next, revision: v.To}
+		mustRetry := try < pageTries && source.Answered(err, http.StatusGone, http.StatusGatewayTimeout)
+		isLast := err != nil || next == ""
+		if isLast && !mustRetry {
+			return compared, err
 		}
 		if !clock.Sleep(c.ctx, max(minPause, pauseFactor*time.Since(begun))) {
 			return compared, c.ctx.Err()
 		}
+		if !mustRetry {
+			return compared, nil
+		}
 	}
-	return compared, nil
 }
 
 // comparePage compares the page of s that begins with the key start. If the page differs, it is compared once more after a
@@ -95,7 +102,7 @@ func (c *Collections) comparePage(r *runningCollection, s Snapshot, start string
 	}
 	pause := confirmPause
 	if mismatch.SameObjects {
-		// A definition may just have changed, which listproxy may not know before Skew has passed.
+		// A definition may just have changed, and listproxy may not know it before Skew has passed.
 		pause = Skew
 	}
 	if !clock.Sleep(c.ctx, pause) {
@@ -106,7 +113,7 @@ func (c *Collections) comparePage(r *runningCollection, s Snapshot, start string
 		return next, fmt.Errorf("a mismatch was gone the second time: %s", mismatch.Difference)
 	}
 	if r.view.Load().epoch != s.epoch {
-		return next, errDropped
+		return next, errDropped // the state changed between the two comparisons: no verdict
 	}
 	return next, secondErr
 }

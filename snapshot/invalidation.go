@@ -92,7 +92,7 @@ func (c *Collections) Invalidate(i Invalidation) {
 	c.mu.Unlock()
 	for _, r := range c.list() { // complete, since the ban keeps others of the scope from starting
 		if i.Scope.selects(r.key) {
-			c.drop(r, reason.Upstream, reason.Reason(i.Cause))
+			c.drop(r, reason.Reason(i.Cause))
 		}
 	}
 }

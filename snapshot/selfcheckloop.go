@@ -63,6 +63,6 @@ func (c *Collections) restart(r *runningCollection, banned time.Duration) {
 		c.mu.Unlock()
 	}
 	c.recordChange(Change{At: now, Scope: scope.String(), Cause: CauseMismatch})
-	c.drop(r, reason.Warming, reason.Mismatch)
+	c.drop(r, reason.Mismatch)
 	_, _ = c.start(r.key) // refused during a ban
 }

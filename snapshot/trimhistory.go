@@ -7,14 +7,22 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// checkpointsPerHistory bounds the number of checkpoints within Limits.History.
-const checkpointsPerHistory = 256
-
-// checkpoint records the revision of the newest state at a time.
+// checkpoint records the revision of the newest state at a time. An example of how trimByAge uses checkpoints, if History is an
+// hour and the newest state is at 190:
+//
+//	checkpoint     at 11:35
+//	10:00 at 100   removed
+//	10:30 at 140   older than an hour, but the last such one: kept
+//	10:45 at 170   kept
+//
+// At 10:35, an hour before, the newest state was at 140 or between 140 and 170. So View.From becomes 140.
 type checkpoint struct {
 	at       time.Time
 	revision uint64
 }
+
+// checkpointsPerHistory bounds the number of checkpoints within Limits.History.
+const checkpointsPerHistory = 256
 
 // addCheckpointLocked adds a checkpoint, if the last one is old enough for checkpointsPerHistory.
 func (c *Collection) addCheckpointLocked(now time.Time, revision uint64) {
@@ -24,7 +32,7 @@ func (c *Collection) addCheckpointLocked(now time.Time, revision uint64) {
 	c.checkpoints = append(c.checkpoints, checkpoint{at: now, revision: revision})
 }
 
-// trimByAge removes from the history the states that were replaced more than Limits.History ago.
+// trimByAge removes the states that were replaced more than Limits.History ago, as far as the checkpoints show it.
 func (c *Collection) trimByAge(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -33,19 +41,19 @@ func (c *Collection) trimByAge(now time.Time) {
 		expired++
 	}
 	if expired > 0 {
-		c.trimToCheckpointLocked(expired - 1) // its state was the newest one until the next checkpoint, so it stays
+		c.trimToCheckpointLocked(expired - 1)
 	}
 }
 
-// trimHalf removes the older half of the history, by time. If only one checkpoint is left, it removes all states but the
-// newest.
+// trimHalf is trimHalfLocked for callers that do not hold the lock.
 func (c *Collection) trimHalf() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.trimHalfLocked()
 }
 
-// trimHalfLocked is trimHalf with the lock held.
+// trimHalfLocked removes the older half of the history, by time. If only one checkpoint is left, it removes all states but the
+// newest.
 func (c *Collection) trimHalfLocked() {
 	n := len(c.checkpoints)
 	if n > 1 {
@@ -61,20 +69,20 @@ func (c *Collection) trimToCheckpointLocked(i int) {
 	c.checkpoints = slices.Delete(c.checkpoints, 0, i)
 }
 
-// trimBeforeLocked removes the states before a revision, except the newest state. The interval then begins at the revision.
-// If the interval already begins there or later, or if no state is known, it does nothing.
+// trimBeforeLocked removes the states before a revision, except the newest state: View.From becomes the revision. Nothing
+// happens if View.From is already as high, or if no state is known.
 func (c *Collection) trimBeforeLocked(revision uint64) {
 	v := c.view.Load()
 	from := min(revision, v.To)
 	if v.unavailable != reason.None || from <= v.From {
 		return
 	}
-	count := c.versions.FirstAfter(from) - 1 // the version at this index is the state at from, and stays
+	keep := c.versions.FirstAfter(from) - 1 // the index of the state at from
 	freed := int64(0)
-	for i := range count {
-		freed += c.versions.At(i + 1).SupersededBytes // version i+1 knows the bytes that are freed with version i
+	for i := range keep {
+		freed += c.versions.At(i + 1).SupersededBytes // what is freed with version i
 	}
-	c.versions.Forget(count)
+	c.versions.Forget(keep)
 	c.addUsedBytesLocked(-freed)
 	next := v.clone()
 	next.From = from

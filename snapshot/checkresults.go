@@ -50,8 +50,8 @@ func (c *Collections) Mismatches() map[CollectionKey]Mismatches {
 }
 
 // recordCheck logs and counts the result of a comparison at a revision. After a mismatch it returns the duration for which
-// the collection must be banned; 0 means that it may be started again at once.
-func (c *Collections) recordCheck(r *runningCollection, revision uint64, err error) (banned time.Duration) {
+// the collection must be banned; otherwise 0.
+func (c *Collections) recordCheck(r *runningCollection, revision uint64, err error) (banFor time.Duration) {
 	log := c.config.Log.With("collection", r.key.String(), "revision", revision)
 	result := CheckAgrees
 	switch {
@@ -68,7 +68,7 @@ func (c *Collections) recordCheck(r *runningCollection, revision uint64, err err
 }
 
 // countCheck counts the result of a check that ended now. It returns what recordCheck returns.
-func (c *Collections) countCheck(key CollectionKey, result CheckResult, now time.Time) (banned time.Duration) {
+func (c *Collections) countCheck(key CollectionKey, result CheckResult, now time.Time) (banFor time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.checkResults[result]++

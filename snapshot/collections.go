@@ -31,12 +31,11 @@ type Config struct {
 	// to another API server.
 	Elsewhere *http.Client
 	Limits    Limits
-	// Outage returns the upstream's outage; the zero value if there is none.
+	// Outage returns the upstream's current outage, or the zero value.
 	Outage func() clock.Outage
-	// SameTimeline reports whether it is certain that etcd was not restored since a stream was at the revision. heard is the
-	// time at which that stream last sent something. The proof is an API server that ran well before heard, still runs, and
-	// has written since. soon reports whether that proof may come in some seconds.
-	SameTimeline func(ctx context.Context, revision uint64, heard time.Time) (same, soon bool)
+	// SameTimeline reports whether etcd has certainly not been restored since a stream, which was at the revision, last sent
+	// something (heardAt). If that is not certain, soon reports whether it may be in some seconds. See feed.proveTimeline.
+	SameTimeline func(ctx context.Context, revision uint64, heardAt time.Time) (same, soon bool)
 	// Bytes bounds what all collections store together; 0 means no bound.
 	Bytes int64
 	// Idle is the time after the last request for a collection until it is dropped; 0 means never.
@@ -87,10 +86,11 @@ type Collections struct {
 	// mu guards the fields below.
 	mu  sync.RWMutex
 	all map[CollectionKey]*runningCollection
-	// started is the number of collections that were ever started. It makes up the high bits of the numbers of a collection's
-	// objects, so that no two collections share a number.
+	// started is the number of collections that were ever started. A new collection numbers its objects from
+	// started<<ObjectNumberBits on, so that no two collections share a number.
 	started uint64
-	// counts has the counts of every collection that was ever started, unless there are too many.
+	// counts has the counts of every collection that was ever started. If there are too many, those of keys without a
+	// collection are forgotten (see countsLocked).
 	counts map[CollectionKey]*collectionCounts
 	// eager has the keys of [Collections.Keep]. Their collections are not dropped when idle or to free memory.
 	eager map[CollectionKey]bool
@@ -161,11 +161,15 @@ func (c *Collections) Use(key CollectionKey) (*Collection, reason.Reason) {
 	if found != nil || why != reason.None {
 		return found, why
 	}
-	return c.start(key)
+	return c.findOrStart(key)
 }
 
-// Find returns a collection, if it runs. Otherwise Find returns nil and the reason why the collection cannot be started now;
-// None if [Collections.Use] may start it.
+// Find returns a collection if it runs, and does not start it:
+//
+//	the collection                collection   reason
+//	runs                          it           None
+//	does not run                  nil          None: Use may start it
+//	cannot be started now         nil          why not
 func (c *Collections) Find(key CollectionKey) (*Collection, reason.Reason) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -175,17 +179,32 @@ func (c *Collections) Find(key CollectionKey) (*Collection, reason.Reason) {
 	return nil, c.refusalLocked(key)
 }
 
+// refusalLocked returns the reason why a collection must not be started now; None if it may be started. After Close, when
+// the process ends, the reason is Warming.
+func (c *Collections) refusalLocked(key CollectionKey) reason.Reason {
+	if c.ctx.Err() != nil {
+		return reason.Warming
+	}
+	if why := c.bans.whyNotStart(key, time.Now()); why != reason.None {
+		return why
+	}
+	if len(c.all) >= maxCollections || c.shared.budget.crowded() {
+		return reason.Memory
+	}
+	return reason.None
+}
+
 // Keep makes a collection eager and starts it. If it cannot be started now, Keep returns the reason, and the collection is
 // eager nevertheless.
 func (c *Collections) Keep(key CollectionKey) (*Collection, reason.Reason) {
 	c.mu.Lock()
 	c.eager[key] = true
 	c.mu.Unlock()
-	return c.start(key)
+	return c.findOrStart(key)
 }
 
-// start returns a collection. If it does not run yet, start starts it and its feed, or returns the reason why not.
-func (c *Collections) start(key CollectionKey) (*Collection, reason.Reason) {
+// findOrStart returns a collection. If it does not run yet, findOrStart starts it and its feed, or returns the reason why not.
+func (c *Collections) findOrStart(key CollectionKey) (*Collection, reason.Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if found := c.all[key]; found != nil {
@@ -203,21 +222,6 @@ func (c *Collections) start(key CollectionKey) (*Collection, reason.Reason) {
 	c.all[key] = &runningCollection{Collection: collection, stop: stop}
 	c.loops.Go(func() { c.newFeed(collection, settings).run(ctx) })
 	return collection, reason.None
-}
-
-// refusalLocked returns the reason why a collection must not be started now; None if it may be started. After Close, when
-// the process ends, the reason is Warming.
-func (c *Collections) refusalLocked(key CollectionKey) reason.Reason {
-	if c.ctx.Err() != nil {
-		return reason.Warming
-	}
-	if why := c.bans.whyNotStart(key, time.Now()); why != reason.None {
-		return why
-	}
-	if len(c.all) >= maxCollections || c.shared.budget.crowded() {
-		return reason.Memory
-	}
-	return reason.None
 }
 
 // newCollectionLocked returns an empty collection with the settings of its resource.

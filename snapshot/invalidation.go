@@ -11,25 +11,27 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Skew is how long some API servers may not know a change yet (of a definition, or of the server that answers for a group).
-// Each API server learns of the change by its own watch, as does listproxy.
+// Skew is the longest time that an API server usually takes to learn of a change of a definition, or of the server that answers
+// for a group. Each API server learns of it by its own watch, as does listproxy.
 const Skew = 10 * time.Second
 
 // Cause says why collections are dropped or verified. The metric of losses has it as a label.
+//
+//	Cause             what has changed                              the collections are
+//	CauseDefinition   a resource's definition                       dropped, banned for Skew, and verified later
+//	CauseCatalog      the server that answers for a version         dropped, banned for Skew, and verified later
+//	CauseServers      the API servers, or the version they store    verified
+//	CauseMismatch     nothing: a comparison found a difference      dropped; banned after a second mismatch
 type Cause reason.Reason
 
 const (
-	// CauseDefinition is a change of a resource's definition. The upstream then writes its objects in other bytes. API
-	// servers learn of the change at different times, and open watches go on in the old form.
+	// CauseDefinition: the upstream writes the objects in other bytes. Open watches go on in the old form.
 	CauseDefinition = Cause(reason.Schema)
-	// CauseCatalog is a change of the server that answers for a group and version. Another server has other objects, and
-	// its own revisions.
+	// CauseCatalog: another server has other objects, and its own revisions.
 	CauseCatalog = Cause(reason.Moved)
-	// CauseServers is a change of the API servers behind the upstream, or of the version in which they store a resource. They
-	// may write the same objects in other bytes (new defaults, new fields, another encoding), and send no event for that.
-	// This cause only leads to verifications.
+	// CauseServers: the same objects may have other bytes (new defaults, new fields, another encoding), without an event.
 	CauseServers = Cause(reason.Upstream)
-	// CauseMismatch is a difference between a collection and the upstream, found by a comparison.
+	// CauseMismatch is found by a self-check or a verification.
 	CauseMismatch = Cause(reason.Mismatch)
 )
 
@@ -79,8 +81,8 @@ type Invalidation struct {
 
 // Invalidate drops the collections of an Invalidation. Once it has returned, no answer comes from their states.
 //
-// The collections cannot be started again before [Skew] has passed. Even then, an API server that does not know the change
-// yet may answer the load, so the collections are verified later.
+// The collections cannot be started again before [Skew] has passed. Even then, a slow API server that has not learned of the
+// change may answer the load, so the collections are verified later.
 func (c *Collections) Invalidate(i Invalidation) {
 	now := time.Now()
 	c.recordChange(Change{At: now, Scope: i.Scope.String(), What: i.What, Cause: i.Cause})
@@ -90,7 +92,7 @@ func (c *Collections) Invalidate(i Invalidation) {
 		c.loops.Go(func() { c.verifyAfterSkew(i.Scope) })
 	}
 	c.mu.Unlock()
-	for _, r := range c.list() { // complete, since the ban keeps others of the scope from starting
+	for _, r := range c.list() { // no collection of the scope can have started since the ban
 		if i.Scope.selects(r.key) {
 			c.drop(r, reason.Reason(i.Cause))
 		}

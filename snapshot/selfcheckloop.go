@@ -29,7 +29,7 @@ func (c *Collections) selfCheckLoop(interval time.Duration) {
 // requests. It returns nil if there are none.
 func (c *Collections) longestUnchecked() (found *runningCollection) {
 	for _, r := range c.list() {
-		_, why := r.view.Load().latest(r.now(), 0)
+		_, why := r.view.Load().latest(r.now(), 0) // 0: at any revision
 		if why == reason.None && (found == nil || r.checkedAt.Before(found.checkedAt)) {
 			found = r
 		}
@@ -37,8 +37,8 @@ func (c *Collections) longestUnchecked() (found *runningCollection) {
 	return found
 }
 
-// selfCheck compares the next pages of a collection with the upstream. If they differ, the collection is dropped and loaded
-// again.
+// selfCheck compares the next pages of a collection with the upstream, from the page at which the last self-check ended. If
+// they differ, the collection is restarted.
 func (c *Collections) selfCheck(r *runningCollection) {
 	compared, err := c.comparePages(r, r.checkFrom, checkPages, time.Now())
 	if c.ctx.Err() != nil {
@@ -46,23 +46,23 @@ func (c *Collections) selfCheck(r *runningCollection) {
 	}
 	r.checkedAt = time.Now()
 	r.checkFrom = compared.next
-	banned := c.recordCheck(r, compared.revision, err)
+	banFor := c.recordCheck(r, compared.revision, err)
 	if source.IsMismatch(err) {
-		c.restart(r, banned)
+		c.restart(r, banFor)
 	}
 }
 
-// restart drops a collection that differs from the upstream, and starts it again at once if banned is 0. Otherwise the
-// collection is banned for that duration, and the first request after the ban starts it.
-func (c *Collections) restart(r *runningCollection, banned time.Duration) {
+// restart drops a collection that differs from the upstream, bans it if banFor is not 0, and starts it again. While it is
+// banned, by this or an earlier check, it is not started; the first request after the ban starts it.
+func (c *Collections) restart(r *runningCollection, banFor time.Duration) {
 	now := time.Now()
 	scope := OfCollection(r.key)
-	if banned > 0 { // otherwise a ban by an earlier check stays
+	if banFor > 0 {
 		c.mu.Lock()
-		c.bans.add(scope, ban{until: now.Add(banned), why: reason.Form})
+		c.bans.add(scope, ban{until: now.Add(banFor), why: reason.Form})
 		c.mu.Unlock()
 	}
 	c.recordChange(Change{At: now, Scope: scope.String(), Cause: CauseMismatch})
 	c.drop(r, reason.Mismatch)
-	_, _ = c.start(r.key) // refused during a ban
+	_, _ = c.findOrStart(r.key)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// maxLag is the time beyond [Skew] after which even the slowest API server has learned of a change.
+	// maxLag is how much longer than [Skew] the slowest API server may take to learn of a change.
 	maxLag = time.Minute
 	// verifyLoops is the number of collections that are verified at the same time: each verifyLoop verifies one.
 	verifyLoops = 2
@@ -19,14 +19,15 @@ const (
 	verifyEvery = 2 * time.Minute
 	// verifyRetry is the pause after a comparison without a verdict.
 	verifyRetry = 10 * time.Second
-	// verifyTimeout is how long a required comparison may stay without a verdict. Then the collection is loaded anew.
+	// verifyTimeout is how long a verification may stay without a verdict. Then the collection is loaded anew.
 	verifyTimeout = 10 * time.Minute
 )
 
-// verification says whether and when a collection must be compared with the upstream. Collections.mu guards it.
+// verification is a comparison of a collection with the upstream that an event, such as an upgrade of the API servers, has
+// required. It is repeated until it has a verdict. Collections.mu guards it.
 type verification struct {
-	// requiredAt is the time of the last event that requires a comparison; zero if none is required. A state that was loaded
-	// after requiredAt needs no comparison.
+	// requiredAt is the time of the last event that requires a verification; zero if none is required. A state that was loaded
+	// after requiredAt needs none.
 	requiredAt time.Time
 	// notBefore is the earliest time for the next comparison.
 	notBefore time.Time
@@ -36,40 +37,36 @@ type verification struct {
 	running bool
 }
 
-// Verify requires that the collections of a scope are compared with the upstream, page by page. It is called after a change of
-// the API servers: they may write the same objects in other bytes now, or have another timeline (history of etcd). what
-// describes the change to people.
+// Verify requires a verification of a scope's collections. It is called after a change of the API servers: they may write the
+// same objects in other bytes now, or have another timeline (history of etcd). what describes the change to people.
 //
-// Lists are answered from memory meanwhile, since API servers need this relief most while they are upgraded or restarted. A
-// collection that differs, or that cannot be compared within verifyTimeout, is loaded anew.
+// Lists are answered from memory meanwhile, since API servers need this relief most while they are upgraded or restarted.
 func (c *Collections) Verify(scope Scope, what string) {
 	now := time.Now()
 	c.recordChange(Change{At: now, Scope: scope.String(), What: what, Cause: CauseServers})
 	c.requireVerification(scope, now)
 }
 
-// verifyAfterSkew is called after a change of a definition or of a route. It waits until even the slowest API server has
-// learned of the change, and then requires a comparison of the scope's collections.
+// verifyAfterSkew requires a verification once even the slowest API server has learned of a change of a definition or a route.
 func (c *Collections) verifyAfterSkew(scope Scope) {
 	if clock.Sleep(c.ctx, Skew+maxLag) {
 		c.requireVerification(scope, time.Now())
 	}
 }
 
-// requireVerification requires a comparison of the scope's collections. comparePages leaves out states that were loaded after
-// now.
-func (c *Collections) requireVerification(scope Scope, now time.Time) {
+// requireVerification requires a verification of a scope's collections, except those that are loaded after requiredAt.
+func (c *Collections) requireVerification(scope Scope, requiredAt time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key, r := range c.all {
 		if scope.selects(key) {
-			r.verification.requiredAt = now
+			r.verification.requiredAt = requiredAt
 			r.verification.notBefore = r.verification.begunAt.Add(verifyEvery)
 		}
 	}
 }
 
-// verifyLoop verifies one collection after the other until Collections is closed.
+// verifyLoop verifies the collections that need it, one after the other, until Collections is closed.
 func (c *Collections) verifyLoop() {
 	for clock.Sleep(c.ctx, verifyPoll) {
 		r, requiredAt := c.nextToVerify(time.Now())
@@ -83,8 +80,8 @@ func (c *Collections) verifyLoop() {
 	}
 }
 
-// nextToVerify chooses a collection that must be verified now, preferably an eager one, and marks its verification as
-// running. It returns nil if there is none. requiredAt is the time at which the verification was required.
+// nextToVerify chooses a collection whose verification is due, preferably an eager one, and marks the verification as running.
+// It returns nil if there is none.
 func (c *Collections) nextToVerify(now time.Time) (next *runningCollection, requiredAt time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,15 +100,8 @@ func (c *Collections) nextToVerify(now time.Time) (next *runningCollection, requ
 	return next, next.verification.requiredAt
 }
 
-// endVerification ends a verification that was required at requiredAt. err is the result of its comparison, whose last page
-// was compared at the revision:
-//
-//	err                                    the collection is
-//	nil: nothing differs                   kept
-//	not compared, before verifyTimeout     kept, and compared again later
-//	MismatchError, other objects           dropped, and started again at once
-//	MismatchError, other bytes only        loaded anew; the old state is used until then
-//	not compared for verifyTimeout         loaded anew; the old state is used until then
+// endVerification handles the result of a comparison that was required at requiredAt, and whose last page was compared at the
+// revision. After requestReload, the known state stays until the load has succeeded.
 func (c *Collections) endVerification(r *runningCollection, requiredAt time.Time, revision uint64, err error) {
 	mismatch, differs := errors.AsType[*source.MismatchError](err)
 	mustRetry := err != nil && !differs && time.Since(requiredAt) < verifyTimeout
@@ -120,7 +110,7 @@ func (c *Collections) endVerification(r *runningCollection, requiredAt time.Time
 	v.running = false
 	if mustRetry {
 		v.notBefore = time.Now().Add(source.RetryPause(verifyRetry, err))
-	} else if v.requiredAt.Equal(requiredAt) { // if not, a later event requires another comparison
+	} else if v.requiredAt.Equal(requiredAt) { // otherwise a later event has required another comparison
 		v.requiredAt = time.Time{}
 	}
 	c.mu.Unlock()
@@ -132,12 +122,12 @@ func (c *Collections) endVerification(r *runningCollection, requiredAt time.Time
 		log.Debug("not verified yet", "error", err)
 	case differs && !mismatch.SameObjects:
 		c.recordCheck(r, revision, err)
-		const noBan = 0 // unlike a self-check: etcd may have been restored, and a state that is loaded now is right
+		const noBan = 0 // unlike after a self-check, a new load can be trusted: etcd may have been restored
 		c.restart(r, noBan)
-	case differs:
+	case differs: // only in bytes
 		log.Info("the API servers write the collection differently now, so it is loaded anew", "error", err)
 		r.requestReload()
-	default:
+	default: // no verdict within verifyTimeout
 		log.Info("the collection could not be verified, so it is loaded anew", "error", err)
 		r.requestReload()
 	}

@@ -25,11 +25,11 @@ const Skew = 10 * time.Second
 type Cause reason.Reason
 
 const (
-	// CauseDefinition: the upstream writes the objects in other bytes. Open watches go on in the old form.
+	// After CauseDefinition, the upstream writes the objects in other bytes, but open watches go on in the old form.
 	CauseDefinition = Cause(reason.Schema)
-	// CauseCatalog: another server has other objects, and its own revisions.
+	// After CauseCatalog, another server has other objects, and its own revisions.
 	CauseCatalog = Cause(reason.Moved)
-	// CauseServers: the same objects may have other bytes (new defaults, new fields, another encoding), without an event.
+	// After CauseServers, the same objects may have other bytes (new defaults, new fields, another encoding), without an event.
 	CauseServers = Cause(reason.Upstream)
 	// CauseMismatch is found by a self-check or a verification.
 	CauseMismatch = Cause(reason.Mismatch)

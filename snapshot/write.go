@@ -2,16 +2,15 @@ package snapshot
 
 import (
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/index"
-	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
+
+// The functions of this file make a new View under c.mu, and publish it with publishLocked. Readers load c.view without a lock.
 
 // install replaces the known states by a loaded one. Clients' watches end unless l.watchesUpToDate is true.
 func (c *Collection) install(l *stateLoad) {
@@ -47,47 +46,6 @@ func (c *Collection) install(l *stateLoad) {
 	c.publishLocked(v)
 }
 
-// stateChange is a change of a state: an event of a watch that is no bookmark.
-type stateChange struct {
-	// kind is wire.Added, wire.Modified or wire.Deleted.
-	kind     string
-	key      string
-	revision uint64
-	// object is the object after the change; nil for a deletion.
-	object *index.Object
-	// deleted is the object in the event of a deletion; nil for other events, or if no watches are served.
-	deleted *index.Object
-}
-
-// forWatchers returns the change in the form that watchers deliver. old is the object that the change replaces or removes,
-// or nil.
-func (ch stateChange) forWatchers(old *index.Object) index.Change {
-	if ch.kind == wire.Deleted {
-		return index.Change{Before: old, After: ch.deleted, Deleted: true}
-	}
-	return index.Change{Before: old, After: ch.object}
-}
-
-// applyTo makes the change in state, the caller's tree, and returns the object that it replaces or removes, or nil. After an
-// error the caller must not use state any more, since it may have been changed.
-func (ch stateChange) applyTo(state index.Tree) (*index.Object, error) {
-	if ch.kind == wire.Deleted {
-		old := state.Remove(ch.key)
-		if old == nil {
-			return nil, wire.Inconsistent("revision %d deletes an object that is not there", ch.revision)
-		}
-		return old, nil
-	}
-	old := state.Set(ch.object)
-	switch {
-	case ch.kind == wire.Added && old != nil:
-		return nil, wire.Inconsistent("revision %d adds an object that is there already", ch.revision)
-	case ch.kind == wire.Modified && old == nil:
-		return nil, wire.Inconsistent("revision %d modifies an object that is not there", ch.revision)
-	}
-	return old, nil
-}
-
 // errFull says that a state, or a change of it, does not fit into the budget.
 var errFull = errors.New("the byte bound leaves no room for this collection")
 
@@ -114,8 +72,8 @@ func (c *Collection) applyChange(ch stateChange) error {
 		Revision: ch.revision,
 		Tree:     state,
 		Put:      ch.object,
-		// When the version before this one is forgotten, three things are freed: the nodes that this version has copied (the
-		// copies are as large), the old object, and the deleted object of this version's event.
+		// What counts as freed with the version before this one: the nodes of its trees that this version has copied (the copies are
+		// as large), the object that is replaced or removed, and the deleted object of this version's event.
 		SupersededBytes: nodesSize + sizeOf(old) + deletedSize,
 	}
 	if v.broadcaster != nil {
@@ -134,14 +92,6 @@ func (c *Collection) applyChange(ch stateChange) error {
 		return errFull
 	}
 	return nil
-}
-
-// sizeOf returns the size of an object; 0 for nil.
-func sizeOf(o *index.Object) int64 {
-	if o == nil {
-		return 0
-	}
-	return o.Size()
 }
 
 // applyBookmark advances the interval to the revision of a bookmark, which must not be below the interval's end.
@@ -170,73 +120,6 @@ func (c *Collection) advanceLocked(v *View, revision uint64, state index.Tree) {
 		next.provenBy = probe
 	}
 	c.publishLocked(next)
-}
-
-// takeReachedProbesLocked removes the pending probes that gave this revision or a lower one, and returns the last of them;
-// the zero Probe if there are none.
-func (c *Collection) takeReachedProbesLocked(revision uint64) (last source.Probe) {
-	count := 0
-	for count < len(c.pendingProbes) && c.pendingProbes[count].revision <= revision {
-		last = c.pendingProbes[count].probe
-		count++
-	}
-	c.pendingProbes = slices.Delete(c.pendingProbes, 0, count)
-	return last
-}
-
-// maxPendingProbes bounds the number of pending probes. At the bound, a new probe replaces the last one.
-const maxPendingProbes = 256
-
-// recordProbe records the revision that a probe gave. If the interval has reached that revision, the probe proves the newest
-// state at once, and recordProbe returns true. Otherwise the probe is pending until the interval reaches the revision.
-// recordProbe must only be called while a stream is open.
-func (c *Collection) recordProbe(result probeResult) (hasReached bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	v := c.view.Load()
-	if v.unavailable != reason.None {
-		return false
-	}
-	n := len(c.pendingProbes)
-	if n > 0 && (n == maxPendingProbes || c.pendingProbes[n-1].revision == result.revision) {
-		c.pendingProbes[n-1] = result
-	} else {
-		c.pendingProbes = append(c.pendingProbes, result)
-	}
-	if v.To >= result.revision {
-		c.advanceLocked(v, v.To, v.newest)
-		return true
-	}
-	return false
-}
-
-// highestSeenRevision returns the highest revision that the upstream has given since the last drop. A later read of the
-// upstream must not give a lower revision.
-func (c *Collection) highestSeenRevision() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.highestSeen
-}
-
-// otherTimelineError says that a read of the upstream gave a lower revision, got, than an earlier read, before. Once a second
-// read has confirmed this ([feed.confirmRevision]), the upstream has another timeline.
-type otherTimelineError struct{ before, got uint64 }
-
-func (e otherTimelineError) Error() string {
-	return fmt.Sprintf("the upstream's revision went from %d to %d: its storage was restored or replaced", e.before, e.got)
-}
-
-// recordRevision records the revision that a read of the upstream gave. highestBefore is the highestSeenRevision from before
-// that read: a lower revision is an [otherTimelineError]. A much higher revision is no error, since some control planes use
-// the time in nanoseconds as the revision.
-func (c *Collection) recordRevision(revision, highestBefore uint64) error {
-	if revision < highestBefore {
-		return otherTimelineError{before: highestBefore, got: revision}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.highestSeen = max(c.highestSeen, revision)
-	return nil
 }
 
 // update publishes a copy of the view that edit has changed. It does nothing if no state is known.

@@ -1,0 +1,77 @@
+package snapshot
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/source"
+)
+
+// maxPendingProbes bounds the number of pending probes.
+const maxPendingProbes = 256
+
+// recordProbe records the revision that a probe gave. If the interval has reached that revision, the probe proves the newest
+// state at once, and recordProbe returns true. Otherwise the probe is pending until the interval reaches the revision.
+// recordProbe must only be called while a stream is open.
+func (c *Collection) recordProbe(result probeResult) (hasReached bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.view.Load()
+	if v.unavailable != reason.None {
+		return false
+	}
+	n := len(c.pendingProbes)
+	// At the bound, a new probe replaces the last one, as it does if both gave the same revision.
+	if n > 0 && (n == maxPendingProbes || c.pendingProbes[n-1].revision == result.revision) {
+		c.pendingProbes[n-1] = result
+	} else {
+		c.pendingProbes = append(c.pendingProbes, result)
+	}
+	if v.To >= result.revision {
+		c.advanceLocked(v, v.To, v.newest) // takes the probe just added
+		return true
+	}
+	return false
+}
+
+// takeReachedProbesLocked removes the pending probes that gave this revision or a lower one, and returns the last of them;
+// the zero Probe if there are none.
+func (c *Collection) takeReachedProbesLocked(revision uint64) (last source.Probe) {
+	count := 0
+	for count < len(c.pendingProbes) && c.pendingProbes[count].revision <= revision {
+		last = c.pendingProbes[count].probe
+		count++
+	}
+	c.pendingProbes = slices.Delete(c.pendingProbes, 0, count)
+	return last
+}
+
+// highestSeenRevision returns the highest revision that the upstream has given since the last drop. A later read of the
+// upstream must not give a lower revision.
+func (c *Collection) highestSeenRevision() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.highestSeen
+}
+
+// otherTimelineError says that a read of the upstream gave a lower revision, got, than an earlier read, before. The upstream may
+// only lag, so the error counts only after a second read has confirmed it (see feed.confirmRevision).
+type otherTimelineError struct{ before, got uint64 }
+
+func (e otherTimelineError) Error() string {
+	return fmt.Sprintf("the upstream's revision went from %d to %d: its storage was restored or replaced", e.before, e.got)
+}
+
+// recordRevision records the revision that a read of the upstream gave. highestBefore is the highestSeenRevision from before
+// that read: a lower revision is an [otherTimelineError]. A much higher revision is no error, since some control planes use
+// the time in nanoseconds as the revision.
+func (c *Collection) recordRevision(revision, highestBefore uint64) error {
+	if revision < highestBefore {
+		return otherTimelineError{before: highestBefore, got: revision}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.highestSeen = max(c.highestSeen, revision)
+	return nil
+}

@@ -19,15 +19,18 @@ import (
 type Limits struct {
 	// History is the duration for which states are kept.
 	History time.Duration
-	// Staleness is the age at which the newest state is no longer given. The age counts from the time at which the last probe
-	// that has proven the state was sent.
+	// Staleness is the age at which the newest state is no longer given. A state is as old as the sending of the last probe that
+	// has proven it.
 	Staleness time.Duration
-	// Wait bounds how long a request waits until the feed reaches the revision that the request names.
+	// Wait is the longest time for which a request waits until the feed reaches the revision that the request names.
 	Wait time.Duration
 }
 
-// Collection is one resource in one representation. It knows the states at all revisions of one interval, whose end is the
-// newest state. Its methods are safe for concurrent use, and readers take no lock.
+// Collection is one resource in one representation. Its methods are safe for concurrent use. It has two halves:
+//
+//   - The feed, one goroutine, loads a state and watches the upstream. Under mu it keeps the history, and after each change it
+//     publishes an immutable [View]: the states at all revisions of one interval, From to To. The newest state is at To.
+//   - Requests read the newest View, without a lock. They may wait for a later one.
 //
 // A probe asks the upstream for its revision. Once the feed has reached that revision, the state is proven to have every
 // write that the upstream had accepted before the probe was sent.
@@ -41,12 +44,17 @@ type Collection struct {
 	// counts are shared by all collections with this key.
 	counts *collectionCounts
 
-	// view is what is known now.
+	// From the feed to requests:
+
+	// view is the newest View.
 	view atomic.Pointer[View]
 	// freshness is a copy of the feed's Freshness, which shows requests whether a proof can come in time.
 	freshness atomic.Pointer[source.Freshness]
 	// loadError points to the error of the last load, or to nil if that load succeeded; nil until a load has ended.
 	loadError atomic.Pointer[error]
+
+	// From requests:
+
 	// lastUse is the time at which Touch was called last.
 	lastUse atomic.Pointer[time.Time]
 	// smallListsInFlight is the number of small lists that are being forwarded.
@@ -54,12 +62,14 @@ type Collection struct {
 	// forwardSlotsLeft is the number of slots that TakeForwardSlot can still give. Each load begins with forwardSlotsPerLoad.
 	forwardSlotsLeft atomic.Int32
 
-	// These channels wake the feed. They have room for one value (see notify).
+	// From requests to the feed, which these channels wake. They have room for one value (see notify).
+
 	probeRequests  chan struct{} // requestProbe was called
 	reloadRequests chan struct{} // requestReload was called
 	newWaiters     chan struct{} // awaitedProbe has grown
 	// awaitedProbe is the highest number of a probe for which a request waits. Later probes serve, too.
 	awaitedProbe atomic.Uint64
+
 	// lastObjectNumber is the last index.Object.Number that the feed gave to a version of an object. Only the feed uses it.
 	lastObjectNumber uint64
 
@@ -121,13 +131,13 @@ func newCollection(key CollectionKey, limits Limits, s shared, counts *collectio
 // NotOlderThan returns the newest state once the feed has reached minRevision, for which it waits up to Limits.Wait; 0
 // accepts any revision. If there is no such state, it returns the reason.
 func (c *Collection) NotOlderThan(ctx context.Context, minRevision uint64) (Snapshot, reason.Reason) {
-	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) { return v.notOlder(c.now(), minRevision) })
+	return c.awaitRevision(ctx, func(v *View) (Snapshot, reason.Reason) { return v.notOlder(c.now(), minRevision) })
 }
 
 // Exact returns the state at a revision, for lists at exactly that revision and for the next pages of a list. It waits for up
 // to Limits.Wait until the feed has reached the revision. If the state is not known, it returns the reason.
 func (c *Collection) Exact(ctx context.Context, revision uint64) (Snapshot, reason.Reason) {
-	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) { return v.exact(c.now(), revision) })
+	return c.awaitRevision(ctx, func(v *View) (Snapshot, reason.Reason) { return v.exact(c.now(), revision) })
 }
 
 // WhyNoStateNotOlderThan returns the reason why [Collection.NotOlderThan] would find no state, however long it waited; None
@@ -157,25 +167,24 @@ func (c *Collection) now() moment {
 	return moment{at: time.Now(), bound: c.limits.Staleness, outage: c.shared.outage()}
 }
 
-// reach waits for up to Limits.Wait until ask returns another reason than NotProven. If that wait is in vain, the upstream
-// may be ahead of the feed, so reach requests a probe, which helps later requests.
-func (c *Collection) reach(ctx context.Context, ask func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
+// awaitRevision reads the newest View again and again, for up to Limits.Wait, while the answer is NotProven. If that is in
+// vain, the upstream may be ahead of the feed, so awaitRevision requests a probe, which helps later requests.
+func (c *Collection) awaitRevision(ctx context.Context, read func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
 	c.Touch()
-	snap, why := c.await(ctx, c.limits.Wait, reason.NotProven, (*View).replaced, ask)
+	snap, why := c.await(ctx, c.limits.Wait, reason.NotProven, (*View).replaced, read)
 	if why == reason.NotProven {
 		c.requestProbe()
 	}
 	return snap, why
 }
 
-// await calls ask with one view after the other until ask returns another reason than notYet. It also stops after maxWait,
-// when ctx is done, or when no view can follow. It returns the last result of ask. changed is the method of View with the
-// channel that is closed when a later view may give ask another result.
+// await reads one View after the other while the reason is notYet, and returns the last result of read. It stops after maxWait,
+// when ctx is done, or when no View can follow. changed(v) is closed when a later View may answer differently than v.
 func (c *Collection) await(ctx context.Context, maxWait time.Duration, notYet reason.Reason,
-	changed func(*View) <-chan struct{}, ask func(*View) (Snapshot, reason.Reason),
+	changed func(*View) <-chan struct{}, read func(*View) (Snapshot, reason.Reason),
 ) (Snapshot, reason.Reason) {
 	v := c.view.Load()
-	snap, why := ask(v)
+	snap, why := read(v)
 	if why != notYet {
 		return snap, why // without a timer, since this is the usual case
 	}
@@ -185,7 +194,7 @@ func (c *Collection) await(ctx context.Context, maxWait time.Duration, notYet re
 		select {
 		case <-changed(v):
 			v = c.view.Load()
-			snap, why = ask(v)
+			snap, why = read(v)
 		case <-timer.C:
 			return snap, why
 		case <-ctx.Done():
@@ -193,52 +202,6 @@ func (c *Collection) await(ctx context.Context, maxWait time.Duration, notYet re
 		}
 	}
 	return snap, why
-}
-
-// LoadKind says which loads a request waits for.
-type LoadKind int
-
-const (
-	// FirstLoad is a load while no state is known.
-	FirstLoad LoadKind = iota
-	// AnyLoad is a FirstLoad, or a load that will replace the known state. Lists of the newest state wait for both, since no
-	// probe proves the known state during a load.
-	AnyLoad
-)
-
-// AwaitLoad waits for up to maxWait while a load of this kind is under way. It returns Warming if the load still goes on
-// then; otherwise the reason why there is no state, or None if there is one.
-func (c *Collection) AwaitLoad(ctx context.Context, maxWait time.Duration, kind LoadKind) reason.Reason {
-	_, why := c.await(ctx, maxWait, reason.Warming, (*View).replaced, func(v *View) (Snapshot, reason.Reason) {
-		if kind == AnyLoad && v.isReloading() {
-			return Snapshot{}, reason.Warming
-		}
-		return Snapshot{}, v.unavailable
-	})
-	return why
-}
-
-// LoadTimeLeft returns what is left of the time limit of a load of this kind, or 0 if none is under way. The time of a
-// FirstLoad counts from the beginning of the collection or the loss of its last state. The time of a load that will replace
-// the known state counts from the beginning of the load.
-func (c *Collection) LoadTimeLeft(limit time.Duration, kind LoadKind) time.Duration {
-	v := c.view.Load()
-	switch {
-	case v.unavailable == reason.Warming && !v.retired:
-		return max(0, limit-time.Since(v.unavailableSince))
-	case kind == AnyLoad && v.isReloading():
-		return max(0, limit-time.Since(v.reloadingSince))
-	}
-	return 0
-}
-
-// LoadError returns the error of the last load, such as the upstream's answer. It is nil if no load has ended yet, or if the
-// last one succeeded.
-func (c *Collection) LoadError() error {
-	if err := c.loadError.Load(); err != nil {
-		return *err
-	}
-	return nil
 }
 
 // Touch records a use of the collection.

@@ -20,13 +20,25 @@ const (
 // returns false if no slot is left, or if no [FirstLoad] is under way. Slots are not given back: each load has new ones.
 func (c *Collection) TakeForwardSlot() bool {
 	isLoading := c.view.Load().unavailable == reason.Warming
-	mayBeLeft := c.forwardSlotsLeft.Load() > 0 // keeps the number from falling without end
-	return isLoading && mayBeLeft && c.forwardSlotsLeft.Add(-1) >= 0
+	someLeft := c.forwardSlotsLeft.Load() > 0 // so that Add is not called by every waiting list, and the number cannot wrap
+	return isLoading && someLeft && c.forwardSlotsLeft.Add(-1) >= 0
 }
 
-// TryForwardSmall reports whether q, a list of the newest state, should be forwarded rather than wait for a proof: no probe
-// with a number above afterProbe has proven the state yet, q is small, and few other small lists are being forwarded. If so,
-// the caller must call done once the list was forwarded.
+// tryForward reports whether q should be forwarded rather than wait: q is small, and fewer than maxSmallForwards small lists of
+// the collection are being forwarded. If so, q counts as one of them until the caller calls done, after q was forwarded.
+func (c *Collection) tryForward(v *View, q index.Query) (done func(), forward bool) {
+	if v.unavailable != reason.None || v.newest.Work(q) > maxSmallWork {
+		return nil, false
+	}
+	if c.smallListsInFlight.Add(1) > maxSmallForwards {
+		c.smallListsInFlight.Add(-1)
+		return nil, false
+	}
+	return func() { c.smallListsInFlight.Add(-1) }, true
+}
+
+// TryForwardSmall is tryForward for a list of the newest state, if no probe with a number above afterProbe has proven the state
+// yet.
 func (c *Collection) TryForwardSmall(q index.Query, afterProbe uint64) (done func(), forward bool) {
 	v := c.view.Load()
 	if v.provenBy.Number > afterProbe {
@@ -35,9 +47,7 @@ func (c *Collection) TryForwardSmall(q index.Query, afterProbe uint64) (done fun
 	return c.tryForward(v, q)
 }
 
-// TryForwardPage reports whether q, a later page of a list at a revision, should be forwarded rather than wait: memory has
-// not reached the revision, q is small, and few other small lists are being forwarded. If so, the caller must call done once
-// the page was forwarded.
+// TryForwardPage is tryForward for a later page of a list at a revision, if memory has not reached the revision yet.
 func (c *Collection) TryForwardPage(q index.Query, revision uint64) (done func(), forward bool) {
 	v := c.view.Load()
 	if v.To >= revision {
@@ -48,17 +58,4 @@ func (c *Collection) TryForwardPage(q index.Query, revision uint64) (done func()
 		c.requestProbe() // so that memory reaches the revision before the next page is asked for
 	}
 	return done, forward
-}
-
-// tryForward counts q as a small list that is being forwarded until done is called. It returns false if q is not small, or if
-// maxSmallForwards are being forwarded already.
-func (c *Collection) tryForward(v *View, q index.Query) (done func(), forward bool) {
-	if v.unavailable != reason.None || v.newest.Work(q) > maxSmallWork {
-		return nil, false
-	}
-	if c.smallListsInFlight.Add(1) > maxSmallForwards {
-		c.smallListsInFlight.Add(-1)
-		return nil, false
-	}
-	return func() { c.smallListsInFlight.Add(-1) }, true
 }

@@ -21,17 +21,17 @@ type Snapshot struct {
 	Envelope *wire.Envelope
 	// Tree has the objects.
 	Tree index.Tree
-	// CurrentAt is the time up to which the state has everything that was written. It is zero for a state at an exact
-	// revision, which need not be the newest.
+	// CurrentAt is the time at which the state was last known to be current: everything that was written before is in it. It is
+	// zero for a state at an exact revision, which need not be the newest.
 	CurrentAt time.Time
 
-	// epoch is the collection's epoch in which the state was known.
+	// epoch is the collection's epoch in which the state was known. A load or a drop begins another one.
 	epoch uint64
 	// broadcaster serves the watches that begin at the state; nil if none are served.
 	broadcaster *watch.Broadcaster
 }
 
-// Page is [index.Tree.Page].
+// Page returns the page of a query. Page.Objects uses the memory of buf. See [index.Tree.Page].
 func (s Snapshot) Page(q index.Query, buf []*index.Object) index.Page {
 	return s.Tree.Page(s.Envelope, q, buf)
 }

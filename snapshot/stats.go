@@ -11,7 +11,8 @@ import (
 // CollectionStats describes a collection at one moment, for metrics and the status page.
 type CollectionStats struct {
 	Key CollectionKey
-	// Unavailable is the reason why lists of the newest state are forwarded; None if they can be answered.
+	// Unavailable is the reason why consistent lists are forwarded; None if they can be answered. It may be Stale or NotProven
+	// even if there is a state (unlike View.unavailable).
 	Unavailable reason.Reason
 	// Objects is the number of objects in the newest state; 0 if there is none.
 	Objects int
@@ -19,9 +20,9 @@ type CollectionStats struct {
 	Bytes int64
 	// Interval has the revisions whose states are known.
 	Interval
-	// Oldest is the time at which the first state of the history was the newest one; zero if there is no history.
+	// Oldest is a time at which the oldest kept state was the newest; zero if there is no history.
 	Oldest time.Time
-	// CurrentAt is the time up to which the newest state has everything that was written; zero if there is no newest state.
+	// CurrentAt is the time at which the newest state was last known to be current; zero if there is none.
 	CurrentAt time.Time
 	// Window is the time for which states are kept.
 	Window time.Duration
@@ -79,7 +80,7 @@ func (c *Collection) stats() CollectionStats {
 // maxChanges bounds the number of changes that are remembered.
 const maxChanges = 20
 
-// Change is an event that made collections untrue or doubtful, as the status page shows it.
+// Change is an event after which collections were dropped or verified, as the status page shows it.
 type Change struct {
 	At time.Time
 	// Scope names the collections, as [Scope.String] does.

@@ -45,7 +45,7 @@ type View struct {
 
 	// replacedCh is closed when another view replaces this one.
 	replacedCh chan struct{}
-	// freshenedCh is closed when a view with another provenBy or unavailable replaces this one.
+	// freshenedCh is closed when a later probe has proven the state, or when the state is lost or loaded.
 	freshenedCh chan struct{}
 }
 
@@ -60,16 +60,23 @@ func (v *View) clone() *View {
 	return &next
 }
 
-// replaced returns a channel that is closed when there is another view.
-func (v *View) replaced() <-chan struct{} { return v.replacedCh }
-
-// freshened returns a channel that is closed when a later probe has proven the state, or when the state is lost or loaded.
+// replaced and freshened return the channels for Collection.await.
+func (v *View) replaced() <-chan struct{}  { return v.replacedCh }
 func (v *View) freshened() <-chan struct{} { return v.freshenedCh }
 
-// isReloading reports whether a load that will replace the known state is under way.
-func (v *View) isReloading() bool { return !v.reloadingSince.IsZero() }
+// What a view gives to requests:
+//
+//	method       gives                         only if
+//	latest       the newest state              its age is below the bound
+//	notOlder     the newest state              also, if the list names a revision: the timeline is known
+//	follow       the newest, to watch from     its age is below the bound, and the timeline is known
+//	exact        the state at a revision       the timeline is known
+//	consistent   the newest state              a later probe has proven it
+//
+// A timeline is one history of etcd. A restored backup begins another one, which may have another state at the same revision.
+// So a request that names a revision needs a known timeline.
 
-// moment has what decides, besides the view, whether the newest state is too old.
+// moment is the time of a request, and what else decides whether the newest state is too old.
 type moment struct {
 	at     time.Time
 	bound  time.Duration // [Limits].Staleness
@@ -81,8 +88,8 @@ func (m moment) inOutage() bool {
 	return m.outage.Ongoing && clock.Age(m.outage.LastHeard, m.at) < m.bound
 }
 
-// age returns the age of the newest state. Without a stream, the age does not grow in an outage, since no other client can
-// have read a newer state.
+// age returns the age of the newest state. While the feed has no stream and the upstream is down for all, the age stands
+// still: nobody can have read a newer state.
 func (v *View) age(m moment) time.Duration {
 	if v.streaming {
 		return clock.Age(v.provenBy.Sent, m.at)
@@ -90,12 +97,11 @@ func (v *View) age(m moment) time.Duration {
 	return clock.Age(v.provenBy.Sent, m.outage.AsOfWithoutStream(m.at, m.bound))
 }
 
-// knowsTimeline reports whether the state is known to be of the upstream's timeline (one history of etcd, until a backup is
-// restored). A request that names a revision needs this, since another timeline has another state at the revision. A stream
-// that is read shows the timeline. In an outage, nobody can have seen another one.
+// knowsTimeline reports whether the state is known to be of the upstream's timeline. A stream that is read shows the timeline.
+// In an outage, nobody can have seen another one.
 func (v *View) knowsTimeline(m moment) bool { return v.streaming || m.inOutage() }
 
-// latest returns the newest state, if it is younger than the bound and at minRevision or later.
+// latest returns the newest state, if it is at minRevision or later.
 func (v *View) latest(m moment, minRevision uint64) (Snapshot, reason.Reason) {
 	switch {
 	case v.unavailable != reason.None:
@@ -106,11 +112,11 @@ func (v *View) latest(m moment, minRevision uint64) (Snapshot, reason.Reason) {
 		return Snapshot{}, reason.NotProven
 	}
 	s := v.snapshot()
-	s.CurrentAt = m.at.Add(-v.age(m)) // in an outage, later than provenBy.Sent
+	s.CurrentAt = m.at.Add(-v.age(m)) // in an outage, later than v.provenBy.Sent
 	return s, reason.None
 }
 
-// notOlder is latest for a list. If the list names a revision (minRevision > 0), the timeline must be known, too.
+// notOlder is latest for a list, which names a revision if minRevision > 0.
 func (v *View) notOlder(m moment, minRevision uint64) (Snapshot, reason.Reason) {
 	s, why := v.latest(m, minRevision)
 	if why == reason.None && minRevision > 0 && !v.knowsTimeline(m) {
@@ -131,7 +137,7 @@ func (v *View) snapshot() Snapshot {
 	}
 }
 
-// exact returns the state at a revision, if that state is known.
+// exact returns the state at a revision.
 func (v *View) exact(m moment, revision uint64) (Snapshot, reason.Reason) {
 	if v.unavailable != reason.None {
 		return Snapshot{}, v.unavailable
@@ -156,12 +162,12 @@ func (i Interval) whyUnknown(revision uint64) reason.Reason {
 	return reason.None
 }
 
-// lastChange returns the object of the newest change that is not a deletion; nil if the history has none. revisions has the
-// revisions of that change and of the deletions after it, in ascending order.
+// lastChange returns the object that was put last, by a creation or an update; nil if the history has none. revisions has the
+// revisions of that change and of all deletions since, in ascending order.
 func (v *View) lastChange() (last *index.Object, revisions []uint64) {
 	for i := v.versions.Len() - 1; i >= 0 && last == nil; i-- {
 		version := v.versions.At(i)
-		last = version.Put
+		last = version.Put // nil for a deletion
 		revisions = append(revisions, version.Revision)
 	}
 	slices.Reverse(revisions)

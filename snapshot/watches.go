@@ -11,10 +11,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
-// Follow returns the newest state for a client that will watch from it. The state must be at the revision or later, and known
-// to be of the upstream's timeline (no backup was restored since). With gapless, every change after the revision must be
-// known, too. Follow waits up to maxWait for the state, since a wait costs the upstream less than a forwarded watch. If there
-// is no such state, Follow returns the reason.
+// Follow returns the newest state for a client that will watch from it, or the reason why there is none. The state must be at
+// the revision or later, and of a known timeline (see View.knowsTimeline). With gapless, every change after the revision must
+// be known, too. Follow waits up to maxWait for the state, since a wait costs the upstream less than a forwarded watch.
 func (c *Collection) Follow(
 	ctx context.Context, revision uint64, gapless bool, maxWait time.Duration,
 ) (Snapshot, reason.Reason) {
@@ -51,13 +50,8 @@ func (v *View) follow(m moment, revision uint64, gapless bool) (Snapshot, reason
 	return snap, reason.None
 }
 
-// span returns the part of the view that watchers see.
-func (v *View) span() watch.Span {
-	return watch.Span{Versions: v.versions, From: v.From, To: v.To}
-}
-
-// WatchForm returns the form in which the upstream writes events of the collection. It is nil if the snapshot was not found
-// as the newest state, or if no watches are served.
+// WatchForm returns the form in which the upstream writes events of the collection; nil for an older state, or if no watches
+// are served.
 func (s Snapshot) WatchForm() *watch.Form {
 	if s.broadcaster == nil {
 		return nil
@@ -65,8 +59,8 @@ func (s Snapshot) WatchForm() *watch.Form {
 	return s.broadcaster.Form()
 }
 
-// Watch returns a watcher of the objects that q selects, from the revision options.After on. Watch sets options.Filter. It
-// returns nil if WatchForm is nil, or if the watches of the collection have been ended. The caller must close the watcher.
+// Watch returns a watcher of the objects that q selects, from the revision options.After on; nil if WatchForm is nil, or if
+// the watches of the collection have been ended. Watch sets options.Filter. The caller must close the watcher.
 func (s Snapshot) Watch(q index.Query, options watch.Options) *watch.Watcher {
 	if s.broadcaster == nil {
 		return nil
@@ -74,6 +68,9 @@ func (s Snapshot) Watch(q index.Query, options watch.Options) *watch.Watcher {
 	options.Filter = index.NewFilter(s.Envelope, q)
 	return s.broadcaster.Watch(options)
 }
+
+// isWatched reports whether clients watch the collection.
+func (v *View) isWatched() bool { return v.broadcaster != nil && v.broadcaster.Watchers() > 0 }
 
 // newBroadcaster returns a broadcaster of the changes after a revision; nil, so that no watches are served, if form is nil.
 func (c *Collection) newBroadcaster(form *watch.Form, revision uint64) *watch.Broadcaster {
@@ -83,8 +80,21 @@ func (c *Collection) newBroadcaster(form *watch.Form, revision uint64) *watch.Br
 	return watch.NewBroadcaster(*form, watch.Span{From: revision, To: revision}, &c.counts.watches, c.shared.pacer)
 }
 
-// publishToBroadcasterLocked publishes a view to its broadcaster. If the old view had another broadcaster, its watchers end:
-// at once if the state was lost, and otherwise after they have delivered what is left.
+// span returns the part of the view that watchers see.
+func (v *View) span() watch.Span {
+	return watch.Span{Versions: v.versions, From: v.From, To: v.To}
+}
+
+// publishToBroadcasterLocked publishes a view to its broadcaster. If the old view had another broadcaster, its watchers end.
+//
+// All ways to end watches:
+//
+//	why                        by          watchers                     new watchers can begin
+//	the state is lost          Abort       deliver nothing more         after the next load
+//	abortWatches               Abort       deliver nothing more         after the next load
+//	a load of another state    End         deliver what is left first   at once, at the new broadcaster
+//	drainWatches               End         deliver what is left first   at once, at the new broadcaster
+//	EndWatches                 EndWithin   deliver what is left first   no
 func (c *Collection) publishToBroadcasterLocked(v, old *View) {
 	if old.broadcaster != nil && old.broadcaster != v.broadcaster {
 		if v.unavailable != reason.None {
@@ -98,8 +108,8 @@ func (c *Collection) publishToBroadcasterLocked(v, old *View) {
 	}
 }
 
-// endWatchesIfStreamDead ends the clients' watches if the feed's own stream may be dead: its connection is half-open, say, or
-// its API server stands still. Another API server may have newer changes for these clients.
+// endWatchesIfStreamDead ends clients' watches if the feed's own stream may be dead: its connection is half-open, say, or its
+// API server stands still. Another API server may have newer changes for these clients.
 //
 // An old state alone does not end watches. Kubernetes does not promise that a watch is up to date, and an upstream that is
 // too busy for probes would have to answer each watch that ends here.
@@ -111,16 +121,13 @@ func (c *Collection) endWatchesIfStreamDead() {
 	m := c.now()
 	silence := clock.Age(c.freshness.Load().StreamSentAt(), m.outage.AsOf(m.at, m.bound))
 	isSilent := silence >= max(m.bound, source.BookmarkEvery)
-	isOld := v.age(m) >= m.bound // a younger state would prove that the stream has missed nothing
+	isOld := v.age(m) >= m.bound // if the state was proven within the bound, the silent stream has missed nothing
 	if isSilent && isOld {
 		c.drainWatches(v.broadcaster)
 	}
 }
 
-// isWatched reports whether clients watch the collection.
-func (v *View) isWatched() bool { return v.broadcaster != nil && v.broadcaster.Watchers() > 0 }
-
-// drainWatches ends the watchers of a broadcaster after they have delivered what is left. New watchers may begin.
+// drainWatches replaces the broadcaster, so that publishing the view ends the old one's watchers.
 func (c *Collection) drainWatches(broadcaster *watch.Broadcaster) {
 	c.update(func(next *View) {
 		if next.broadcaster == broadcaster { // otherwise it was replaced meanwhile
@@ -129,7 +136,7 @@ func (c *Collection) drainWatches(broadcaster *watch.Broadcaster) {
 	})
 }
 
-// abortWatches ends all watchers at once, since what they have not delivered yet is in doubt. No new watchers may begin.
+// abortWatches ends all watchers, since what they have not delivered yet is in doubt.
 func (c *Collection) abortWatches() {
 	c.update(func(next *View) {
 		if next.broadcaster != nil {
@@ -145,7 +152,7 @@ func (c *Collections) PaceEnds(watches int, within time.Duration) (delay, spread
 	return c.shared.pacer.Plan(time.Now(), watches, within)
 }
 
-// EndWatches ends all watches from memory within a time, before the process ends. Watchers first deliver what is left.
+// EndWatches ends all watches from memory within a time, before the process ends.
 func (c *Collections) EndWatches(within time.Duration) {
 	for _, r := range c.list() {
 		if v := r.view.Load(); v.broadcaster != nil {

@@ -62,8 +62,7 @@ func (c *Collections) comparePages(r *runningCollection, start string, maxPages 
 }
 
 // compareAtNewest compares one page at the newest revision. If the upstream has forgotten that revision (410) or has not
-// reached it yet (504), compareAtNewest tries up to pageTries revisions. It pauses after each comparison but the last one of
-// comparePages.
+// reached it yet (504), compareAtNewest tries up to pageTries revisions. It pauses before another comparison.
 func (c *Collections) compareAtNewest(r *runningCollection, start string, changedAt time.Time) (comparedPages, error) {
 	for try := 1; ; try++ {
 		v := r.view.Load()
@@ -75,17 +74,13 @@ func (c *Collections) compareAtNewest(r *runningCollection, start string, change
 		}
 		begun := time.Now()
 		next, err := c.comparePage(r, v.snapshot(), start)
-		compared := comparedPages{next: next, revision: v.To}
 		mustRetry := try < pageTries && source.Answered(err, http.StatusGone, http.StatusGatewayTimeout)
-		isLast := err != nil || next == ""
-		if isLast && !mustRetry {
-			return compared, err
-		}
-		if !clock.Sleep(c.ctx, max(minPause, pauseFactor*time.Since(begun))) {
-			return compared, c.ctx.Err()
+		hasNextPage := err == nil && next != ""
+		if mustRetry || hasNextPage {
+			clock.Sleep(c.ctx, max(minPause, pauseFactor*time.Since(begun))) // after Close, the next comparison fails
 		}
 		if !mustRetry {
-			return compared, nil
+			return comparedPages{next: next, revision: v.To}, err
 		}
 	}
 }

@@ -34,14 +34,15 @@
 // # Files
 //
 //   - collections.go, janitor.go, invalidation.go, stats.go: which collections there are, and for how long
-//   - collection.go, view.go, snapshot.go, fresh.go, forward.go, watches.go, validity.go: what requests ask of a collection
-//   - feed.go, learn.go, load.go, bridge.go, resume.go, timeline.go, follow.go, probe.go, progress.go, failure.go: the feed, in the
-//     order of its life
-//   - write.go, trimhistory.go: the changes of what is known. Each is made under one lock, and publishes a view
-//   - budget.go, losses.go: the bytes that are stored, and how often states are lost
-//   - selfcheckloop.go, verifyafterchange.go: when a collection is compared with the upstream, regularly and after a change
-//     of API servers
-//   - comparepages.go, checkresults.go: the comparison, page by page, and its results
+//   - collection.go, view.go, snapshot.go, fresh.go, watches.go, waitorforward.go: what requests ask of a collection
+//   - feed.go, learn.go, load.go, bridge.go, resume.go, timeline.go, follow.go, probe.go, progress.go, failure.go: the feed,
+//     in the order of its life
+//   - write.go, statechange.go, recordprobe.go, trimhistory.go: the changes of what is known. Each is made under one lock, and
+//     publishes a view
+//   - budget.go: the bytes that are stored, and what is dropped if they become too many
+//   - selfcheck.go, verifyafterchange.go: when a collection is compared with the upstream, regularly and after a change of API
+//     servers
+//   - comparepages.go: the comparison, page by page
 //
 // # Watches
 //

@@ -60,7 +60,6 @@ func (c *Collections) drop(r *runningCollection, cause reason.Reason) {
 		r.counts.addLoss(cause)
 	}
 	r.stop()
-	logged := cmp.Or(cause, "idle") // None is the empty string
-	c.config.Log.Info("collection ended",
-		"collection", r.key.String(), "reason", logged, "idle", r.idleFor(time.Now()).Round(time.Second))
+	c.config.Log.Info("collection ended", // None is the empty string
+		"collection", r.key.String(), "reason", cmp.Or(cause, "idle"), "idle", r.idleFor(time.Now()).Round(time.Second))
 }

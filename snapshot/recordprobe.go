@@ -24,10 +24,9 @@ func (c *Collection) recordProbe(result probeResult) (hasReached bool) {
 	n := len(c.pendingProbes)
 	// At the bound, a new probe replaces the last one, as it does if both gave the same revision.
 	if n > 0 && (n == maxPendingProbes || c.pendingProbes[n-1].revision == result.revision) {
-		c.pendingProbes[n-1] = result
-	} else {
-		c.pendingProbes = append(c.pendingProbes, result)
+		c.pendingProbes = c.pendingProbes[:n-1]
 	}
+	c.pendingProbes = append(c.pendingProbes, result)
 	if v.To >= result.revision {
 		c.advanceLocked(v, v.To, v.newest) // takes the probe just added
 		return true

@@ -3,6 +3,8 @@ package snapshot
 import (
 	"time"
 
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
@@ -39,4 +41,42 @@ func (s Snapshot) Page(q index.Query, buf []*index.Object) index.Page {
 // listState returns the snapshot in the form that [source.Source.ComparePage] compares with the upstream's list.
 func (s Snapshot) listState() source.ListState {
 	return source.ListState{Revision: s.Revision, Envelope: s.Envelope, Tree: s.Tree}
+}
+
+// Validity decides whether a state that was read from a collection earlier may still be given to a request.
+type Validity struct {
+	// Epoch is the collection's current epoch.
+	Epoch uint64
+	// Unavailable is the reason why no state is known; None if there is one.
+	Unavailable reason.Reason
+	// Interval has the revisions whose states are known.
+	Interval
+	// Staleness is [Limits].Staleness.
+	Staleness time.Duration
+}
+
+// Validity returns the collection's current Validity.
+func (c *Collection) Validity() Validity {
+	v := c.view.Load()
+	return Validity{Epoch: v.epoch, Unavailable: v.unavailable, Interval: v.Interval, Staleness: c.limits.Staleness}
+}
+
+// WhyNot returns the reason why a state that was found earlier must not be given to a request now; None if it may be given.
+// There are four reasons: the collection has lost its states; the state was the newest and is too old now; its revision is no
+// longer known; its epoch has ended.
+func (v Validity) WhyNot(found Snapshot, now time.Time) reason.Reason {
+	isNewest := !found.CurrentAt.IsZero() // a state at an exact revision has no such time
+	switch {
+	case v.Unavailable != reason.None:
+		return v.Unavailable
+	case isNewest && clock.Age(found.CurrentAt, now) >= v.Staleness:
+		return reason.Stale
+	}
+	if why := v.whyUnknown(found.Revision); why != reason.None {
+		return why
+	}
+	if v.Epoch != found.epoch {
+		return reason.Warming // the state was dropped, and another one was loaded since
+	}
+	return reason.None
 }

@@ -1,6 +1,8 @@
 package snapshot
 
 import (
+	"cmp"
+
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -17,13 +19,9 @@ type stateChange struct {
 	deleted *index.Object
 }
 
-// forWatchers returns the change in the form that watchers deliver. old is the object that the change replaces or removes,
-// or nil.
+// forWatchers returns the change in the form that watchers deliver. old is what applyTo has returned.
 func (ch stateChange) forWatchers(old *index.Object) index.Change {
-	if ch.kind == wire.Deleted {
-		return index.Change{Before: old, After: ch.deleted, Deleted: true}
-	}
-	return index.Change{Before: old, After: ch.object}
+	return index.Change{Before: old, After: cmp.Or(ch.object, ch.deleted), Deleted: ch.kind == wire.Deleted}
 }
 
 // applyTo makes the change in state, the caller's tree, and returns the object that it replaces or removes, or nil. After an

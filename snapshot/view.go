@@ -139,13 +139,13 @@ func (v *View) snapshot() Snapshot {
 
 // exact returns the state at a revision.
 func (v *View) exact(m moment, revision uint64) (Snapshot, reason.Reason) {
-	if v.unavailable != reason.None {
+	why := v.whyUnknown(revision)
+	switch {
+	case v.unavailable != reason.None:
 		return Snapshot{}, v.unavailable
-	}
-	if why := v.whyUnknown(revision); why != reason.None {
+	case why != reason.None:
 		return Snapshot{}, why
-	}
-	if !v.knowsTimeline(m) {
+	case !v.knowsTimeline(m):
 		return Snapshot{}, reason.NotProven
 	}
 	return Snapshot{Revision: revision, Envelope: v.envelope, epoch: v.epoch, Tree: v.versions.Find(revision).Tree}, reason.None

@@ -14,9 +14,7 @@ import (
 // Follow returns the newest state for a client that will watch from it, or the reason why there is none. The state must be at
 // the revision or later, and of a known timeline (see View.knowsTimeline). With gapless, every change after the revision must
 // be known, too. Follow waits up to maxWait for the state, since a wait costs the upstream less than a forwarded watch.
-func (c *Collection) Follow(
-	ctx context.Context, revision uint64, gapless bool, maxWait time.Duration,
-) (Snapshot, reason.Reason) {
+func (c *Collection) Follow(ctx context.Context, revision uint64, gapless bool, maxWait time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
 	find := func(v *View) (Snapshot, reason.Reason) { return v.follow(c.now(), revision, gapless) }
 	if snap, why := find(c.view.Load()); why != reason.NotProven {
@@ -96,12 +94,12 @@ func (v *View) span() watch.Span {
 //	drainWatches               End         deliver what is left first   at once, at the new broadcaster
 //	EndWatches                 EndWithin   deliver what is left first   no
 func (c *Collection) publishToBroadcasterLocked(v, old *View) {
-	if old.broadcaster != nil && old.broadcaster != v.broadcaster {
-		if v.unavailable != reason.None {
-			old.broadcaster.Abort()
-		} else {
-			old.broadcaster.End()
-		}
+	switch {
+	case old.broadcaster == nil, old.broadcaster == v.broadcaster:
+	case v.unavailable != reason.None:
+		old.broadcaster.Abort()
+	default:
+		old.broadcaster.End()
 	}
 	if v.broadcaster != nil {
 		v.broadcaster.Publish(v.span())

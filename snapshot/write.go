@@ -211,8 +211,7 @@ func (c *Collection) publishLocked(v *View) {
 	if freshened {
 		v.freshenedCh = make(chan struct{})
 	}
-	isLost := old.unavailable == reason.None && v.unavailable != reason.None
-	if isLost { // the next load has new slots
+	if old.unavailable == reason.None && v.unavailable != reason.None { // the state is lost, and the next load has new slots
 		c.forwardSlotsLeft.Store(forwardSlotsPerLoad)
 	}
 	c.view.Store(v)

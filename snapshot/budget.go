@@ -25,8 +25,8 @@ func (b *budget) add(bytes int64) { b.used.Add(bytes) }
 // exceeded reports whether more bytes are stored than the limit allows.
 func (b *budget) exceeded() bool { return b.limit > 0 && b.used.Load() > b.limit }
 
-// crowded reports whether more than nine tenths of the limit are stored. Then no state is loaded, and the janitor frees memory
-// (shortenHistories, dropIdlest).
+// crowded reports whether more than nine tenths of the limit are stored. Then no state is loaded, and the janitor calls
+// shortenHistories and dropIdlest.
 func (b *budget) crowded() bool { return b.used.Load() > b.crowdedAbove() }
 
 // crowdedAbove returns the number of stored bytes above which the budget is crowded.

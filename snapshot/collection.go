@@ -19,7 +19,7 @@ import (
 type Limits struct {
 	// History is the duration for which states are kept.
 	History time.Duration
-	// Staleness is the age at which the newest state is no longer given. A state is as old as the sending of the last probe that
+	// Staleness is the age at which the newest state is no longer given. It is as old as the sending of the last probe that
 	// has proven it.
 	Staleness time.Duration
 	// Wait is the longest time for which a request waits until the feed reaches the revision that the request names.
@@ -28,8 +28,8 @@ type Limits struct {
 
 // Collection is one resource in one representation. Its methods are safe for concurrent use. It has two halves:
 //
-//   - The feed, one goroutine, loads a state and watches the upstream. Under mu it keeps the history, and after each change it
-//     publishes an immutable [View]: the states at all revisions of one interval, From to To. The newest state is at To.
+//   - The feed, one goroutine, loads a state and watches the upstream. Under mu it keeps the history, and after each change
+//     it publishes an immutable [View]: the states at all revisions of one interval, From to To. The newest is at To.
 //   - Requests read the newest View, without a lock. They may wait for a later one.
 //
 // A probe asks the upstream for its revision. Once the feed has reached that revision, the state is proven to have every
@@ -178,8 +178,8 @@ func (c *Collection) awaitRevision(ctx context.Context, read func(*View) (Snapsh
 	return snap, why
 }
 
-// await reads one View after the other while the reason is notYet, and returns the last result of read. It stops after maxWait,
-// when ctx is done, or when no View can follow. changed(v) is closed when a later View may answer differently than v.
+// await reads one View after the other while the reason is notYet, and returns the last result of read. It stops after
+// maxWait, when ctx is done, or when no View can follow. changed(v) is closed when a later View may answer differently.
 func (c *Collection) await(ctx context.Context, maxWait time.Duration, notYet reason.Reason,
 	changed func(*View) <-chan struct{}, read func(*View) (Snapshot, reason.Reason),
 ) (Snapshot, reason.Reason) {

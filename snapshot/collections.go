@@ -89,8 +89,7 @@ type Collections struct {
 	// started is the number of collections that were ever started. A new collection numbers its objects from
 	// started<<ObjectNumberBits on, so that no two collections share a number.
 	started uint64
-	// counts has the counts of every collection that was ever started. If there are too many, those of keys without a
-	// collection are forgotten (see countsLocked).
+	// counts has the counts of every collection that was ever started, until there are too many (see countsLocked).
 	counts map[CollectionKey]*collectionCounts
 	// eager has the keys of [Collections.Keep]. Their collections are not dropped when idle or to free memory.
 	eager map[CollectionKey]bool
@@ -164,12 +163,11 @@ func (c *Collections) Use(key CollectionKey) (*Collection, reason.Reason) {
 	return c.findOrStart(key)
 }
 
-// Find returns a collection if it runs, and does not start it:
+// Find returns a collection, but does not start it:
 //
-//	the collection                collection   reason
-//	runs                          it           None
-//	does not run                  nil          None: Use may start it
-//	cannot be started now         nil          why not
+//	runs                    the collection, None
+//	may be started by Use   nil, None
+//	must not be started     nil, the reason
 func (c *Collections) Find(key CollectionKey) (*Collection, reason.Reason) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -203,7 +201,8 @@ func (c *Collections) Keep(key CollectionKey) (*Collection, reason.Reason) {
 	return c.findOrStart(key)
 }
 
-// findOrStart returns a collection. If it does not run yet, findOrStart starts it and its feed, or returns the reason why not.
+// findOrStart returns a collection. If it does not run yet, findOrStart starts it and its feed, or returns the reason why
+// not.
 func (c *Collections) findOrStart(key CollectionKey) (*Collection, reason.Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -44,8 +44,8 @@ type comparedPages struct {
 }
 
 // comparePages compares up to maxPages pages of a collection with the upstream, byte by byte. The first page begins with the
-// key start. changedAt is the time at which the API servers last changed. If the collection was loaded after that, comparePages
-// returns at once, with no page left.
+// key start. changedAt is the time at which the API servers last changed. If the collection was loaded after that,
+// comparePages returns at once, with no page left.
 //
 // comparePages stops at the first page that fails. The error is a [source.MismatchError] if the page differed twice. Any
 // other error is no verdict.

@@ -40,8 +40,8 @@
 //   - write.go, statechange.go, recordprobe.go, trimhistory.go: the changes of what is known. Each is made under one lock, and
 //     publishes a view
 //   - budget.go: the bytes that are stored, and what is dropped if they become too many
-//   - selfcheck.go, verifyafterchange.go: when a collection is compared with the upstream, regularly and after a change of API
-//     servers
+//   - selfcheck.go, verifyafterchange.go: when a collection is compared with the upstream, regularly and after a change of
+//     API servers
 //   - comparepages.go: the comparison, page by page
 //
 // # Watches

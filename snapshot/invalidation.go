@@ -11,8 +11,8 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Skew is the longest time that an API server usually takes to learn of a change of a definition, or of the server that answers
-// for a group. Each API server learns of it by its own watch, as does listproxy.
+// Skew is the longest time that an API server usually takes to learn of a change of a definition, or of the server that
+// answers for a group. Each API server learns of it by its own watch, as does listproxy.
 const Skew = 10 * time.Second
 
 // Cause says why collections are dropped or verified. The metric of losses has it as a label.
@@ -29,7 +29,8 @@ const (
 	CauseDefinition = Cause(reason.Schema)
 	// After CauseCatalog, another server has other objects, and its own revisions.
 	CauseCatalog = Cause(reason.Moved)
-	// After CauseServers, the same objects may have other bytes (new defaults, new fields, another encoding), without an event.
+	// After CauseServers, the same objects may have other bytes (new defaults, new fields, another encoding), without an
+	// event.
 	CauseServers = Cause(reason.Upstream)
 	// CauseMismatch is found by a self-check or a verification.
 	CauseMismatch = Cause(reason.Mismatch)

@@ -22,7 +22,7 @@ func (c *Collection) recordProbe(result probeResult) (hasReached bool) {
 		return false
 	}
 	n := len(c.pendingProbes)
-	// At the bound, a new probe replaces the last one, as it does if both gave the same revision.
+	// A new probe replaces the last one at the bound, or if both gave the same revision.
 	if n > 0 && (n == maxPendingProbes || c.pendingProbes[n-1].revision == result.revision) {
 		c.pendingProbes = c.pendingProbes[:n-1]
 	}
@@ -54,8 +54,8 @@ func (c *Collection) highestSeenRevision() uint64 {
 	return c.highestSeen
 }
 
-// otherTimelineError says that a read of the upstream gave a lower revision, got, than an earlier read, before. The upstream may
-// only lag, so the error counts only after a second read has confirmed it (see feed.confirmRevision).
+// otherTimelineError says that a read of the upstream gave a lower revision, got, than an earlier read, before. It counts
+// only after a second read has confirmed it (see feed.confirmRevision), since the upstream may lag.
 type otherTimelineError struct{ before, got uint64 }
 
 func (e otherTimelineError) Error() string {

@@ -23,8 +23,8 @@ type Snapshot struct {
 	Envelope *wire.Envelope
 	// Tree has the objects.
 	Tree index.Tree
-	// CurrentAt is the time at which the state was last known to be current: everything that was written before is in it. It is
-	// zero for a state at an exact revision, which need not be the newest.
+	// CurrentAt is the time at which the state was last known to be current: everything that was written before is in it. It
+	// is zero for a state at an exact revision, which need not be the newest.
 	CurrentAt time.Time
 
 	// epoch is the collection's epoch in which the state was known. A load or a drop begins another one.

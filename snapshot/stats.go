@@ -13,8 +13,8 @@ import (
 // CollectionStats describes a collection at one moment, for metrics and the status page.
 type CollectionStats struct {
 	Key CollectionKey
-	// Unavailable is the reason why consistent lists are forwarded; None if they can be answered. It may be Stale or NotProven
-	// even if there is a state (unlike View.unavailable).
+	// Unavailable is the reason why consistent lists are forwarded; None if they can be answered. It may be Stale or
+	// NotProven even if there is a state (unlike View.unavailable).
 	Unavailable reason.Reason
 	// Objects is the number of objects in the newest state; 0 if there is none.
 	Objects int
@@ -33,8 +33,8 @@ type CollectionStats struct {
 	// Losses counts, by cause, the states that were lost or had to be loaded anew. States that were dropped as idle do not
 	// count.
 	//
-	// Losses and Watches count from the start of listproxy, and include earlier collections with the same key. If there are
-	// too many keys, the counts of keys without a collection are forgotten.
+	// Losses and Watches count from the start of listproxy, and include earlier collections with the same key, unless there
+	// are too many (see countsLocked).
 	Losses map[reason.Reason]uint64
 	// Watches counts the clients' watches.
 	Watches watch.Stats

@@ -7,15 +7,10 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// checkpoint records the revision of the newest state at a time. An example of how trimByAge uses checkpoints, if History is an
-// hour and the newest state is at 190:
-//
-//	checkpoint     at 11:35
-//	10:00 at 100   removed
-//	10:30 at 140   older than an hour, but the last such one: kept
-//	10:45 at 170   kept
-//
-// At 10:35, an hour before, the newest state was at 140 or between 140 and 170. So View.From becomes 140.
+// checkpoint records the revision of the newest state at a time. Suppose that History is an hour, the checkpoints are 10:00
+// at revision 100, 10:30 at 140 and 10:45 at 170, and the newest state is at 190. At 11:35, those of 10:00 and 10:30 are
+// older than an hour. The state at 140 may have been the newest until 10:45, so it stays: View.From becomes 140, and the
+// checkpoint of 10:00 is removed.
 type checkpoint struct {
 	at       time.Time
 	revision uint64
@@ -52,8 +47,8 @@ func (c *Collection) trimHalf() {
 	c.trimHalfLocked()
 }
 
-// trimHalfLocked removes the older half of the history, by time. If only one checkpoint is left, it removes all states but the
-// newest.
+// trimHalfLocked removes the older half of the history, by time. With one checkpoint left, it removes all but the newest
+// state.
 func (c *Collection) trimHalfLocked() {
 	n := len(c.checkpoints)
 	if n > 1 {

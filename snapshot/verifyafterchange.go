@@ -26,8 +26,8 @@ const (
 // verification is a comparison of a collection with the upstream that an event, such as an upgrade of the API servers, has
 // required. It is repeated until it has a verdict. Collections.mu guards it.
 type verification struct {
-	// requiredAt is the time of the last event that requires a verification; zero if none is required. A state that was loaded
-	// after requiredAt needs none.
+	// requiredAt is the time of the last event that requires a verification; zero if none is required. A state that was
+	// loaded after requiredAt needs none.
 	requiredAt time.Time
 	// notBefore is the earliest time for the next comparison.
 	notBefore time.Time
@@ -47,7 +47,8 @@ func (c *Collections) Verify(scope Scope, what string) {
 	c.requireVerification(scope, now)
 }
 
-// verifyAfterSkew requires a verification once even the slowest API server has learned of a change of a definition or a route.
+// verifyAfterSkew requires a verification once even the slowest API server has learned of a change of a definition or a
+// route.
 func (c *Collections) verifyAfterSkew(scope Scope) {
 	if clock.Sleep(c.ctx, Skew+maxLag) {
 		c.requireVerification(scope, time.Now())
@@ -80,8 +81,8 @@ func (c *Collections) verifyLoop() {
 	}
 }
 
-// nextToVerify chooses a collection whose verification is due, preferably an eager one, and marks the verification as running.
-// It returns nil if there is none.
+// nextToVerify chooses a collection whose verification is due, preferably an eager one, and marks the verification as
+// running. It returns nil if there is none.
 func (c *Collections) nextToVerify(now time.Time) (next *runningCollection, requiredAt time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -64,17 +64,16 @@ func (v *View) clone() *View {
 func (v *View) replaced() <-chan struct{}  { return v.replacedCh }
 func (v *View) freshened() <-chan struct{} { return v.freshenedCh }
 
-// What a view gives to requests:
+// What a View gives to requests:
 //
-//	method       gives                         only if
-//	latest       the newest state              its age is below the bound
-//	notOlder     the newest state              also, if the list names a revision: the timeline is known
-//	follow       the newest, to watch from     its age is below the bound, and the timeline is known
-//	exact        the state at a revision       the timeline is known
-//	consistent   the newest state              a later probe has proven it
+//	method       gives                        if
+//	latest       the newest state             its age is below the bound
+//	notOlder     the newest state             likewise; with minRevision > 0, only in a known timeline
+//	follow       the newest, to watch from    likewise, only in a known timeline
+//	exact        the state at a revision      in a known timeline, at any age
+//	consistent   the newest state             a later probe has proven it
 //
-// A timeline is one history of etcd. A restored backup begins another one, which may have another state at the same revision.
-// So a request that names a revision needs a known timeline.
+// A timeline is one history of etcd. A restored backup begins another one, with other states at the same revisions.
 
 // moment is the time of a request, and what else decides whether the newest state is too old.
 type moment struct {
@@ -97,11 +96,11 @@ func (v *View) age(m moment) time.Duration {
 	return clock.Age(v.provenBy.Sent, m.outage.AsOfWithoutStream(m.at, m.bound))
 }
 
-// knowsTimeline reports whether the state is known to be of the upstream's timeline. A stream that is read shows the timeline.
-// In an outage, nobody can have seen another one.
+// knowsTimeline reports whether the state is known to be of the upstream's timeline. A stream that is read shows the
+// timeline. In an outage, nobody can have seen another one.
 func (v *View) knowsTimeline(m moment) bool { return v.streaming || m.inOutage() }
 
-// latest returns the newest state, if it is at minRevision or later.
+// latest returns the newest state, if it is at minRevision or later and young enough.
 func (v *View) latest(m moment, minRevision uint64) (Snapshot, reason.Reason) {
 	switch {
 	case v.unavailable != reason.None:
@@ -116,7 +115,7 @@ func (v *View) latest(m moment, minRevision uint64) (Snapshot, reason.Reason) {
 	return s, reason.None
 }
 
-// notOlder is latest for a list, which names a revision if minRevision > 0.
+// notOlder is latest for a list. A list that names a revision (minRevision > 0) needs a known timeline.
 func (v *View) notOlder(m moment, minRevision uint64) (Snapshot, reason.Reason) {
 	s, why := v.latest(m, minRevision)
 	if why == reason.None && minRevision > 0 && !v.knowsTimeline(m) {

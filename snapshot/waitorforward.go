@@ -72,12 +72,12 @@ const (
 // returns false if no slot is left, or if no [FirstLoad] is under way. Slots are not given back: each load has new ones.
 func (c *Collection) TakeForwardSlot() bool {
 	isLoading := c.view.Load().unavailable == reason.Warming
-	someLeft := c.forwardSlotsLeft.Load() > 0 // so that Add is not called by every waiting list, and the number cannot wrap
+	someLeft := c.forwardSlotsLeft.Load() > 0 // without this check, the number could fall until it wraps
 	return isLoading && someLeft && c.forwardSlotsLeft.Add(-1) >= 0
 }
 
-// tryForward reports whether q should be forwarded rather than wait: q is small, and fewer than maxSmallForwards small lists of
-// the collection are being forwarded. If so, q counts as one of them until the caller calls done, after q was forwarded.
+// tryForward reports whether q should be forwarded rather than wait: q is small, and fewer than maxSmallForwards small lists
+// of the collection are being forwarded. If so, q counts as one of them until the caller calls done, after q was forwarded.
 func (c *Collection) tryForward(v *View, q index.Query) (done func(), forward bool) {
 	if v.unavailable != reason.None || v.newest.Work(q) > maxSmallWork {
 		return nil, false
@@ -89,8 +89,8 @@ func (c *Collection) tryForward(v *View, q index.Query) (done func(), forward bo
 	return func() { c.smallListsInFlight.Add(-1) }, true
 }
 
-// TryForwardSmall is tryForward for a list of the newest state, if no probe with a number above afterProbe has proven the state
-// yet.
+// TryForwardSmall is tryForward for a list of the newest state, if no probe with a number above afterProbe has proven the
+// state yet.
 func (c *Collection) TryForwardSmall(q index.Query, afterProbe uint64) (done func(), forward bool) {
 	v := c.view.Load()
 	if v.provenBy.Number > afterProbe {

@@ -10,7 +10,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// The functions of this file make a new View under c.mu, and publish it with publishLocked. Readers load c.view without a lock.
+// The functions here make a new View under c.mu, and publish it with publishLocked. Readers load c.view without a lock.
 
 // install replaces the known states by a loaded one. Clients' watches end unless l.watchesUpToDate is true.
 func (c *Collection) install(l *stateLoad) {
@@ -72,8 +72,8 @@ func (c *Collection) applyChange(ch stateChange) error {
 		Revision: ch.revision,
 		Tree:     state,
 		Put:      ch.object,
-		// What counts as freed with the version before this one: the nodes of its trees that this version has copied (the copies are
-		// as large), the object that is replaced or removed, and the deleted object of this version's event.
+		// What counts as freed with the version before this one: the nodes of its trees that this version has copied (the
+		// copies are as large), the object that is replaced or removed, and the deleted object of this version's event.
 		SupersededBytes: nodesSize + sizeOf(old) + deletedSize,
 	}
 	if v.broadcaster != nil {

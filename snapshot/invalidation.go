@@ -25,12 +25,11 @@ const Skew = 10 * time.Second
 type Cause reason.Reason
 
 const (
-	// After CauseDefinition, the upstream writes the objects in other bytes, but open watches go on in the old form.
+	// CauseDefinition makes the upstream write the objects in other bytes. Open watches go on in the old form.
 	CauseDefinition = Cause(reason.Schema)
-	// After CauseCatalog, another server has other objects, and its own revisions.
+	// CauseCatalog brings a server with other objects, and with its own revisions.
 	CauseCatalog = Cause(reason.Moved)
-	// After CauseServers, the same objects may have other bytes (new defaults, new fields, another encoding), without an
-	// event.
+	// CauseServers may change the bytes of the same objects (new defaults, new fields, another encoding), without an event.
 	CauseServers = Cause(reason.Upstream)
 	// CauseMismatch is found by a self-check or a verification.
 	CauseMismatch = Cause(reason.Mismatch)

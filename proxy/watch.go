@@ -230,8 +230,7 @@ func (s *watchStream) compressInitial(out *bufio.Writer, lastEvent []byte) {
 }
 
 // copyInitial writes the objects of the state as events, and then lastEvent, without gzip. Before each write to the connection,
-// it checks whether the watch goes on, and drops the events in the buffer if not. Up to the last flush,
-// s.events counts only what was flushed.
+// it checks whether the watch goes on, and drops the events in the buffer if not. s.events counts only what was flushed.
 func (s *watchStream) copyInitial(out *bufio.Writer, lastEvent []byte) {
 	var head []byte
 	for i, o := range s.state.objects {
@@ -262,8 +261,9 @@ func (s *watchStream) copyInitial(out *bufio.Writer, lastEvent []byte) {
 		return
 	}
 	_, _ = out.Write(lastEvent)
-	s.err = out.Flush()
-	s.events = len(s.state.objects)
+	if s.err = out.Flush(); s.err == nil {
+		s.events = len(s.state.objects)
+	}
 }
 
 // checkInitial sets the ending and returns false if no more of the state may be written.

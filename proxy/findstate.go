@@ -129,7 +129,7 @@ func (h *Handler) findLoaded(ctx context.Context, d *decision, deadline time.Tim
 	if d.asked.Watch {
 		proofWait = time.Until(deadline)
 	}
-	if why := tryForwardNow(d, d.collection, proofWait); why != reason.None {
+	if why := whyForwardNow(d, d.collection, proofWait); why != reason.None {
 		return why
 	}
 	if d.Semantics == policy.Consistent {

@@ -39,16 +39,16 @@ type comparedPages struct {
 	// next is the key of the page to begin with next time; "" if no page is left. A page that the upstream never gives is
 	// skipped: next is the page after it.
 	next string
-	// revision is the revision of the last comparison; 0 if the state was dropped before it.
+	// revision is the revision of the last comparison, or of a state that needed none; 0 if the state was dropped.
 	revision uint64
 }
 
-// comparePages compares up to maxPages pages of a collection with the upstream, byte by byte. The first page begins with the
-// key start. changedAt is the time at which the API servers last changed. If the collection was loaded after that,
-// comparePages returns at once, with no page left.
+// comparePages compares up to maxPages pages of a collection with the upstream, byte by byte, for a self-check (some pages) or
+// after a change of the API servers (all pages). The first page begins with the key start. A collection that was loaded after
+// changedAt, the time of the last such change, needs no comparison.
 //
-// comparePages stops at the first page that fails. The error is a [source.MismatchError] if the page differed twice. Any
-// other error is no verdict.
+// There are three outcomes. Without an error, the pages agree. After a [source.MismatchError], a page has differed twice. Any
+// other error means that there is no verdict. comparePages stops at the first error.
 func (c *Collections) comparePages(r *runningCollection, start string, maxPages int, changedAt time.Time) (comparedPages, error) {
 	compared := comparedPages{next: start}
 	for range maxPages {

@@ -13,8 +13,9 @@ import (
 
 // progress is what a progress watch has shown: all changes after one revision, up to another. The zero value shows nothing.
 //
-// A progress watch is a second, short watch beside the stream. It is opened for its first bookmark, which shows that no change
-// up to the bookmark's revision is missing.
+// A progress watch is a second, short watch beside the stream. Its bookmark comes within about a second, and shows that no other
+// change has happened up to the bookmark's revision. (The stream's own bookmarks come once a minute.) Once the stream has sent
+// the changes of the progress watch, too, the state is known up to that revision: see applyProgress.
 type progress struct {
 	after, upTo uint64
 	// revisions has the revisions of the changes, in ascending order.
@@ -35,8 +36,9 @@ const progressTimeout = 15 * time.Second
 // errNoBookmark says that a progress watch has lasted until its timeout without a bookmark.
 var errNoBookmark = errors.New("a progress watch ended without a bookmark")
 
-// watchProgress opens a progress watch after a revision, and calls onChange for each change up to the revision target. A
-// bookmark, or a change after target, ends the watch: everything before has come then. An error of onChange ends it, too.
+// watchProgress opens a progress watch after a revision, and calls onChange for each change up to the revision target. The first
+// bookmark, or the first change after target, ends the watch, since all earlier changes have come then. An error of onChange ends
+// it, too.
 //
 // If the watch lasts until its timeout without a bookmark, watchProgress returns errNoBookmark and the changes that have come.
 func (f *feed) watchProgress(ctx context.Context, after, target uint64, onChange func(wire.Event) error) (progress, error) {
@@ -72,19 +74,20 @@ func (f *feed) watchProgress(ctx context.Context, after, target uint64, onChange
 	return p, fmt.Errorf("a progress watch broke before its bookmark: %w", s.Err)
 }
 
-// handleProgress handles the end of a progress watch that was open beside the stream. r.unapplied becomes what the watch has
-// shown: nothing if it failed, or if the timeline is uncertain. handleProgress returns an error only for an inconsistency,
-// after which the stream must not be read any more.
+// handleProgress handles the end of a progress watch that was open beside the stream. It keeps what the watch has shown in
+// r.unapplied, unless the watch has failed or the timeline is uncertain. It returns an error only for an inconsistency, after
+// which the stream must not be read any more.
 func (r *reader) handleProgress(shown progress, err error) error {
 	now := time.Now()
 	r.unapplied = progress{}
 	_, isInconsistent := errors.AsType[wire.InconsistencyError](err)
 	switch {
 	case err == nil:
-		if !r.freshness.TimelineUncertain(now) { // else the watch may be of another timeline (history of etcd) than the stream
+		mayBeOfOtherTimeline := r.freshness.TimelineUncertain(now) // another history of etcd than the stream's
+		if !mayBeOfOtherTimeline {
 			r.unapplied = shown
 		}
-		helped := r.unapplied.upTo > r.collection.view.Load().To // the stream has proven less
+		helped := r.unapplied.upTo > r.collection.view.Load().To // it has shown more than the stream
 		r.freshness.ProgressEnded(helped)
 	case isInconsistent:
 		return err
@@ -120,8 +123,7 @@ func (c *Collection) applyProgress(p progress) (unapplied progress, err error) {
 		return p, nil
 	}
 	for _, revision := range p.revisions {
-		// Changes up to From are in the state at From. Above it, there must be a version with exactly this revision. Find
-		// returns the newest version up to the revision, never nil.
+		// The state at From has all earlier changes. Above From, each change has a version of its own. (Find is never nil there.)
 		if revision > v.From && v.versions.Find(revision).Revision != revision {
 			return p, wire.Inconsistent("a watch tells of a change at revision %d, which the stream has passed over", revision)
 		}

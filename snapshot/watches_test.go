@@ -46,9 +46,9 @@ func takeAll(t *testing.T, watcher *watch.Watcher) (events int, end watch.Ending
 	}
 }
 
-// TestWatchesOverALoad: when a state is loaded, a client's watch ends as EndBehind if it lacks earlier changes, and as EndLost,
+// TestLoadEndsWatchesThatAreBehind: when a state is loaded, a client's watch ends as EndBehind if it lacks earlier changes, and as EndLost,
 // without another event, if the state before was dropped. Further watches begin with the loaded state.
-func TestWatchesOverALoad(t *testing.T) {
+func TestLoadEndsWatchesThatAreBehind(t *testing.T) {
 	object := func(key string, revision uint64) *index.Object {
 		return index.NewObject(0, key, revision, fmt.Appendf(nil, `{"metadata":{"resourceVersion":"%d"}}`, revision))
 	}
@@ -94,6 +94,7 @@ func TestWatchesOverALoad(t *testing.T) {
 				c.drop(reason.Warming)
 			}
 			load(50, object("a", 20), object("b", 30))
+			// The changes after 30 are forgotten, and those after 50, the load's revision, are known.
 			for after, want := range map[uint64]reason.Reason{30: reason.History, 50: reason.None} {
 				if why := c.WhyNotFollow(after); why != want {
 					t.Errorf("another watch after %d: got reason %q, want %q", after, why, want)
@@ -116,8 +117,8 @@ func TestWatchesOverALoad(t *testing.T) {
 const longestEnding = 25 * time.Second
 
 // TestWatchesOutliveALoad: a feed that knows a state up to revision 9 loads another one at 12. If a short watch from 9 has all
-// changes that led to the loaded state, clients' watches get these changes and go on. If not, they end. (Both states have the
-// same objects, so an object that was added in between must have been deleted.)
+// changes that led to the loaded state, clients' watches get these changes and go on. If not, they end. The objects are the same
+// at 9 and 12: an object that was added after 9 is gone at 12.
 func TestWatchesOutliveALoad(t *testing.T) {
 	itemCAt := func(revision string) string { return strings.Replace(itemC, `"12"`, `"`+revision+`"`, 1) }
 	added, deleted := itemEvent("ADDED", itemCAt("10")), itemEvent("DELETED", itemCAt("11"))
@@ -149,7 +150,7 @@ func TestWatchesOutliveALoad(t *testing.T) {
 			u := &upstream{revision: 9, repeats: bookmark(9, ""), repeatEvery: time.Minute}
 			u.intercept = func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
 				if kind == kindShortWatch && u.revision == 12 && r.URL.Query().Get("resourceVersion") == "9" {
-					u.watches--
+					u.watches-- // follow counts it once more
 					return 0, u.follow(r, strings.Join(tt.shortWatch, ""), 0)
 				}
 				return 0, nil
@@ -158,8 +159,11 @@ func TestWatchesOutliveALoad(t *testing.T) {
 			watcher := follow(t, c)
 			events, end := 0, watch.Ending("")
 			go func() {
-				for b := (watch.Batch{}); end == ""; events += b.Events {
-					if end = watcher.Take(t.Context(), &b); end == "" && b.Events == 0 {
+				var b watch.Batch
+				for end == "" {
+					end = watcher.Take(t.Context(), &b)
+					events += b.Events
+					if end == "" && b.Events == 0 {
 						watcher.Wait(t.Context())
 					}
 				}
@@ -217,9 +221,9 @@ func TestFormsAreLearned(t *testing.T) {
 	}
 }
 
-// TestWatchesOutliveProbes: watches go on while the feed's stream sends something, or probes prove that there is nothing to
+// TestSilentStreamEndsWatches: watches go on while the feed's stream sends something, or probes prove that there is nothing to
 // send. They end when neither has happened for the staleness bound. No watch begins without a proof.
-func TestWatchesOutliveProbes(t *testing.T) {
+func TestSilentStreamEndsWatches(t *testing.T) {
 	const bound = 90 * time.Second // Limits.Staleness of runWatchedFeed
 	refused := fault{kind: kindProbe, begins: time.Second, answer: refuseFor(1, http.StatusTooManyRequests)}
 	unanswered := fault{kind: kindProbe, begins: time.Second, delay: time.Hour}

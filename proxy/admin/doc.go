@@ -4,6 +4,6 @@
 //   - port.go: the paths; guard.go: the checks that come first
 //   - source.go: the state of listproxy, which the files below show
 //   - ready.go: the checks of /readyz
-//   - status.go: the content of the status page; statusmetrics.go: its counts, from metrics; page.go: the page
+//   - status.go: the content of the status page; statuscounts.go: its counts, read from metrics; page.go: the page
 //   - metrics.go: metrics of state, which are read at each scrape
 package admin

@@ -139,22 +139,24 @@ func (c *Cluster) ServersReady() bool { return c.servers.leases.ready() }
 //   - [reason.Upstream]: what is known of the resource is contradictory or out of date
 //   - [reason.NotPermitted]: listproxy may not read discovery
 func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason) {
-	route, why := c.routeOf(gvr.GroupVersion())
+	servedBy, why := c.routeOf(gvr.GroupVersion())
 	switch {
 	case why != reason.None:
 		return Entry{}, why
 	case !c.ServersReady(), !c.DefinitionsReady():
 		return Entry{}, reason.Warming
 	}
-	isCustom := route == routeCustom
-	definition, defined, current := c.definitions.get(gvr.GroupResource().String())
+	gr := gvr.GroupResource()
+	definition, defined, current := c.definitions.get(gr.String())
+	isCustom := servedBy == routeCustom
 	switch {
 	case isCustom && !defined && !c.definitions.isRefused():
 		return Entry{}, reason.UnknownResource
-	case isCustom && !defined, // listproxy may not read definitions
-		!isCustom && defined,                         // the event about the APIService or the definition is still to come
-		isCustom && !current,                         // a change of the definition would go unnoticed
-		c.storageVersionsDiffer(gvr.GroupResource()): // the API servers may write different bytes
+	case isCustom && (!defined || !current): // listproxy may not read the definition, or would not notice a change
+		return Entry{}, reason.Upstream
+	case !isCustom && defined: // the event about the APIService or the definition is still to come
+		return Entry{}, reason.Upstream
+	case c.storageVersionsDiffer(gr): // the API servers may write different bytes
 		return Entry{}, reason.Upstream
 	case isCustom:
 		return definition.entry(gvr.Version)

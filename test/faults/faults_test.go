@@ -16,6 +16,9 @@ import (
 	"github.com/listproxy/listproxy/test/harness"
 )
 
+// faultFunc causes a fault and ends it. It returns the time from which recovery is measured, usually the end of the fault.
+type faultFunc func(*scene) (endedAt time.Time)
+
 // faultCase is a fault, and what may happen while it lasts.
 type faultCase struct {
 	name  string
@@ -41,8 +44,8 @@ type faultCase struct {
 
 	// prepare is called before listproxy starts. It may be nil.
 	prepare func(s *scene)
-	// fault causes the fault and ends it. It returns the time from which recovery is measured, usually the end.
-	fault func(s *scene) (mended time.Time)
+	// fault is what happens.
+	fault faultFunc
 
 	// What may happen, and what must.
 

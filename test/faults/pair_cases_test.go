@@ -25,8 +25,8 @@ const (
 	upgradeResetInterval = time.Second
 	// oldVersion of kube-apiserver is upgraded to that of test/controlplane/tools.
 	oldVersion = "1.35.4"
-	// joinDelay is the time for which an upgraded API server is ready without connections. After it listproxy can learn of the
-	// new version from /version only, since it has already compared what it loaded with the other server.
+	// joinDelay is the time for which an upgraded API server is ready without connections. Its Lease has led to a comparison with
+	// the other server by then, so only /version can tell listproxy of the new version.
 	joinDelay = 20 * time.Second
 	// mixedVersionsTime is the time for which both versions answer behind one address.
 	mixedVersionsTime = 75 * time.Second
@@ -44,8 +44,7 @@ func newVersionArgs() []string {
 func pairCases() []faultCase {
 	cases := []faultCase{
 		{
-			// With the usual --review-ttl reviews would wait for the paused server, and there would be no hit that could be
-			// too old.
+			// With a short --review-ttl, reviews would wait for the paused server, and nothing would be answered from memory.
 			name: "one_of_two_paused", suite: makeTestAll, stage: pairStage, args: []string{"--review-ttl", "1h"},
 			prepare: (*scene).balancePair, fault: whileResetting(resetInterval, (*scene).pauseOne),
 		},
@@ -69,7 +68,7 @@ func pairCases() []faultCase {
 	return cases
 }
 
-// balancePair makes two API servers behind the apiBalancer listproxy's upstream.
+// balancePair starts the apiBalancer before two API servers. listproxy's upstream is the apiBalancer.
 func (s *scene) balancePair() { s.startAPIBalancer(address(s.servers[0]), address(s.servers[1])) }
 
 // pauseOne pauses one of two API servers. The other has everything that is new.
@@ -119,8 +118,8 @@ func (s *scene) restartFastOne() time.Time {
 	return time.Now()
 }
 
-// balanceOldPair makes two API servers of the old version behind the apiBalancer listproxy's upstream. Each object of an answer
-// must be as one of the versions writes it.
+// balanceOldPair starts the apiBalancer, which is listproxy's upstream, before two API servers of the old version, servers[1] and
+// servers[2]. A third, servers[0], stays as it is. Each object of an answer must be as one of the versions writes it.
 func (s *scene) balanceOldPair() {
 	s.startAPIBalancer(address(s.servers[1]), address(s.servers[2]))
 	cfg := s.plane.RESTConfig(controlplane.Admin)
@@ -188,7 +187,7 @@ func address(server interface{ URL() string }) string {
 }
 
 // whileResetting returns a fault that has the apiBalancer reset a connection now and then, while another fault lasts.
-func whileResetting(interval time.Duration, fault func(*scene) time.Time) func(*scene) time.Time {
+func whileResetting(interval time.Duration, fault faultFunc) faultFunc {
 	return func(s *scene) time.Time {
 		ctx, cancel := context.WithCancel(s.Context())
 		var running sync.WaitGroup

@@ -22,7 +22,7 @@ const (
 )
 
 // whileBroken returns a fault that breaks something, waits, and mends it.
-func whileBroken(breakIt, mend func(*scene) error) func(*scene) time.Time {
+func whileBroken(breakIt, mend func(*scene) error) faultFunc {
 	return func(s *scene) time.Time {
 		s.must(breakIt(s))
 		s.waitDuringFault()
@@ -57,26 +57,13 @@ func upstreamCases() []faultCase {
 			name: "apiserver_ended", inSoak: true, wantReadersServed: true, bound: time.Minute,
 			fault: whileBroken(stopServer, startServer),
 		},
-		{name: "apiserver_paused", suite: makeTestAll, inSoak: true, fault: func(s *scene) time.Time {
-			s.must(s.plane.First.Pause())
-			clock.Sleep(s.Context(), max(minPause, *duration))
-			s.must(s.plane.First.Resume())
-			return time.Now()
-		}},
+		{name: "apiserver_paused", suite: makeTestAll, inSoak: true, fault: (*scene).pauseServer},
 		{name: "etcd_killed", inSoak: true, fault: whileBroken(killEtcd, startEtcd)},
 		{
 			name: "etcd_compacted_and_apiserver_killed", suite: makeTestAll, inSoak: true,
 			fault: whileBroken(compactAndKillServer, startServer),
 		},
-		{name: "etcd_defragmented", inSoak: true, fault: func(s *scene) time.Time {
-			s.compact()
-			for begun := time.Now(); ; {
-				s.must(s.plane.DefragmentEtcd(s.Context()))
-				if time.Since(begun) >= *duration || !clock.Sleep(s.Context(), 5*pollEvery) {
-					return time.Now()
-				}
-			}
-		}},
+		{name: "etcd_defragmented", inSoak: true, fault: (*scene).defragment},
 		{name: "etcd_emptied", replacesEtcd: true, fault: func(s *scene) time.Time {
 			return s.replaceEtcd(s.plane.EmptyEtcd)
 		}},
@@ -108,11 +95,30 @@ func (s *scene) repairPlane() {
 	}
 }
 
-// compact compacts etcd at its newest revision. The fault begins then: what comes before only prepares it.
+// pauseServer pauses the API server.
+func (s *scene) pauseServer() time.Time {
+	s.must(s.plane.First.Pause())
+	clock.Sleep(s.Context(), max(minPause, *duration))
+	s.must(s.plane.First.Resume())
+	return time.Now()
+}
+
+// defragment defragments etcd again and again.
+func (s *scene) defragment() time.Time {
+	s.compact()
+	for begun := time.Now(); ; {
+		s.must(s.plane.DefragmentEtcd(s.Context()))
+		if time.Since(begun) >= *duration || !clock.Sleep(s.Context(), 5*pollEvery) {
+			return time.Now()
+		}
+	}
+}
+
+// compact compacts etcd at its newest revision, which begins the fault. Clients pause meanwhile.
 func (s *scene) compact() {
 	s.Helper()
-	resume := s.recordBeforeCompaction()
-	defer resume()
+	resumeClients := s.recordBeforeCompaction()
+	defer resumeClients()
 	current, err := s.plane.EtcdRevision(s.Context())
 	s.must(err)
 	s.must(s.plane.CompactEtcdAt(s.Context(), current))
@@ -136,28 +142,30 @@ func (s *scene) restoreUnseen(snapshot controlplane.EtcdSnapshot) time.Time {
 		return s.plane.RestoreEtcd(ctx, snapshot)
 	})
 
-	// Write until the new timeline is ahead of the lost one.
-	s.must(poll.Retry(s.Context(), "revisions higher than those that are lost", func() error {
-		for {
-			current, err := s.plane.EtcdRevision(s.Context())
-			if err != nil || current > lastLost {
-				return err
-			}
-			if _, err := s.touch(s.Context(), configMaps, s.namespaces[0]); err != nil {
-				return err
-			}
-		}
-	}))
+	s.must(poll.Retry(s.Context(), "revisions higher than those that are lost", func() error { return s.writeUntilAbove(lastLost) }))
 	s.hop.OnRequest(nil)
-	s.faultEnds()
+	s.faultEnds() // later than replaceEtcd has said
 	return time.Now()
+}
+
+// writeUntilAbove writes until etcd's revision is above the given one.
+func (s *scene) writeUntilAbove(revision int64) error {
+	for {
+		current, err := s.plane.EtcdRevision(s.Context())
+		if err != nil || current > revision {
+			return err
+		}
+		if _, err := s.touch(s.Context(), configMaps, s.namespaces[0]); err != nil {
+			return err
+		}
+	}
 }
 
 // replaceEtcd replaces etcd by another one, and returns the time at which the API server is ready again, which ends the fault.
 func (s *scene) replaceEtcd(replace func(context.Context) error) time.Time {
 	s.Helper()
-	resume := s.recordBeforeReplacement()
-	defer resume()
+	resumeClients := s.recordBeforeReplacement()
+	defer resumeClients()
 	s.faultBegins()
 	s.must(replace(s.Context()))
 	s.faultEnds()

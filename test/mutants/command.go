@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// command has the arguments of go test: a package, and flags.
+// command is a run of go test, by its arguments: a package, and flags. It must pass on the unchanged code, and fail on a mutant.
 type command string
 
 // verdict classifies the result of a command.
@@ -23,7 +23,7 @@ const (
 	unusable                // the code does not compile, or no test ran
 )
 
-// result is a verdict with the names of failed tests, or the reason why it is unusable.
+// result is a verdict, in words too: the names of failed tests, or why the verdict is another.
 type result struct {
 	verdict verdict
 	why     string
@@ -32,8 +32,8 @@ type result struct {
 // timeout bounds a run of a command. The tests of every command take less.
 const timeout = "3m"
 
-// run runs the command in root. overlay is the path of a file for go's -overlay, or "". It is passed in GOFLAGS, so that
-// programs that tests build get the overlay, too.
+// run runs the command in root. overlay is the path of a file for go's -overlay, or "". It is passed in GOFLAGS, so it also holds
+// for the programs that tests build.
 func (c command) run(ctx context.Context, root, overlay string) result {
 	args := append([]string{"test", "-json", "-count", "1", "-failfast", "-vet", "off", "-timeout", timeout}, strings.Fields(string(c))...)
 	cmd := exec.CommandContext(ctx, "go", args...) // #nosec G204 -- of a file of this repository

@@ -89,8 +89,9 @@ func (p *poller) request(ctx context.Context) (answer, error) {
 	return a, err
 }
 
-// judge returns the reason why the list was forwarded, or reason.None if it came from memory. failure says that the answer
-// is not a list, or did not come through a listproxy. A failure with a transient reason may pass.
+// judge returns the reason for which the list was forwarded; reason.None if it came from memory, or if the answer names no
+// reason. failure says that the answer is not a list, or did not come through a listproxy. After a failure with a transient
+// reason, the next request may succeed.
 func (a answer) judge() (why reason.Reason, failure error) {
 	fromMemory, detail := kubehttp.ReadCacheStatus(a.cacheStatus)
 	why = reason.Reason(detail) // as kubehttp.CacheForwarded writes it

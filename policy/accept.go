@@ -75,22 +75,22 @@ func isRouted(accept string) bool {
 	return false
 }
 
-// negotiate returns the choice for the first of the sorted clauses. Like the API server, it does not skip a clause with
-// q=0, which means "not acceptable" in HTTP. It also does not skip a clause that listproxy does not know, since the upstream
-// may know it.
+// negotiate returns the choice for the first of the sorted clauses. It skips only protobuf of a custom resource, as the API
+// server does. It does not skip a clause with q=0, although that means "not acceptable" in HTTP, nor one that listproxy does
+// not know, since the API server may know it.
 func negotiate(clauses []goautoneg.Accept, custom, watch bool) choice {
 	for _, clause := range clauses {
 		result := represent(clause, watch)
 		if custom && result.representation == media.Protobuf {
-			continue // no API server has protobuf of a custom resource
+			continue
 		}
 		return result
 	}
 	return choice{}
 }
 
-// represent returns the choice for one clause. In a list, as must name the kind of the list; in a watch, the kind of the
-// object in each event.
+// represent returns the choice for one clause. The parameter as, if given, must name the kind of the list, or for a watch the
+// kind of the object in each event.
 func represent(clause goautoneg.Accept, watch bool) choice {
 	plain, metadata := media.JSON, media.MetadataJSON
 	switch clause.Type + "/" + clause.SubType {

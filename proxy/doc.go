@@ -1,6 +1,6 @@
 // Package proxy decides for each request whether it is answered from memory, and then writes the answer or forwards the
 // request. Read [Handler.Chain] first: it names every filter on the request's way. decide.go has the stages of the
-// decision, forwardnow.go the lists that need neither review nor wait, findstate.go the waits for a state, lastcheck.go the
+// decision, forwardnow.go what is forwarded rather than wait for memory, findstate.go the waits for a state, lastcheck.go the
 // last check, and respond.go acts on the decision. The packages below this one do the work.
 //
 // # What it protects, and from whom

@@ -13,9 +13,9 @@ import (
 
 // whyForwardUnreviewed returns the reason to forward a list without a review, or None if a review must follow.
 //
-// If a list would be forwarded even if the review said yes, it is forwarded at once: kube-apiserver's answer shows as much about
-// the caller's right as a review ([Handler.onListAnswer]), at no more cost. If an answer about the right is remembered already,
-// the review is free and comes first.
+// If a list would be forwarded even if the review said yes, it is forwarded at once: kube-apiserver's answer shows as much
+// about the caller's right as a review ([Handler.onListAnswer]), at no more cost. If an answer about the right is remembered
+// already, the review is free and comes first.
 func (h *Handler) whyForwardUnreviewed(d *decision) reason.Reason {
 	if d.asked.Watch || h.Authorizer.Remembers(d.caller.Identity, &d.attributes) {
 		return reason.None
@@ -25,8 +25,8 @@ func (h *Handler) whyForwardUnreviewed(d *decision) reason.Reason {
 	return why
 }
 
-// whyForwardAnyway returns the reason for which a list would be forwarded even if the review said yes. It returns None if memory
-// may answer the list, or if that shows only after a wait for a load or a proof.
+// whyForwardAnyway returns the reason for which a list would be forwarded even if the review said yes. It returns None if
+// memory may answer the list, or if that shows only after a wait for a load or a proof.
 func (h *Handler) whyForwardAnyway(d *decision) reason.Reason {
 	collection, why := h.Collections.Find(d.key)
 	if collection == nil {
@@ -47,9 +47,10 @@ func (h *Handler) whyForwardAnyway(d *decision) reason.Reason {
 	return collection.WhyNoStateNotOlderThan(d.Revision)
 }
 
-// whyForwardNow returns the reason to forward a request rather than wait for memory, or None. There are two cases: memory cannot
-// prove the newest state within proofWait; or the request is small, so that kube-apiserver answers sooner than a wait would end.
-// Only a few small requests may be forwarded at the same time, so whyForwardNow counts them. d.endSmallForward ends the count.
+// whyForwardNow returns the reason to forward a request rather than wait for memory, or None. There are two cases: memory
+// cannot prove the newest state within proofWait; or the request is small, so that kube-apiserver answers sooner than a wait
+// would end. Only a few small requests may be forwarded at the same time, so whyForwardNow counts them. d.endSmallForward
+// ends the count.
 func whyForwardNow(d *decision, collection *snapshot.Collection, proofWait time.Duration) reason.Reason {
 	switch d.Semantics {
 	case policy.Consistent:

@@ -149,7 +149,8 @@ func (h *Handler) takeSeat(w http.ResponseWriter, r *http.Request, who *caller) 
 	return err == nil
 }
 
-// refuse answers 429 to a request for which a limiter of h.Limits has returned err.
+// refuse answers 429 to a request for which a limiter of h.Limits has returned err. If the caller has left, it panics with
+// [http.ErrAbortHandler].
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	label := observe.OtherLabel
 	if overload, ok := errors.AsType[limits.Overload](err); ok {

@@ -64,8 +64,8 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, d *decision, w
 }
 
 // bodyRoom returns a function that reserves room for the body of a request, so that the body can be kept and sent again if
-// the connection ends. It returns nil if the body must not be kept: the body of a long-running request may never end, and the
-// request of a caller who is not accepted has an HTTP/1.1 connection for itself, so no other request can end it.
+// the connection ends. It returns nil if the body must not be kept: the body of a long-running request may never end, and a
+// caller who is not accepted gets no memory.
 func (h *Handler) bodyRoom(r *http.Request, who *caller) forward.Reserve {
 	if !who.Accepted || kubehttp.RequestOf(r).LongRunning {
 		return nil
@@ -77,7 +77,7 @@ func (h *Handler) bodyRoom(r *http.Request, who *caller) forward.Reserve {
 }
 
 // answerFromMemory answers a request from memory. If whyForward is not None, nothing was written, and the request must be
-// forwarded. Otherwise the request is answered (or refused), except for a watch: then stream must be served.
+// forwarded. If there is a stream, it must be served. Otherwise the request has been answered or refused.
 func (h *Handler) answerFromMemory(
 	w http.ResponseWriter, r *http.Request, d *decision,
 ) (stream *watchStream, whyForward reason.Reason) {

@@ -149,13 +149,13 @@ func (w *Warmup) record(s *eagerState, whyNot string, now time.Time) {
 		s.refusedSince = now
 	}
 	givesUp := refused && now.Sub(s.refusedSince) >= refusalGrace
-	w.logNews(s, whyNot, givesUp)
+	w.logNewsLocked(s, whyNot, givesUp)
 	s.WhyNotLoaded = whyNot
 	s.Ready = s.Ready || givesUp || whyNot == ""
 }
 
-// logNews logs whyNot if s does not have it yet. givesUp reports that the refusal has lasted for refusalGrace.
-func (w *Warmup) logNews(s *eagerState, whyNot string, givesUp bool) {
+// logNewsLocked logs whyNot if s does not have it yet, and once that the refusal has lasted for refusalGrace (givesUp).
+func (w *Warmup) logNewsLocked(s *eagerState, whyNot string, givesUp bool) {
 	switch {
 	case givesUp && !s.refusalLogged:
 		w.log.Warn("kube-apiserver refuses an eager resource: its lists are forwarded, and replicas get ready without it",

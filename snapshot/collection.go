@@ -19,8 +19,8 @@ import (
 type Limits struct {
 	// History is the duration for which states are kept.
 	History time.Duration
-	// Staleness is the age at which the newest state is no longer given. It is as old as the sending of the last probe that
-	// has proven it.
+	// Staleness is the age at which the newest state is no longer given. The age counts from the sending of the last probe
+	// that has proven the state.
 	Staleness time.Duration
 	// Wait is the longest time for which a request waits until the feed reaches the revision that the request names.
 	Wait time.Duration
@@ -53,7 +53,7 @@ type Collection struct {
 	// loadError points to the error of the last load, or to nil if that load succeeded; nil until a load has ended.
 	loadError atomic.Pointer[error]
 
-	// From requests:
+	// About requests:
 
 	// lastUse is the time at which Touch was called last.
 	lastUse atomic.Pointer[time.Time]
@@ -62,7 +62,7 @@ type Collection struct {
 	// forwardSlotsLeft is the number of slots that TakeForwardSlot can still give. Each load begins with forwardSlotsPerLoad.
 	forwardSlotsLeft atomic.Int32
 
-	// From requests to the feed, which these channels wake. They have room for one value (see notify).
+	// For the feed, which these channels wake. They have room for one value (see notify).
 
 	probeRequests  chan struct{} // requestProbe was called
 	reloadRequests chan struct{} // requestReload was called

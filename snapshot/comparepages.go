@@ -77,7 +77,7 @@ func (c *Collections) compareAtNewest(r *runningCollection, start string, change
 		mustRetry := try < pageTries && source.Answered(err, http.StatusGone, http.StatusGatewayTimeout)
 		hasNextPage := err == nil && next != ""
 		if mustRetry || hasNextPage {
-			clock.Sleep(c.ctx, max(minPause, pauseFactor*time.Since(begun))) // after Close, the next comparison fails
+			clock.Sleep(c.ctx, max(minPause, pauseFactor*time.Since(begun))) // callers ignore what comes after Close
 		}
 		if !mustRetry {
 			return comparedPages{next: next, revision: v.To}, err

@@ -33,12 +33,12 @@
 //
 // # Files
 //
-//   - collections.go, janitor.go, invalidation.go, stats.go: which collections there are, and for how long
+//   - collections.go, janitor.go, invalidation.go: which collections there are, and for how long; stats.go: what is counted
 //   - collection.go, view.go, snapshot.go, fresh.go, watches.go, waitorforward.go: what requests ask of a collection
 //   - feed.go, learn.go, load.go, bridge.go, resume.go, timeline.go, follow.go, probe.go, progress.go, failure.go: the feed,
 //     in the order of its life
-//   - write.go, statechange.go, recordprobe.go, trimhistory.go: the changes of what is known. Each is made under one lock, and
-//     publishes a view
+//   - statechange.go, write.go, recordprobe.go, trimhistory.go: the changes of what is known. They are made under one lock,
+//     and publish a view
 //   - budget.go: the bytes that are stored, and what is dropped if they become too many
 //   - selfcheck.go, verifyafterchange.go: when a collection is compared with the upstream, regularly and after a change of
 //     API servers
@@ -53,7 +53,6 @@
 //
 // # Bytes
 //
-// An object's bytes are stored once, as a list has them. They are cut out of what the upstream
-// sent, and never encoded again. The [wire.Envelope] around them is learned from a real list. It is accepted only if it reproduces that
-// list byte for byte.
+// An object's bytes are stored once, as a list has them. They are cut out of what the upstream sent, and never encoded again.
+// The [wire.Envelope] around them is learned from a real list. It is accepted only if it reproduces that list byte for byte.
 package snapshot

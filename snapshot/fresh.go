@@ -26,7 +26,7 @@ func (c *Collection) Consistent(ctx context.Context, afterProbe uint64, maxWait 
 	}
 	c.awaitProbe(afterProbe + 1)
 	if !c.view.Load().streaming {
-		c.requestProbe() // the feed pauses between attempts: a waiting request makes it try at once
+		c.requestProbe() // shortens the feed's pause, if there is one
 	}
 	return c.await(ctx, maxWait, reason.NotProven, (*View).freshened, func(v *View) (Snapshot, reason.Reason) {
 		return v.consistent(afterProbe)

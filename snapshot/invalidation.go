@@ -21,7 +21,7 @@ const Skew = 10 * time.Second
 //	CauseDefinition   a resource's definition                       dropped, banned for Skew, and verified later
 //	CauseCatalog      the server that answers for a version         dropped, banned for Skew, and verified later
 //	CauseServers      the API servers, or the version they store    verified
-//	CauseMismatch     nothing: a comparison found a difference      dropped; banned after a second mismatch
+//	CauseMismatch     nothing: a comparison found a difference      dropped, and started again or banned (see restart)
 type Cause reason.Reason
 
 const (

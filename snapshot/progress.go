@@ -13,9 +13,9 @@ import (
 
 // progress is what a progress watch has shown: all changes after one revision, up to another. The zero value shows nothing.
 //
-// A progress watch is a second, short watch beside the stream. Its bookmark comes within about a second, and shows that no other
-// change has happened up to the bookmark's revision. (The stream's own bookmarks come once a minute.) Once the stream has sent
-// the changes of the progress watch, too, the state is known up to that revision: see applyProgress.
+// A progress watch is a second, short watch beside the stream. Its bookmark comes within about a second, and shows that no
+// other change has happened up to the bookmark's revision. (The stream's own bookmarks come once a minute.) Once the stream
+// has sent the changes of the progress watch, too, the state is known up to that revision: see applyProgress.
 type progress struct {
 	after, upTo uint64
 	// revisions has the revisions of the changes, in ascending order.
@@ -36,9 +36,9 @@ const progressTimeout = 15 * time.Second
 // errNoBookmark says that a progress watch has lasted until its timeout without a bookmark.
 var errNoBookmark = errors.New("a progress watch ended without a bookmark")
 
-// watchProgress opens a progress watch after a revision, and calls onChange for each change up to the revision target. The first
-// bookmark, or the first change after target, ends the watch, since all earlier changes have come then. An error of onChange ends
-// it, too.
+// watchProgress opens a progress watch after a revision, and calls onChange for each change up to the revision target. The
+// first bookmark, or the first change after target, ends the watch, since all earlier changes have come then. An error of
+// onChange ends it, too.
 //
 // If the watch lasts until its timeout without a bookmark, watchProgress returns errNoBookmark and the changes that have come.
 func (f *feed) watchProgress(ctx context.Context, after, target uint64, onChange func(wire.Event) error) (progress, error) {

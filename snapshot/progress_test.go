@@ -51,7 +51,7 @@ func TestApplyProgress(t *testing.T) {
 				t.Errorf("the progress is kept: got %t, want %t", isKept, tt.wantKept)
 			}
 			if to := c.view.Load().To; to != tt.wantTo {
-				t.Errorf("the interval's upTo: got %d, want %d", to, tt.wantTo)
+				t.Errorf("the interval's end: got %d, want %d", to, tt.wantTo)
 			}
 		})
 	}

@@ -114,12 +114,12 @@ func (c *Collections) countCheck(key CollectionKey, result CheckResult, now time
 	return 0
 }
 
-// restart drops a collection that differs from the upstream, bans it if banFor is not 0, and starts it again. While it is
-// banned, by this or an earlier check, it is not started; the first request after the ban starts it.
+// restart drops a collection that differs from the upstream, bans it if banFor is not 0, and starts it again. A collection that
+// is banned is not started; the first request after the ban starts it.
 func (c *Collections) restart(r *runningCollection, banFor time.Duration) {
 	now := time.Now()
 	scope := OfCollection(r.key)
-	if banFor > 0 {
+	if banFor > 0 { // otherwise a ban by an earlier check stays
 		c.mu.Lock()
 		c.bans.add(scope, ban{until: now.Add(banFor), why: reason.Form})
 		c.mu.Unlock()

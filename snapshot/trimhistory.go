@@ -72,12 +72,12 @@ func (c *Collection) trimBeforeLocked(revision uint64) {
 	if v.unavailable != reason.None || from <= v.From {
 		return
 	}
-	keep := c.versions.FirstAfter(from) - 1 // the index of the state at from
+	older := c.versions.FirstAfter(from) - 1 // the number of versions before the state at from
 	freed := int64(0)
-	for i := range keep {
+	for i := range older {
 		freed += c.versions.At(i + 1).SupersededBytes // what is freed with version i
 	}
-	c.versions.Forget(keep)
+	c.versions.Forget(older)
 	c.addUsedBytesLocked(-freed)
 	next := v.clone()
 	next.From = from

@@ -24,7 +24,7 @@ const (
 )
 
 // verification is a comparison of a collection with the upstream that an event, such as an upgrade of the API servers, has
-// required. It is repeated until it has a verdict. Collections.mu guards it.
+// required. It is repeated until it has a verdict, or until verifyTimeout. Collections.mu guards it.
 type verification struct {
 	// requiredAt is the time of the last event that requires a verification; zero if none is required. A state that was
 	// loaded after requiredAt needs none.

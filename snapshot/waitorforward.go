@@ -93,7 +93,7 @@ func (c *Collection) tryForward(v *View, q index.Query) (done func(), forward bo
 // state yet.
 func (c *Collection) TryForwardSmall(q index.Query, afterProbe uint64) (done func(), forward bool) {
 	v := c.view.Load()
-	if v.provenBy.Number > afterProbe {
+	if v.provenAfter(afterProbe) {
 		return nil, false
 	}
 	return c.tryForward(v, q)

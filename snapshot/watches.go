@@ -48,8 +48,8 @@ func (v *View) follow(m moment, revision uint64, gapless bool) (Snapshot, reason
 	return snap, reason.None
 }
 
-// WatchForm returns the form in which the upstream writes events of the collection; nil for an older state, or if no watches
-// are served.
+// WatchForm returns the form in which the upstream writes events of the collection; nil for a state that was asked for at its
+// exact revision, or if no watches are served.
 func (s Snapshot) WatchForm() *watch.Form {
 	if s.broadcaster == nil {
 		return nil

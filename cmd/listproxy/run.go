@@ -64,8 +64,8 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 
 // serve runs all parts until ctx ends or a part fails, and returns the failure. Then it shuts down:
 //
-//  1. /readyz fails. For delay, all else is served as before, so that load balancers notice. After a failure there is no
-//     delay, since not all parts can go on.
+//  1. /readyz fails. For delay, until load balancers have noticed, requests are still served, but new watches are forwarded, and
+//     answers close their connections. After a failure there is no delay, since not all parts can go on.
 //  2. Watches are ended, and other requests have up to timeout to end.
 //  3. The admin port closes, and the other parts stop.
 func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {

@@ -99,7 +99,7 @@ var forwarding = []struct {
 	},
 	{
 		reason: Credentials,
-		sentence: "It has no bearer token and no certificate that listproxy accepts, several credentials, or " +
+		sentence: "It has several credentials, or no bearer token and no certificate that listproxy accepts, or " +
 			"Impersonate-* headers that kube-apiserver refuses or might read differently; or kube-apiserver adds a " +
 			"warning, about the token for example, to each of this caller's answers.",
 		remedy: "Use one bearer token, the caller's own, or a client certificate with --client-ca-file; the user, " +

@@ -40,8 +40,8 @@ func digest(text string) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// writeStatus writes the status as JSON if the request asks for it, otherwise as a page. Every Status can be encoded, so an error
-// would mean that the client has gone.
+// writeStatus writes the status as JSON if the request asks for it, otherwise as a page. Every Status can be encoded, so an
+// error would mean that the client has gone.
 func writeStatus(w http.ResponseWriter, r *http.Request, status Status) {
 	w.Header().Set("Vary", "Accept")
 	if asksForJSON(r) {

@@ -58,8 +58,8 @@ func New(c Config) http.Handler {
 	return addSecurityHeaders(root)
 }
 
-// onlyLocal returns handler for clients on this machine, kubectl port-forward among them. It refuses all others, since a profile
-// takes CPU.
+// onlyLocal returns handler for clients on this machine, kubectl port-forward among them. It refuses all others, since a
+// profile takes CPU.
 func onlyLocal(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		client, err := netip.ParseAddrPort(r.RemoteAddr)

@@ -84,7 +84,8 @@ func (s *Source) newChecks(health upstream.Diagnosis, upstreamOK bool) []Check {
 	return checks
 }
 
-// describeFailure returns the condition of the API server, its cause, and what to do, in one line, or "" if the condition is OK.
+// describeFailure returns the condition of the API server, its cause, and what to do, in one line, or "" if the condition is
+// OK.
 func describeFailure(health upstream.Diagnosis) string {
 	if health.Condition == upstream.ConditionOK {
 		return ""

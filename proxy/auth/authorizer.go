@@ -157,8 +157,8 @@ func (a *Authorizer) ValidFor(r *Ruling, now time.Time) time.Duration {
 // these rights then expire after revokedTTL (see reviewCache.validFor).
 func (a *Authorizer) RecordRevocation(namespace string) { a.reviews.recordRevocation(namespace) }
 
-// Lookups returns the numbers of questions since the start: hits with a remembered answer, and misses for which the upstream was
-// asked or was already being asked.
+// Lookups returns the numbers of questions since the start: hits with a remembered answer, and misses for which the upstream
+// was asked or was already being asked.
 func (a *Authorizer) Lookups() (hits, misses uint64) {
 	return a.reviews.hits.Load(), a.reviews.misses.Load()
 }

@@ -71,7 +71,8 @@ type reflector[V any] struct {
 	//	                           known      refused          open    heardAt   lostAt
 	//	a list was read            replaced                            now
 	//	a watch was opened                    false            true    now
-	//	an event or bookmark came  updated    false            true    now
+	//	an event came              updated    false            true    now
+	//	a bookmark came                       false            true    now
 	//	a watch was silent
 	//	a stream failed otherwise             true if refused  false           now if open was true
 	mu sync.RWMutex
@@ -79,7 +80,7 @@ type reflector[V any] struct {
 	// goroutine writes known, with mu locked, and may therefore read it without mu.
 	known   map[string]V
 	refused bool // the API server has refused the resource ([isRefusal])
-	open    bool // changes arrive through a watch, which may be silent
+	open    bool // no watch or list has failed since a watch was opened; silence is no failure
 	heardAt time.Time
 	lostAt  time.Time
 }

@@ -25,8 +25,8 @@ import (
 // [httputil.ReverseProxy], which calls them in this order. fail is called in place of an answer, and Write when an answer
 // breaks off.
 //
-// A request that the API server has certainly not looked at is sent again, up to maxAttempts times in all. A read that may
-// have arrived is sent once more. If there is still no usable answer, fail says what the caller gets.
+// A request that the API server has certainly not looked at is sent again, up to maxAttempts times in all. A read without a
+// body that may have arrived is sent once more. If there is still no usable answer, fail says what the caller gets.
 type exchange struct {
 	forwarder *Forwarder
 	w         http.ResponseWriter

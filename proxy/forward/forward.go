@@ -50,7 +50,10 @@ type Upstream interface {
 //
 // An incomplete answer never looks complete. If either side breaks off after the answer has begun, a panic with
 // [http.ErrAbortHandler] breaks off the other side's connection or stream. Handlers around this one must let the panic pass.
-// A watch is complete after any event ([Forwarder.EndWatches]). exchange says what happens if there is no usable answer.
+// A watch is complete after any event ([Forwarder.EndWatches]).
+//
+// Without a usable answer of the API server, the caller gets a 503, or a 429 if its body was not kept. Both have Retry-After if
+// certainly no write was carried out. See exchange, which also says what is sent again before.
 type Forwarder struct {
 	upstream Upstream
 	base     *url.URL // of the API server

@@ -49,7 +49,8 @@ func SetCacheForwarded(h http.Header, why reason.Reason) {
 	h.Set(CacheStatusHeader, CacheForwarded(why))
 }
 
-// ReadCacheStatus reads a value of the header as listproxy writes it. detail is the semantics of a hit, or the reason to forward.
+// ReadCacheStatus reads a value of the header as listproxy writes it. detail is the semantics of a hit, or the reason to
+// forward.
 func ReadCacheStatus(value string) (hit bool, detail string) {
 	for parameter := range strings.SplitSeq(value, ";") {
 		parameter = strings.TrimSpace(parameter)

@@ -105,8 +105,8 @@ func NewLimiter(config LimiterConfig) *Limiter {
 	}
 }
 
-// Acquire acquires cost units (at least one) for a flow, and waits for them if necessary. An error is an [Overload] or the error
-// of ctx.
+// Acquire acquires cost units (at least one) for a flow, and waits for them if necessary. An error is an [Overload] or the
+// error of ctx.
 func (l *Limiter) Acquire(ctx context.Context, key Flow, cost int64) (Grant, error) {
 	l.mu.Lock()
 	return l.acquireAndUnlock(ctx, key, l.boundedCost(cost))
@@ -302,8 +302,8 @@ func (l *Limiter) queueLocked(f *flow, cost int64) (*claim, Overload) {
 	return c, overload
 }
 
-// giveUp takes a request out of the queue because of err, and counts err if it is an [Overload]. It returns false if the request
-// has been granted in the meantime.
+// giveUp takes a request out of the queue because of err, and counts err if it is an [Overload]. It returns false if the
+// request has been granted in the meantime.
 func (l *Limiter) giveUp(c *claim, err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 // traffic is what is known of the upstream from its answers to listproxy's own requests. During an outage, answers to callers'
 // requests count, too ([Health.RecordCallerAnswer]). An outage
 //
-//   - begins when a request gets no answer or an answer breaks off, unless an answer to another request has begun meanwhile
+//   - begins when an answer breaks off, or when a request gets no answer and no other answer has begun meanwhile
 //   - goes on if only the bodies of earlier answers go on: a kube-apiserver that is shutting down still serves its open
 //     watches, but no new requests
 //   - ends when an answer begins, except a refusal or error of an API server that may be starting (see startupTime)
@@ -85,8 +85,8 @@ func (t *traffic) recordBytes() {
 	t.heardAt = time.Now()
 }
 
-// recordFailure records that a request got no answer, or that an answer broke off. It begins an outage unless another answer has
-// begun since asOf: the time at which the request was sent, or the answer broke off.
+// recordFailure records that a request got no answer, or that an answer broke off. It begins an outage unless another answer
+// has begun since asOf: the time at which the request was sent, or the answer broke off.
 func (t *traffic) recordFailure(asOf time.Time, err error) {
 	if errors.Is(err, context.Canceled) {
 		return // listproxy itself gave the request up

@@ -87,8 +87,8 @@ func (t *Transports) URL() *url.URL {
 }
 
 // SendAs sends r, which listproxy itself has made, as the caller id, and returns the answer. r must have no credentials: SendAs
-// adds the caller's. For an impersonated user it adds listproxy's own, and Impersonate-* headers for exactly this user. It
-// follows no redirects. Its errors contain no credentials.
+// adds the caller's. For a user whom listproxy has verified it adds listproxy's own, and Impersonate-* headers for exactly this
+// user. It follows no redirects. Its errors contain no credentials.
 func (t *Transports) SendAs(ctx context.Context, id auth.Identity, r *http.Request) (*http.Response, error) {
 	id.SetHeaders(r.Header)
 	res, err := t.sendAsTransport(id).RoundTrip(r.WithContext(ctx))

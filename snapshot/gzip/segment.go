@@ -181,12 +181,12 @@ func (s *segment) appendPiece(p piece, own []*index.Object, deflatedEnd int) {
 // it has the objects own, and the piece before it has the objects previous, as in the other segment.
 func (s *segment) findReusable(from int, previous, own []*index.Object, place int) (i int, found bool) {
 	for i := from; i < len(s.pieces); i++ {
-		sameObjects := sameNumbers(s.numbersOf(i), own)
+		if !sameNumbers(s.numbersOf(i), own) {
+			continue
+		}
 		samePlace := i == place || i >= 2 && place >= 2
 		sameReference := i == 0 || sameNumbers(s.numbersOf(i-1), previous)
-		if sameObjects && samePlace && sameReference {
-			return i, true
-		}
+		return i, samePlace && sameReference // no other piece has these objects
 	}
 	return 0, false
 }

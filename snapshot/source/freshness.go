@@ -34,7 +34,8 @@ import (
 //	the answer                      waitsForAnswer                  ProbeSent      ProbeAnswered
 //	the state to reach the answer   waitsForState                   ProbeAnswered  StateReached
 //
-// If the probe gets no answer, or the stream ends, the request waits for another probe to be sent (askAgain).
+// If the probe gets no answer, or the stream ends, the request waits for another probe to be sent (askAgain). If the upstream
+// refuses the probe, or the request has waited for longestWait, it does not.
 //
 // After an unanswered probe the feed keeps the stream: the pings of its connection end the stream if the connection is dead.
 // But another server may answer then, with another timeline (a restored etcd). Until the stream sends something again, its

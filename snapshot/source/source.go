@@ -135,7 +135,7 @@ func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, 
 	answerTimer := time.AfterFunc(AnswerTimeout, cancel)
 	resp, err := s.get(ctx, namespace, s.Collection.Representation.AcceptWatch(), query)
 	hasTimedOut := !answerTimer.Stop()
-	if hasTimedOut && err == nil { // The timer canceled ctx just after the answer had begun. Otherwise, err has the cause.
+	if hasTimedOut && err == nil { // The timer canceled ctx just after the answer had begun.
 		resp.Body.Close()
 		err = fmt.Errorf("the upstream did not begin to answer a watch of %s within %v", s.Collection, AnswerTimeout)
 	}

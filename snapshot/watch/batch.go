@@ -12,7 +12,7 @@ import (
 //	events            parts                        copied[flushed:]
 //	small ones        none                         head, object, end, head, object, end
 //	one large object  head (in copied) and object  end
-//	the newest event  its encoded bytes            empty
+//	the newest event  its encoded bytes            empty, or a bookmark
 type Batch struct {
 	// Events is the number of events.
 	Events int

@@ -3,7 +3,7 @@ package watch
 import "github.com/listproxy/listproxy/snapshot/wire"
 
 // Form says how the upstream writes the events of a collection. It is immutable. A load learns all of it but two parts:
-// PlainBookmark comes with the first bookmark of the stream, and Envelope.Item with the first object if there was none.
+// PlainBookmark comes with the first bookmark of a watch, and Envelope.Item with the first object if there was none.
 type Form struct {
 	Envelope *wire.Envelope
 	// ContentType is the content type of the upstream's watches.

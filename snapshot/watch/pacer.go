@@ -16,7 +16,7 @@ type Pacer struct {
 const (
 	// endsPerSecond is the rate at which watches end, so that their clients do not all come back at once.
 	endsPerSecond = 200
-	// minEndSpread is the shortest spread of a plan, so that even a few watches do not all end at one moment.
+	// minEndSpread is the shortest spread of a plan that has time for it, so that even a few watches do not all end at one moment.
 	minEndSpread = time.Second
 )
 

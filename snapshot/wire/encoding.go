@@ -39,8 +39,8 @@ type Encoding interface {
 
 	// shapes returns the ways in which API servers write a list.
 	shapes() []shape
-	// appendEventHead appends the bytes before an item of size bytes in an event, of which the caller then skips the first
-	// skip bytes (see [Envelope.AppendEventHead]).
+	// appendEventHead appends the bytes that an event has before an item of size bytes. The caller leaves out the first skip
+	// bytes of the item (see [Envelope.AppendEventHead]).
 	appendEventHead(dst []byte, eventType string, form ItemForm, size int) (out []byte, skip int)
 	// eventEnd returns the bytes after the item.
 	eventEnd() string

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// NewMetrics returns a registry with the metrics of the Go runtime and the process (go_*, process_*), and with target_info,
-// in which OpenTelemetry's specification for Prometheus puts the version.
+// NewMetrics returns a registry with the metrics of the Go runtime and the process (go_*, process_*). It also has target_info
+// with the version, as OpenTelemetry specifies it for Prometheus.
 func NewMetrics(version string) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	target := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -25,7 +25,9 @@ func NewMetrics(version string) *prometheus.Registry {
 // MetricsHandler returns a handler for scrapes of Prometheus. Metrics that cannot be read are left out and logged.
 func MetricsHandler(registry *prometheus.Registry, log *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
-		MaxRequestsInFlight: 4, EnableOpenMetrics: true,
+		ErrorLog:            slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		ErrorHandling:       promhttp.ContinueOnError,
+		MaxRequestsInFlight: 4,
+		EnableOpenMetrics:   true,
 	})
 }

@@ -1,7 +1,7 @@
 // Package auth identifies callers, and asks the API server what they may do.
 //
 //   - authenticator.go: who the caller of a request is, by a client certificate or a token
-//   - identity.go, impersonateheaders.go: the headers that show the API server who the caller is
+//   - identity.go, key.go, impersonateheaders.go: the headers that show the API server who the caller is
 //   - flow.go: the flows of callers, each of which has its share of the limits
 //   - tokens.go: the API server's verdicts on tokens
 //   - authorizer.go, impersonation.go: reviews of what callers may do, and of whom they may impersonate

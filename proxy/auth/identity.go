@@ -3,13 +3,9 @@ package auth
 import (
 	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
-	"hash"
 	"io"
-	"maps"
 	"net/http"
-	"slices"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -30,8 +26,8 @@ import (
 //
 // An Identity is immutable. fmt and slog print neither its credential nor its user.
 type Identity struct {
-	// The first four fields are pointers, to hide their contents. If an Identity is in an unexported field of a struct, fmt does
-	// not call Format. It would print a string, but prints only the address of a pointer.
+	// The first four fields are pointers, to hide their contents: of an Identity in an unexported field of a struct, fmt prints
+	// strings, since it does not call Format there, but only the addresses of pointers.
 
 	// authorization is the Authorization header; nil if there is not exactly one.
 	authorization *string
@@ -51,20 +47,8 @@ type Identity struct {
 	own bool
 }
 
-// Key identifies a caller in maps and caches without revealing the caller's credential. It is an HMAC of a token, of another
-// Authorization header, of a verified user, or of a token together with the user whom its caller impersonates.
-type Key [sha256.Size]byte
-
-// The first byte of an HMAC's input says which of the four kinds of input follows.
-const (
-	prefixToken         = 't'
-	prefixAuthorization = 'a' // an Authorization header without a plain token
-	prefixVerifiedUser  = 'v'
-	prefixImpersonating = 'i' // a token, and the user whom its caller impersonates
-)
-
-// Key returns the key of the caller together with the impersonated user, if any. It is zero for listproxy's own account. It
-// is also zero for nobody, but then not used, since the upstream is not asked about nobody.
+// Key returns the key of the caller together with the impersonated user, if any. It is zero for listproxy's own account, and
+// for nobody, about whom the upstream is never asked.
 func (id Identity) Key() Key { return id.key }
 
 // VerifiedUser returns the user whom listproxy has verified, or nil. listproxy sends this user's requests with its own
@@ -81,7 +65,7 @@ func (id Identity) ImpersonatedUser() *user.DefaultInfo {
 }
 
 // Impersonator returns the identity that needs the right to impersonate [Identity.ImpersonatedUser]: listproxy's own
-// account, or the caller without Impersonate-* headers. If nobody is impersonated, it returns id.
+// account, or the caller without Impersonate-* headers. If id has no such user, it returns id.
 func (id Identity) Impersonator() Identity {
 	if id.verified != nil {
 		return Identity{own: true}
@@ -134,10 +118,6 @@ var _ fmt.Formatter = Identity{}
 // which writes no unexported fields.
 func (Identity) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, "Identity(hidden)") }
 
-// identitySecret is the random secret of the HMACs in keys. Somebody who finds a Key in a dump, but does not have the
-// secret, can neither check guesses of a token against the Key, nor compare it with keys of another process.
-type identitySecret [sha256.Size]byte
-
 // newIdentity returns the identity of a caller who sends this Authorization header. kind and token are the results of
 // [policy.ReadAuthorization] for the header.
 func (s *identitySecret) newIdentity(authorization string, kind policy.CredentialKind, token string) Identity {
@@ -171,30 +151,4 @@ func (s *identitySecret) newImpersonatingIdentity(id Identity, u *user.DefaultIn
 	prefix := append([]byte{prefixImpersonating}, id.callerKey[:]...)
 	id.key = s.userKey(prefix, u)
 	return id
-}
-
-// userKey returns an HMAC of prefix and u. The first byte of prefix must determine its length, so that different arguments give
-// different inputs of the HMAC.
-func (s *identitySecret) userKey(prefix []byte, u *user.DefaultInfo) (key Key) {
-	mac := hmac.New(sha256.New, s[:])
-	_, _ = mac.Write(prefix)
-	writeStrings(mac, u.Name, u.UID)
-	writeStrings(mac, u.Groups...)
-	for _, name := range slices.Sorted(maps.Keys(u.Extra)) {
-		writeStrings(mac, name)
-		writeStrings(mac, u.Extra[name]...)
-	}
-	mac.Sum(key[:0])
-	return key
-}
-
-// writeStrings writes the number of strings to h, then each string after its length. So no two lists write the same bytes.
-func writeStrings(h hash.Hash, list ...string) {
-	var buffer [binary.MaxVarintLen64]byte
-	writeNumber := func(n int) { _, _ = h.Write(binary.AppendUvarint(buffer[:0], uint64(n))) } // #nosec G115 -- a length
-	writeNumber(len(list))
-	for _, s := range list {
-		writeNumber(len(s))
-		_, _ = io.WriteString(h, s)
-	}
 }

@@ -18,9 +18,9 @@ import (
 // nothing elsewhere, or "" for a ClusterRole or ClusterRoleBinding. revoked is called from several goroutines. WatchRBAC
 // runs until ctx ends. It returns an error only if cfg is wrong.
 //
-// WatchRBAC only makes revocations take effect sooner. It sees a revocation late while its watch is broken, and never if the
-// watch is not permitted, or if another authorizer than RBAC decides. Then the TTL of the remembered decisions bounds the
-// delay. If listproxy may not watch these objects, it logs that once, and tries again every few minutes.
+// WatchRBAC only makes revocations take effect sooner. While its watch is broken, or if the watch is not permitted or another
+// authorizer than RBAC decides, a revocation takes effect when the TTL of the remembered decisions is over. If listproxy may not
+// watch these objects, it logs that once, and tries again every few minutes.
 func WatchRBAC(ctx context.Context, cfg *rest.Config, revoked func(namespace string), log *slog.Logger) error {
 	from, err := newAPI(cfg)
 	if err != nil {
@@ -35,11 +35,7 @@ func WatchRBAC(ctx context.Context, cfg *rest.Config, revoked func(namespace str
 			read:     readGrants,
 			onChange: func(diff change[grants]) {
 				if removesGrant(diff) {
-					namespace, _, namespaced := strings.Cut(diff.name, "/")
-					if !namespaced {
-						namespace = ""
-					}
-					revoked(namespace)
+					revoked(namespaceOf(diff.name))
 				}
 			},
 			log: log,
@@ -52,6 +48,15 @@ func WatchRBAC(ctx context.Context, cfg *rest.Config, revoked func(namespace str
 	}
 	streams.Wait()
 	return nil
+}
+
+// namespaceOf returns the namespace in the name of an object (namespace/name), or "" if there is none.
+func namespaceOf(name string) string {
+	namespace, _, found := strings.Cut(name, "/")
+	if !found {
+		return ""
+	}
+	return namespace
 }
 
 // grants has a hash of each rule of a role, or of each subject of a binding together with the binding's role.

@@ -19,8 +19,8 @@ var rbacKinds = map[string]string{
 	"clusterroles": "ClusterRole", "clusterrolebindings": "ClusterRoleBinding", "roles": "Role", "rolebindings": "RoleBinding",
 }
 
-// namespaceOf returns the namespace of the tests' objects of an RBAC resource; "" for those of the cluster.
-func namespaceOf(resource string) string {
+// testNamespace returns the namespace of the tests' objects of an RBAC resource; "" for those of the cluster.
+func testNamespace(resource string) string {
 	if strings.HasPrefix(resource, "cluster") {
 		return ""
 	}
@@ -29,7 +29,7 @@ func namespaceOf(resource string) string {
 
 // rbacObject returns an object of a resource. The metadata is JSON after the name; grants are rules, or a role and subjects.
 func rbacObject(resource, metadata, grants string) string {
-	if namespace := namespaceOf(resource); namespace != "" {
+	if namespace := testNamespace(resource); namespace != "" {
 		metadata = fmt.Sprintf(`,"namespace":%q`, namespace) + metadata
 	}
 	const object = `{"kind":%q,"apiVersion":"rbac.authorization.k8s.io/v1","metadata":{"name":"x"%s},%s}`
@@ -126,7 +126,7 @@ func checkRevocations(t *testing.T, resource string, changes map[string]rbacChan
 			synctest.Wait()
 			var want []string
 			if tt.wantRevoked {
-				want = []string{namespaceOf(resource)}
+				want = []string{testNamespace(resource)}
 			}
 			expect.Same(t, want, revoked)
 		})

@@ -11,15 +11,14 @@ import (
 // request (--request-timeout).
 const BodyTimeout = time.Minute
 
-// WithBodyTimeout returns a handler that bounds the time in which the body of a short request must come. Outside of tests,
+// WithBodyTimeout returns a handler that bounds the time for reading the body of a short request. Outside of tests,
 // timeout is [BodyTimeout]. The bodies of long-running requests are streams, and may take any time.
 func WithBodyTimeout(next http.Handler, timeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != nil && r.Body != http.NoBody && !kubehttp.RequestOf(r).LongRunning {
-			// The deadline does not outlast the body. Over HTTP/1.1 net/http lifts it when it begins to watch for a client
-			// that leaves (connReader.startBackgroundRead). Over HTTP/2 it is for the body alone. An error means that the
-			// connection is gone.
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(timeout))
+			// The deadline ends with the body, so it need not be lifted. Over HTTP/1.1 net/http lifts it when the body was read
+			// (connReader.startBackgroundRead). Over HTTP/2 it is for the body alone.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(timeout)) // fails if the connection is gone
 		}
 		next.ServeHTTP(w, r)
 	})

@@ -19,13 +19,13 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// Health knows the condition of the upstream. Every ten seconds it probes the upstream: it sends GET /readyz with
-// listproxy's own credentials. The answers to listproxy's other requests count, too ([Health.Observe]): while answers come,
-// the upstream is reachable, and if all of them are refusals, it is of no use. Each change of the [Condition] is one line of
-// the log.
+// Health knows the condition of the upstream, and whether there is an outage. It is safe for concurrent use.
 //
-// A failure counts when two probes in a row, five seconds apart, have failed. One good probe ends it. Health is safe for
-// concurrent use.
+//   - The [Condition] is for people. Every ten seconds Health probes the upstream: it sends GET /readyz with listproxy's own
+//     credentials. A failure counts when two probes in a row, five seconds apart, have failed. One good probe ends it. The
+//     answers to listproxy's other requests count, too ([Health.Observe]): an upstream that sends any is reachable, and one that
+//     only refuses is of no use. Each change is one line of the log.
+//   - An [Health.Outage] decides for how long memory is used. It begins and ends at once, with single requests (see traffic).
 type Health struct {
 	client  *http.Client
 	base    *url.URL

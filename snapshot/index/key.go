@@ -2,6 +2,8 @@ package index
 
 import "strings"
 
+// A key is "namespace/name", or "name" for an object of a cluster-scoped resource.
+
 // Scope is the part of a resource that a request asks for: one namespace, or everything if Namespace is empty.
 type Scope struct {
 	Namespace string

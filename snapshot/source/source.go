@@ -95,7 +95,8 @@ func (s *Source) ListRetrying(ctx context.Context, namespace string, query url.V
 	pause := Backoff()
 	for try := 1; ; try++ {
 		list, err := s.List(ctx, namespace, query)
-		if !IsBusy(err) || try == maxListTries || !clock.Sleep(ctx, RetryPause(pause.Step(), err)) {
+		mayRetry := IsBusy(err) && try < maxListTries
+		if !mayRetry || !clock.Sleep(ctx, RetryPause(pause.Step(), err)) {
 			return list, err // The error may be nil.
 		}
 	}
@@ -105,7 +106,7 @@ func (s *Source) ListRetrying(ctx context.Context, namespace string, query url.V
 // current one. A probe costs the upstream little: its watch cache asks etcd for the current revision, and looks up one key.
 // (With limit=1 instead, kube-apiserver 1.36 would walk all objects after the page.)
 //
-// The field selector also names the given fields. If the upstream does not accept one of them, it answers 400.
+// The field selector also names the given fields, to learn whether the upstream accepts them: if not, it answers 400.
 func (s *Source) Probe(ctx context.Context, fields ...wire.Field) (body []byte, revision uint64, err error) {
 	namespace, selectsNothing := s.NonexistentKey()
 	var selector strings.Builder

@@ -11,8 +11,8 @@ import (
 
 // jsonScanner splits and validates one JSON text (RFC 8259) in a single pass, in a quarter of the time in which
 // encoding/json only validates it. Each method reads what is at the position, and moves the position past it. Methods whose
-// names begin with skip drop what they read. The text is valid if all methods succeed, and end is called last. Until then, the
-// values that were read must not be used.
+// names begin with skip drop what they read. Before that, all but skipString and skipScalar skip white space. The text is valid
+// if all methods succeed, and end is called last. Until then, the values that were read must not be used.
 type jsonScanner struct {
 	text []byte
 	// at is the position: the index in text of the next byte to read.
@@ -39,18 +39,21 @@ func (s *jsonScanner) end() error {
 // peek skips white space, and returns the next byte without reading it. At the end of the text it returns 0, which is not valid
 // JSON.
 func (s *jsonScanner) peek() (next byte) {
-	for ; s.at < len(s.text); s.at++ {
-		switch c := s.text[s.at]; c {
-		case ' ', '\t', '\n', '\r':
-		default:
-			return c
-		}
+	s.skipSpace()
+	if s.at < len(s.text) {
+		return s.text[s.at]
 	}
 	return 0
 }
 
 // skipSpace skips white space.
-func (s *jsonScanner) skipSpace() { s.peek() }
+func (s *jsonScanner) skipSpace() {
+	for s.at < len(s.text) && isSpace(s.text[s.at]) {
+		s.at++
+	}
+}
+
+func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
 
 // object reads an object. It reads the key of each member, and calls member, which must read the value, and nothing more.
 func (s *jsonScanner) object(member func(key []byte) error) error {

@@ -118,8 +118,9 @@ func TestHalfOpenConnections(t *testing.T) {
 		watchEnded := startWatch(t, up, ids[0])
 		loseAll()
 		begun := time.Now()
+		var renewals sync.WaitGroup
 		for i, id := range ids {
-			go func() {
+			renewals.Go(func() {
 				time.Sleep(time.Duration(i) * retryPeriod / callers) // spreads the renewals
 				begun := time.Now()
 				retries := time.NewTicker(retryPeriod)
@@ -129,12 +130,13 @@ func TestHalfOpenConnections(t *testing.T) {
 				if took := time.Since(begun); took >= renewDeadline {
 					t.Errorf("caller %d has renewed its lock after %v, want less than %v", i, took, renewDeadline)
 				}
-			}()
+			})
 		}
 		err := <-watchEnded
 		if lasted := time.Since(begun); err == nil || lasted < readIdleTimeout {
 			t.Errorf("the watch ended after %v with %v, want an error after at least %v", lasted, err, readIdleTimeout)
 		}
+		renewals.Wait()
 		up.current.Load().closeIdle()
 		server.CloseClientConnections()
 	})

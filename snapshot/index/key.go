@@ -33,8 +33,8 @@ func JoinKey(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// SplitKey returns the namespace and name in a key, neither of which can contain a slash. The namespace of a cluster-scoped
-// object is "".
+// SplitKey returns the namespace and the name in a key. The namespace of a cluster-scoped object is "". Neither part can
+// contain a slash.
 func SplitKey(key string) (namespace, name string) {
 	namespace, name, found := strings.Cut(key, "/")
 	if !found {

@@ -49,7 +49,7 @@ func (h *Handler) decide(r *http.Request) (*decision, reason.Reason) {
 		return d, why
 	}
 	d.provesRight = !d.asked.Watch
-	if why := h.whyForwardUnreviewed(d); why != reason.None {
+	if why := h.forwardUnreviewed(d); why != reason.None {
 		return d, why
 	}
 	if why := h.review(r.Context(), d); why != reason.None {
@@ -87,7 +87,7 @@ type decision struct {
 	// unreviewed reports that the reason to forward the request was found before the caller's right was known. Only callers
 	// with the right may learn this reason.
 	unreviewed bool
-	// endSmallForward must be called once the request was forwarded. It is nil unless [whyForwardNow] counts the request among
+	// endSmallForward must be called once the request was forwarded. It is nil unless [forwardSmall] counts the request among
 	// the small lists that are being forwarded.
 	endSmallForward func()
 }

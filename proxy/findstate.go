@@ -129,7 +129,12 @@ func (h *Handler) findLoaded(ctx context.Context, d *decision, deadline time.Tim
 	if d.asked.Watch {
 		proofWait = time.Until(deadline)
 	}
-	if why := whyForwardNow(d, d.collection, proofWait); why != reason.None {
+	if d.Semantics == policy.Consistent {
+		if why := d.collection.WhyNotConsistent(d.query, d.caller.lastProbe, proofWait); why != reason.None {
+			return why
+		}
+	}
+	if why := forwardSmall(d, d.collection); why != reason.None {
 		return why
 	}
 	if d.Semantics == policy.Consistent {

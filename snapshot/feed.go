@@ -141,6 +141,7 @@ func (f *feed) openLoaded(ctx context.Context) (*source.Stream, error) {
 	if s == nil {
 		return f.resume(ctx)
 	}
+	f.freshness.StreamOpened(time.Now())
 	return s, nil
 }
 

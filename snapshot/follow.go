@@ -38,7 +38,6 @@ const maxCalls = 2
 // timeout.
 func (f *feed) read(ctx context.Context, s *source.Stream) error {
 	f.collection.setStreaming(true)
-	f.freshness.StreamOpened(time.Now())
 	ctx, cancelCalls := context.WithCancel(ctx)
 	r := &reader{
 		feed:        f,
@@ -87,7 +86,7 @@ func (r *reader) act(ctx context.Context) (err error) {
 		v := c.view.Load()
 		r.freshness.StateReached(v.To)
 		r.freshness.ProbeAwaited(now, c.awaitedProbe.Load())
-		next := r.freshness.Next(now, v.provenBy.Sent)
+		next := r.freshness.Next(now, v.provenBy)
 		switch next.Step {
 		case source.LeaveStream:
 			return errStreamLeft

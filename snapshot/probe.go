@@ -38,16 +38,14 @@ func (f *feed) runProbe(ctx context.Context, probe source.Probe) (probeResult, e
 	return probeResult{revision: revision, probe: probe}, err
 }
 
-// probeWithoutStream runs a probe while no stream is read. The freshness keeps no answer until the next stream, so the reader
-// sends another probe if a request waits.
+// probeWithoutStream runs a probe while no stream is read. The caller records the answer once a stream is open.
 func (f *feed) probeWithoutStream(ctx context.Context) (probeResult, error) {
 	if !clock.Sleep(ctx, time.Until(f.freshness.NoProbeBefore())) {
 		return probeResult{}, ctx.Err()
 	}
-	f.freshness.ProbeAwaited(time.Now(), f.collection.awaitedProbe.Load())
 	probe := f.collection.shared.probes.Next()
 	f.freshness.ProbeSent(probe)
-	defer f.freshness.StreamClosed() // makes another probe due if a request waits for this one
+	defer f.freshness.StreamClosed() // the probe is no longer in flight
 	f.collection.publishFreshness(f.freshness)
 	return f.runProbe(ctx, probe)
 }

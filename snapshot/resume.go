@@ -40,7 +40,9 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 			return nil, err
 		}
 	}
-	f.collection.recordProbe(current)
+	f.freshness.StreamOpened(time.Now())
+	hasReached := f.collection.recordProbe(current)
+	f.freshness.ProbeAnswered(time.Now(), current.revision, hasReached)
 	return s, nil
 }
 

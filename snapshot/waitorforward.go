@@ -76,38 +76,40 @@ func (c *Collection) TakeForwardSlot() bool {
 	return isLoading && someLeft && c.forwardSlotsLeft.Add(-1) >= 0
 }
 
-// tryForward reports whether q should be forwarded rather than wait: q is small, and fewer than maxSmallForwards small lists
-// of the collection are being forwarded. If so, q counts as one of them until the caller calls done, after q was forwarded.
-func (c *Collection) tryForward(v *View, q index.Query) (done func(), forward bool) {
+// tryForward counts q among the lists that are being forwarded, and returns a function to call after q was forwarded. It
+// returns nil if q should wait instead: q is not small, or maxSmallForwards small lists of the collection are being forwarded.
+func (c *Collection) tryForward(v *View, q index.Query) (done func()) {
 	if v.unavailable != reason.None || v.newest.Work(q) > maxSmallWork {
-		return nil, false
+		return nil
 	}
 	if c.smallListsInFlight.Add(1) > maxSmallForwards {
 		c.smallListsInFlight.Add(-1)
-		return nil, false
+		return nil
 	}
-	return func() { c.smallListsInFlight.Add(-1) }, true
+	return func() { c.smallListsInFlight.Add(-1) }
 }
 
-// TryForwardSmall is tryForward for a list of the newest state, if no probe with a number above afterProbe has proven the
-// state yet.
-func (c *Collection) TryForwardSmall(q index.Query, afterProbe uint64) (done func(), forward bool) {
+// TryForwardSmall returns a function to call after the list q of the newest state was forwarded. It returns nil if q should
+// not be forwarded: a probe with a number above afterProbe has proven the state, q is not small, or too many small lists are
+// being forwarded.
+func (c *Collection) TryForwardSmall(q index.Query, afterProbe uint64) (done func()) {
 	v := c.view.Load()
 	if v.provenAfter(afterProbe) {
-		return nil, false
+		return nil
 	}
 	return c.tryForward(v, q)
 }
 
-// TryForwardPage is tryForward for a later page of a list at a revision, if memory has not reached the revision yet.
-func (c *Collection) TryForwardPage(q index.Query, revision uint64) (done func(), forward bool) {
+// TryForwardPage is TryForwardSmall for a later page of a list at a revision, which waits if memory has not reached the
+// revision yet.
+func (c *Collection) TryForwardPage(q index.Query, revision uint64) (done func()) {
 	v := c.view.Load()
 	if v.To >= revision {
-		return nil, false
+		return nil
 	}
-	done, forward = c.tryForward(v, q)
-	if forward {
+	done = c.tryForward(v, q)
+	if done != nil {
 		c.requestProbe() // so that memory reaches the revision before the next page is asked for
 	}
-	return done, forward
+	return done
 }

@@ -47,11 +47,11 @@ func TestTryForwardSmall(t *testing.T) {
 		},
 		"a page of 100 of a proven state": {query: index.Query{Limit: 100}, afterProbe: proven},
 	} {
-		done, forward := c.TryForwardSmall(tt.query, tt.afterProbe)
-		if forward != tt.wantForward {
+		done := c.TryForwardSmall(tt.query, tt.afterProbe)
+		if forward := done != nil; forward != tt.wantForward {
 			t.Errorf("%s: may be forwarded: got %t, want %t", name, forward, tt.wantForward)
 		}
-		if forward {
+		if done != nil {
 			done()
 		}
 	}
@@ -61,12 +61,10 @@ func TestTryForwardSmall(t *testing.T) {
 // time, and none if there is no state.
 func TestTryForwardSmallIsBounded(t *testing.T) {
 	c := collectionOfMany()
-	try := func() (done func(), forward bool) {
-		return c.TryForwardSmall(index.Query{Limit: 1}, c.shared.probes.Last())
-	}
+	try := func() (done func()) { return c.TryForwardSmall(index.Query{Limit: 1}, c.shared.probes.Last()) }
 	var dones []func()
 	for range 10 * maxSmallForwards {
-		if done, forward := try(); forward {
+		if done := try(); done != nil {
 			dones = append(dones, done)
 		}
 	}
@@ -74,13 +72,13 @@ func TestTryForwardSmallIsBounded(t *testing.T) {
 		t.Errorf("got %d lists forwarded at the same time, want %d", len(dones), maxSmallForwards)
 	}
 	dones[0]()
-	done, forward := try()
-	if !forward {
+	done := try()
+	if done == nil {
 		t.Fatal("after one list is done, no other may be forwarded")
 	}
 	done()
 	c.drop(reason.Upstream)
-	if _, forward := try(); forward {
+	if try() != nil {
 		t.Error("a list may be forwarded though there is no state")
 	}
 }
@@ -100,14 +98,14 @@ func TestTryForwardPage(t *testing.T) {
 		"a large page, not reached": {query: large, revision: notReached},
 	} {
 		c := collectionOfMany()
-		done, forward := c.TryForwardPage(tt.query, tt.revision)
-		if forward != tt.wantForward {
+		done := c.TryForwardPage(tt.query, tt.revision)
+		if forward := done != nil; forward != tt.wantForward {
 			t.Errorf("%s: may be forwarded: got %t, want %t", name, forward, tt.wantForward)
 		}
 		if probes := len(c.probeRequests); (probes > 0) != tt.wantForward {
 			t.Errorf("%s: got %d requested probes, want some: %t", name, probes, tt.wantForward)
 		}
-		if forward {
+		if done != nil {
 			done()
 		}
 	}

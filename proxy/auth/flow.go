@@ -3,6 +3,7 @@ package auth
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"net/netip"
 	"strings"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -44,7 +45,22 @@ func FlowOf(id Identity) limits.Flow {
 // FlowOfAddress returns the flow for a caller whom kube-apiserver has not accepted. The flow is a hash of the caller's IPv4
 // address or IPv6 network (/64), and not of the token, since made-up tokens cost their sender nothing.
 func FlowOfAddress(remoteAddr string) limits.Flow {
-	return hashFlow(addressPrefix, limits.NetworkOf(remoteAddr))
+	return hashFlow(addressPrefix, networkOf(remoteAddr))
+}
+
+// networkOf returns the network of a TCP address: for IPv4 the IP address, for IPv6 the /64 of the IP address. It returns any
+// other address unchanged.
+func networkOf(remoteAddr string) string {
+	peer, err := netip.ParseAddrPort(remoteAddr)
+	if err != nil {
+		return remoteAddr
+	}
+	const bits = 64 // one host often has all addresses of a /64
+	address := peer.Addr().Unmap().WithZone("")
+	if address.Is6() {
+		address = netip.PrefixFrom(address, bits).Masked().Addr()
+	}
+	return address.String()
 }
 
 // hashFlow returns the flow for a list of words. Since each word is hashed with its length, ("a", "bc") and ("ab", "c") are two

@@ -4,16 +4,14 @@ import (
 	"container/list"
 	"net"
 	"net/http"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// Connections bounds the number of open connections. At the bound, a new connection replaces an idle one: of the network
-// ([NetworkOf]) with the most idle connections, the one that has been idle for longest. The new connection counts as idle in
-// its own network, so a client that only opens connections replaces its own. If no connection is idle, Accept waits, as at
-// kube-apiserver when it has no file descriptors left. Connections is safe for concurrent use.
+// Connections bounds the number of open connections. At the bound, a new connection replaces the one that has been idle for
+// longest. If no connection is idle, Accept waits, as at kube-apiserver when it has no file descriptors left. Connections is
+// safe for concurrent use.
 type Connections struct {
 	limit int64
 
@@ -21,13 +19,13 @@ type Connections struct {
 	open int64
 	// room wakes Accept when a connection was closed or became idle, or when a listener was closed.
 	room sync.Cond
-	// idle has the idle connections by network. Each list begins with the connection that has been idle for longest.
-	idle map[string]*list.List
+	// idle has the idle connections. It begins with the one that has been idle for longest.
+	idle list.List
 }
 
 // NewConnections returns Connections of which at most limit are open at a time.
 func NewConnections(limit int) *Connections {
-	cs := &Connections{limit: int64(limit), idle: map[string]*list.List{}}
+	cs := &Connections{limit: int64(limit)}
 	cs.room.L = &cs.mu
 	return cs
 }
@@ -61,7 +59,6 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	cs := l.all
-	incoming := &connection{Conn: conn, all: cs, network: NetworkOf(conn.RemoteAddr().String())}
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	for cs.open >= cs.limit {
@@ -69,15 +66,17 @@ func (l *listener) Accept() (net.Conn, error) {
 			_ = conn.Close()
 			return nil, net.ErrClosed
 		}
-		replaced := cs.replaceableLocked(incoming.network)
-		if replaced == nil {
+		longestIdle := cs.idle.Front()
+		if longestIdle == nil {
 			cs.room.Wait()
 			continue
 		}
+		replaced := longestIdle.Value.(*connection) //nolint:forcetypeassert // idle has nothing else
 		replaced.losePlaceLocked()
 		go func() { _ = replaced.Conn.Close() }() // closing may block
 	}
 	cs.open++
+	incoming := &connection{Conn: conn, all: cs}
 	incoming.setIdleLocked()
 	return incoming, nil
 }
@@ -99,14 +98,12 @@ func (l *listener) Close() error {
 //	place lost   ended, or will end at once       no            no
 type connection struct {
 	net.Conn
-	all     *Connections
-	network string
+	all *Connections
 
 	// all.mu guards the fields of this group.
 
 	// idleElement is the connection's element in all.idle, or nil if it is not there.
 	idleElement *list.Element
-	idleSince   time.Time
 	// generation increases with each change of state, so that the timer of setIdleLaterLocked notices a later change.
 	generation int
 
@@ -184,13 +181,7 @@ func (c *connection) setIdleLocked() {
 	if c.placeLost.Load() {
 		return
 	}
-	idle := c.all.idle[c.network]
-	if idle == nil {
-		idle = list.New()
-		c.all.idle[c.network] = idle
-	}
-	c.idleSince = time.Now()
-	c.idleElement = idle.PushBack(c)
+	c.idleElement = c.all.idle.PushBack(c)
 	c.all.room.Broadcast()
 }
 
@@ -212,14 +203,9 @@ func (c *connection) setIdleLaterLocked() {
 
 // leaveIdleLocked takes the connection out of all.idle, if it is there.
 func (c *connection) leaveIdleLocked() {
-	if c.idleElement == nil {
-		return
-	}
-	idle := c.all.idle[c.network]
-	idle.Remove(c.idleElement)
-	c.idleElement = nil
-	if idle.Len() == 0 {
-		delete(c.all.idle, c.network)
+	if c.idleElement != nil {
+		c.all.idle.Remove(c.idleElement)
+		c.idleElement = nil
 	}
 }
 
@@ -230,37 +216,4 @@ func (c *connection) losePlaceLocked() {
 		c.all.open--
 		c.all.room.Broadcast()
 	}
-}
-
-// replaceableLocked returns the connection that a new one from a network replaces, or nil if no connection is idle.
-func (cs *Connections) replaceableLocked(network string) *connection {
-	var replaced *connection
-	most := 0 // the number of idle connections in replaced's network
-	for name, idle := range cs.idle {
-		count := idle.Len()
-		if name == network {
-			count++ // the new connection counts as idle
-		}
-		candidate := idle.Front().Value.(*connection) //nolint:forcetypeassert // the lists have nothing else
-		if count > most || (count == most && candidate.idleSince.Before(replaced.idleSince)) {
-			most = count
-			replaced = candidate
-		}
-	}
-	return replaced
-}
-
-// NetworkOf returns the network of a TCP address: for IPv4 the IP address, for IPv6 the /64 of the IP address. It returns any
-// other address unchanged.
-func NetworkOf(remoteAddr string) string {
-	peer, err := netip.ParseAddrPort(remoteAddr)
-	if err != nil {
-		return remoteAddr
-	}
-	const bits = 64 // one host often has all addresses of a /64
-	address := peer.Addr().Unmap().WithZone("")
-	if address.Is6() {
-		address = netip.PrefixFrom(address, bits).Masked().Addr()
-	}
-	return address.String()
 }

@@ -1,16 +1,11 @@
 package serve
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -26,8 +21,8 @@ const (
 	certFile = "tls.crt"
 	keyFile  = "tls.key"
 
-	// selfSignedLifetime is the lifetime of a self-signed certificate. It is as long as that of client-go's CAs, since
-	// clients keep a copy of the certificate.
+	// selfSignedLifetime is the lifetime of a self-signed certificate. It is long, since clients keep a copy of the
+	// certificate.
 	selfSignedLifetime = 10 * 365 * 24 * time.Hour
 	// renewBefore is the time for which an existing pair must still be valid to be used again.
 	renewBefore = 30 * 24 * time.Hour
@@ -57,7 +52,7 @@ func SelfSigned(dir string, hosts []string) (certPath, keyPath string, err error
 	if name, err := os.Hostname(); err == nil && isValidName(name) {
 		hosts = append(hosts, name)
 	}
-	certPEM, keyPEM, err := makePair(hosts, time.Now())
+	certPEM, keyPEM, err := makePair(hosts)
 	if err == nil {
 		err = errors.Join(cert.WriteCert(certPath, certPEM), keyutil.WriteKey(keyPath, keyPEM))
 	}
@@ -73,40 +68,18 @@ func isUsable(leaf *x509.Certificate, hosts []string, now time.Time) bool {
 	return now.Add(renewBefore).Before(leaf.NotAfter) && !slices.ContainsFunc(hosts, lacks)
 }
 
-// makePair makes a CA, and signs a certificate for hosts with it. certPEM has the certificate and the CA, and keyPEM the
-// certificate's key. The CA's key is thrown away. makePair is client-go's GenerateSelfSignedCertKey with ECDSA keys, which
-// make a handshake fifteen times as fast.
-func makePair(hosts []string, now time.Time) (certPEM, keyPEM []byte, err error) {
-	caKey, caKeyErr := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	key, keyErr := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err := errors.Join(caKeyErr, keyErr); err != nil {
-		return nil, nil, err
-	}
-	begin := now.Add(-time.Hour) // the clocks of clients differ
-	caConfig := cert.Config{CommonName: fmt.Sprintf("listproxy-ca-%d", now.Unix()), NotBefore: begin}
-	ca, err := cert.NewSelfSignedCACert(caConfig, caKey)
-	if err != nil {
-		return nil, nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: "listproxy"},
-		NotBefore: begin, NotAfter: now.Add(selfSignedLifetime),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
+// makePair makes a key, a certificate of it for hosts, and the CA that signs the certificate. certPEM has the certificate and
+// the CA. Nobody keeps the CA's key.
+func makePair(hosts []string) (certPEM, keyPEM []byte, err error) {
+	options := cert.SelfSignedCertKeyOptions{Host: "listproxy", MaxAge: selfSignedLifetime}
 	for _, host := range hosts {
 		if ip := net.ParseIP(host); ip != nil {
-			template.IPAddresses = append(template.IPAddresses, ip)
+			options.AlternateIPs = append(options.AlternateIPs, ip)
 		} else {
-			template.DNSNames = append(template.DNSNames, host)
+			options.AlternateDNS = append(options.AlternateDNS, host)
 		}
 	}
-	signed, err := x509.CreateCertificate(rand.Reader, template, ca, key.Public(), caKey)
-	if err != nil {
-		return nil, nil, err
-	}
-	certPEM, certErr := cert.EncodeCertificates(&x509.Certificate{Raw: signed}, ca)
-	keyPEM, keyErr = keyutil.MarshalPrivateKeyToPEM(key)
-	return certPEM, keyPEM, errors.Join(certErr, keyErr)
+	return cert.GenerateSelfSignedCertKeyWithOptions(options)
 }
 
 // hostPattern is the form of names that crypto/x509 compares with a certificate's.

@@ -13,7 +13,7 @@ type Outage struct {
 	Ended time.Time
 }
 
-// resumeWithin is the time that streams may take to be opened again after an outage.
+// resumeWithin is the longest time that streams may take to be opened again after an outage.
 const resumeWithin = 5 * time.Second
 
 // AsOf returns the time at which to measure the age of something that an API server has sent: now, or LastHeard in an outage
@@ -25,11 +25,12 @@ func (o Outage) AsOf(now time.Time, bound time.Duration) time.Time {
 	return now
 }
 
-// AsOfWithoutStream is AsOf while no stream is open, for something that a stream keeps up to date. After an outage shorter
-// than bound, nothing gets older for another resumeWithin, in which streams are opened again.
+// AsOfWithoutStream is AsOf while no stream is open, for something that a stream keeps up to date. Here the outage counts as
+// ongoing for as long again as it has lasted, but at most for resumeWithin: in this time streams are opened again.
 func (o Outage) AsOfWithoutStream(now time.Time, bound time.Duration) time.Time {
-	if !o.Ongoing && Age(o.Ended, now) < resumeWithin && Age(o.LastHeard, o.Ended) < bound {
-		return o.LastHeard
+	if !o.Ongoing {
+		lasted := Age(o.LastHeard, o.Ended)
+		o.Ongoing = Age(o.Ended, now) < min(lasted, resumeWithin)
 	}
 	return o.AsOf(now, bound)
 }

@@ -27,15 +27,9 @@ import (
 // Events do not prove how new the state is: later ones may be on their way. A probe has a second effect: it makes the
 // upstream's watch cache ask etcd for the current revision, and the next bookmark then has that revision.
 //
-// A request for the newest state waits in three stages:
-//
-//	it waits for                    field                           from           until
-//	a probe to be sent              awaitedProbe > probe.Number     ProbeAwaited   ProbeSent
-//	the answer                      waitsForAnswer                  ProbeSent      ProbeAnswered
-//	the state to reach the answer   waitsForState                   ProbeAnswered  StateReached
-//
-// If the probe gets no answer, or the stream ends, the request waits for another probe to be sent (askAgain). If the upstream
-// refuses the probe, or the request has waited for longestWait, it does not.
+// A request for the newest state waits until a probe with the number awaitedProbe, or a higher one, has proven the state (see
+// isAwaited). If no probe can do so any more, since it was refused or got no answer, or since the stream has ended, another one
+// is due (see needsProbe).
 //
 // After an unanswered probe the feed keeps the stream: the pings of its connection end the stream if the connection is dead.
 // But another server may answer then, with another timeline (a restored etcd). Until the stream sends something again, its
@@ -48,8 +42,6 @@ type Freshness struct {
 	awaitedProbe uint64
 	// awaitedAt is the time at which awaitedProbe last rose.
 	awaitedAt time.Time
-	// askAgain reports whether a request waits for another probe than the one that was sent for it.
-	askAgain bool
 	// noProbeBefore is the end of the pause after a probe that was refused or got no answer.
 	noProbeBefore time.Time
 	// noProgressBefore is the end of the pause after a progress watch that failed.
@@ -71,8 +63,6 @@ type streamState struct {
 	probeRequested bool
 	// probing reports whether the last probe is still unanswered.
 	probing bool
-	// waitsForAnswer reports whether a request waits for the answer to the last probe. It counts only while probing.
-	waitsForAnswer bool
 	// unansweredAt is the time at which a probe last got no answer.
 	unansweredAt time.Time
 
@@ -80,18 +70,17 @@ type streamState struct {
 	firstUnreached probeAnswer
 	// lastUnreached is the newest answer whose revision the state has not reached. Answers between the two are not kept.
 	lastUnreached probeAnswer
-	// waitsForState reports whether a request waits until the state reaches lastUnreached.
-	waitsForState bool
 	// progressOpen reports whether a progress watch is open.
 	progressOpen bool
 	// progressHelped reports whether the bookmark of the last progress watch proved something that the stream had not.
 	progressHelped bool
 }
 
-// probeAnswer is the answer to a probe: the upstream's revision, and the time at which the answer came.
+// probeAnswer is the answer to a probe: the probe's number, the upstream's revision, and the time at which the answer came.
 type probeAnswer struct {
-	at       time.Time
+	number   uint64
 	revision uint64
+	at       time.Time
 }
 
 const (
@@ -127,10 +116,10 @@ type Action struct {
 	Wake time.Time
 }
 
-// Next returns what must be done now. currentAt is the time at which the state was current.
-func (f *Freshness) Next(now, currentAt time.Time) Action {
-	probeAt := f.nextProbe(now, currentAt)
-	progressAt := f.nextProgress(now, currentAt)
+// Next returns what must be done now. proven is the last probe that has proven the state.
+func (f *Freshness) Next(now time.Time, proven Probe) Action {
+	probeAt := f.nextProbe(now, proven)
+	progressAt := f.nextProgress(now, proven)
 	switch {
 	case isDue(progressAt, now) && f.TimelineUncertain(now): // A progress watch would prove nothing.
 		return Action{Step: LeaveStream}
@@ -146,15 +135,15 @@ func (f *Freshness) Next(now, currentAt time.Time) Action {
 func isDue(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
 
 // nextProbe returns the time at which to send a probe; zero while a probe is unanswered.
-func (f *Freshness) nextProbe(now, currentAt time.Time) time.Time {
+func (f *Freshness) nextProbe(now time.Time, proven Probe) time.Time {
 	if f.probing {
 		return time.Time{}
 	}
-	at := f.schedule.next(f.probe.Sent, currentAt)
+	at := f.schedule.next(f.probe.Sent, proven.Sent)
 	if f.probeRequested {
 		at = earlier(at, f.probe.Sent.Add(probePause))
 	}
-	if f.waitsForProbe() {
+	if f.needsProbe(now, proven) {
 		at = earlier(at, now)
 	}
 	if f.NoBookmarks() { // An answer would prove nothing, so the probe waits for the end of the noBookmarksPause.
@@ -175,9 +164,9 @@ const (
 // end of a pause. Apart from that, a progress watch is due
 //
 //   - at once, while requests for the newest state keep coming, if the last progress watch helped and the timeline is certain;
-//   - progressDelay after an answer that the state has not reached, if a request waits until the state reaches it;
+//   - progressDelay after an answer that the state has not reached, if a request waits;
 //   - at the progressAge of the schedule, if the state has not reached an answer and no request waits.
-func (f *Freshness) nextProgress(now, currentAt time.Time) time.Time {
+func (f *Freshness) nextProgress(now time.Time, proven Probe) time.Time {
 	switch {
 	case f.progressOpen:
 		return time.Time{}
@@ -187,14 +176,24 @@ func (f *Freshness) nextProgress(now, currentAt time.Time) time.Time {
 		return time.Time{}
 	}
 	at := later(f.firstUnreached.at.Add(progressDelay), f.noProgressBefore)
-	if !f.waitsForState {
-		at = later(at, currentAt.Add(f.schedule.progressAge))
+	if !f.isAwaited(now, proven) {
+		at = later(at, proven.Sent.Add(f.schedule.progressAge))
 	}
 	return at
 }
 
-// waitsForProbe reports whether a request waits for a probe to be sent.
-func (f *Freshness) waitsForProbe() bool { return f.askAgain || f.awaitedProbe > f.probe.Number }
+// longestWait is the longest time for which a request waits, counted from awaitedAt.
+const longestWait = time.Minute
+
+// isAwaited reports whether a request waits for a later proof than the last one.
+func (f *Freshness) isAwaited(now time.Time, proven Probe) bool {
+	return f.awaitedProbe > proven.Number && now.Sub(f.awaitedAt) < longestWait
+}
+
+// needsProbe reports whether a request waits for a proof that no answer so far can give, even when the state reaches it.
+func (f *Freshness) needsProbe(now time.Time, proven Probe) bool {
+	return f.isAwaited(now, proven) && f.lastUnreached.number < f.awaitedProbe
+}
 
 // TimelineUncertain reports whether the server that answers now may have another timeline than the stream.
 func (f *Freshness) TimelineUncertain(now time.Time) bool {

@@ -142,8 +142,8 @@ func TestFreshness(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newTestFreshness(start)
 			sequence(tt.happened...)(f)
-			currentAt := start
-			if got := f.Next(at(tt.after), currentAt); got != tt.want {
+			proven := Probe{Number: 7, Sent: start}
+			if got := f.Next(at(tt.after), proven); got != tt.want {
 				t.Errorf("%v after the start: got %+v, want %+v", tt.after, got, tt.want)
 			}
 		})

@@ -19,13 +19,14 @@ const probePause = 500 * time.Millisecond
 // RequestProbe makes a probe due, probePause after the last one, for example because a request waits for a revision.
 func (f *Freshness) RequestProbe() { f.probeRequested = true }
 
-// ProbeSent records that a probe is sent.
+// ProbeSent records that a probe is sent. If RequestProbe has asked for it, a request waits for it from now on.
 func (f *Freshness) ProbeSent(sent Probe) {
-	f.waitsForAnswer = f.probeRequested || f.waitsForProbe()
+	if f.probeRequested {
+		f.ProbeAwaited(sent.Sent, sent.Number)
+	}
 	f.probe = sent
 	f.probing = true
 	f.probeRequested = false
-	f.askAgain = false
 }
 
 // ProbeAnswered records the revision with which the upstream answered the probe, and whether the state has reached the
@@ -35,11 +36,10 @@ func (f *Freshness) ProbeAnswered(now time.Time, revision uint64, reached bool) 
 	if reached {
 		return
 	}
-	f.lastUnreached = probeAnswer{at: now, revision: revision}
+	f.lastUnreached = probeAnswer{number: f.probe.Number, revision: revision, at: now}
 	if f.firstUnreached.revision == 0 {
 		f.firstUnreached = f.lastUnreached
 	}
-	f.waitsForState = f.waitsForState || f.waitsForAnswer
 }
 
 // RefusalPause returns the shortest pause after a probe that was refused.
@@ -58,13 +58,8 @@ func (f *Freshness) EndProbePause(now time.Time) {
 	}
 }
 
-// longestWait is the longest time for which a request waits, counted from awaitedAt. After it, no probe follows.
-const longestWait = time.Minute
-
-// ProbeUnanswered records that a probe got no answer. If a request waits for the answer, another probe follows after
-// probePause.
+// ProbeUnanswered records that a probe got no answer, and begins a pause of probePause.
 func (f *Freshness) ProbeUnanswered(now time.Time) {
-	f.askAgain = f.waitsForAnswer && now.Sub(f.awaitedAt) < longestWait
 	f.probing = false
 	f.unansweredAt = now
 	f.noProbeBefore = later(f.noProbeBefore, now.Add(probePause))
@@ -94,16 +89,11 @@ func (f *Freshness) StateReached(to uint64) {
 	default:
 		f.firstUnreached = probeAnswer{}
 		f.lastUnreached = probeAnswer{}
-		f.waitsForState = false
 	}
 }
 
-// StreamClosed records that the stream is no longer read. An unanswered probe and an open progress watch end with it. If a
-// request still waits for one of the two, another probe becomes due.
+// StreamClosed records that the stream is no longer read. An unanswered probe and an open progress watch end with it.
 func (f *Freshness) StreamClosed() {
-	if (f.probing && f.waitsForAnswer) || f.waitsForState {
-		f.askAgain = true
-	}
 	f.probing = false
 	f.progressOpen = false
 }

@@ -53,7 +53,7 @@ func pairCases() []faultCase {
 			prepare: (*scene).balancePair, fault: whileResetting(resetInterval, (*scene).restartBoth),
 		},
 		{
-			name: "one_of_two_slow", suite: makeTestAll, stage: pairStage,
+			name: "one_of_two_slow", suite: makeTestAll, stage: pairStage, breaksOften: true,
 			prepare: (*scene).balanceWithSlowOne, fault: (*scene).restartFastOne,
 		},
 		{

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"context"
 	"net/http"
 	"sync"
 	"testing"
@@ -147,6 +148,37 @@ func TestListsShareProbes(t *testing.T) {
 		if got := u.probes - before; got < oneAfterAnother-1 || got > oneAfterAnother+2 {
 			t.Errorf("got %d probes for %d lists, want about %d", got, clients, oneAfterAnother)
 		}
+	})
+}
+
+// TestProbeBeforeAResumedStream: the probe before a stream is resumed also serves a list that waits then. No other probe follows.
+func TestProbeBeforeAResumedStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const laterRevision = 30
+		u := &upstream{
+			revision: 9, shortWatchRepeats: new(bookmark(laterRevision, "")),
+			watch: func(number int, _ uint64) []string {
+				if number == 1 {
+					return []string{cut}
+				}
+				return nil
+			},
+		}
+		c, unavailable := newCollections(t, u, func(c *Config) {
+			c.SameTimeline = func(context.Context, uint64, time.Time) (same, soon bool) { return true, false }
+		}).Use(configMaps)
+		expect.Same(t, reason.None, unavailable)
+		time.Sleep(50 * time.Millisecond) // the feed pauses after the first stream
+		u.mu.Lock()
+		u.revision = laterRevision
+		before := u.probes
+		u.mu.Unlock()
+		snap, unavailable := c.Consistent(t.Context(), c.shared.probes.Last(), consistentWait)
+		expect.Same(t, reason.None, unavailable)
+		expect.Same(t, uint64(laterRevision), snap.Revision)
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		expect.Same(t, 1, u.probes-before)
 	})
 }
 

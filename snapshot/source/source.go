@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -131,24 +132,22 @@ func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, 
 	// Without a timeout, the upstream would choose how long the watch lasts.
 	timeout = timeout.Truncate(time.Second)
 	query.Set("timeoutSeconds", strconv.Itoa(int(timeout/time.Second)))
-	ctx, cancel := context.WithCancel(withDefaultPurpose(ctx, ForWatch))
+	ctx, cancel := context.WithCancelCause(withDefaultPurpose(ctx, ForWatch))
+	errLate := fmt.Errorf("the upstream did not begin to answer a watch of %s within %v", s.Collection, AnswerTimeout)
+	answerTimer := time.AfterFunc(AnswerTimeout, func() { cancel(errLate) })
 	sentAt := time.Now()
-	answerTimer := time.AfterFunc(AnswerTimeout, cancel)
 	resp, err := s.get(ctx, namespace, s.Collection.Representation.AcceptWatch(), query)
-	hasTimedOut := !answerTimer.Stop()
-	if hasTimedOut && err == nil { // The timer canceled ctx just after the answer had begun.
-		resp.Body.Close()
-		err = fmt.Errorf("the upstream did not begin to answer a watch of %s within %v", s.Collection, AnswerTimeout)
-	}
+	answerTimer.Stop()
 	if err != nil {
-		cancel()
+		err = errors.Join(context.Cause(ctx), err)
+		cancel(nil)
 		return nil, err
 	}
 	stream := &Stream{
 		ContentType: resp.Header.Get("Content-Type"),
 		Compressed:  resp.Uncompressed, // net/http sets Uncompressed if it has decompressed a gzip answer
 		lifetime:    lifetime{sentAt: sentAt, answeredAt: time.Now(), timeout: timeout},
-		cancel:      cancel,
+		cancel:      func() { cancel(nil) },
 	}
 	stream.start(ctx, s.Encoding(), resp.Body)
 	return stream, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// budget bounds the bytes that all collections together store: the objects, and an estimate for the trees of all versions.
-// The Go runtime uses more memory than that.
+// budget bounds the bytes that all collections together store: those of the objects, and an estimate for the nodes of the
+// trees in all histories. The Go runtime uses more memory than that.
 type budget struct {
 	// limit is the number of bytes that may be stored; 0 means no limit.
 	limit int64
@@ -25,8 +25,8 @@ func (b *budget) add(bytes int64) { b.used.Add(bytes) }
 // exceeded reports whether more bytes are stored than the limit allows.
 func (b *budget) exceeded() bool { return b.limit > 0 && b.used.Load() > b.limit }
 
-// crowded reports whether more than nine tenths of the limit are stored. Then no state is loaded, and the janitor calls
-// shortenHistories and dropIdlest.
+// crowded reports whether more than nine tenths of the limit are stored. While the budget is crowded, no state is loaded, and
+// the janitor calls shortenHistories and dropIdlest.
 func (b *budget) crowded() bool { return b.used.Load() > b.crowdedAbove() }
 
 // crowdedAbove returns the number of stored bytes above which the budget is crowded.
@@ -37,7 +37,7 @@ func (b *budget) crowdedAbove() int64 {
 	return math.MaxInt64
 }
 
-// shortenHistories halves the history of one collection after the other until a tenth of the limit is free.
+// shortenHistories halves the history of one collection after the other, while the budget is crowded.
 func (c *Collections) shortenHistories() {
 	for _, r := range c.list() {
 		if c.shared.budget.crowded() {
@@ -49,8 +49,8 @@ func (c *Collections) shortenHistories() {
 // minIdleToDrop is how long a collection must have been idle to be dropped to free memory.
 const minIdleToDrop = time.Minute
 
-// dropIdlest drops the collection that has been idle for longest, if less than a tenth of the limit is free. Collections that
-// are eager or were used within minIdleToDrop stay.
+// dropIdlest drops the collection that has been idle for longest, if the budget is crowded. Collections that are eager or were
+// used within minIdleToDrop stay.
 func (c *Collections) dropIdlest(now time.Time) {
 	if !c.shared.budget.crowded() {
 		return

@@ -35,8 +35,8 @@ type Limits struct {
 // A probe asks the upstream for its revision. Once the feed has reached that revision, the state is proven to have every
 // write that the upstream had accepted before the probe was sent.
 //
-// An epoch ends when the known states are dropped, or replaced by a load. A state that was read in one epoch is not given in
-// the next.
+// An epoch ends when the known states are dropped, or replaced by a load. A request that has found a state in one epoch is not
+// answered with it in the next.
 type Collection struct {
 	key    CollectionKey
 	limits Limits
@@ -59,7 +59,7 @@ type Collection struct {
 	lastUse atomic.Pointer[time.Time]
 	// smallListsInFlight is the number of small lists that are being forwarded.
 	smallListsInFlight atomic.Int32
-	// forwardSlotsLeft is the number of slots that TakeForwardSlot can still give. Each load begins with forwardSlotsPerLoad.
+	// forwardSlotsLeft is the number of lists that may still be forwarded, instead of waiting, during the current load.
 	forwardSlotsLeft atomic.Int32
 
 	// For the feed, which these channels wake. They have room for one value (see notify).
@@ -77,7 +77,8 @@ type Collection struct {
 	mu sync.Mutex
 	// retired reports whether the collection was dropped for ever.
 	retired bool
-	epoch   uint64
+	// epoch is the number of the current epoch.
+	epoch uint64
 	// highestSeen is the highest revision that the upstream has given since the last drop.
 	highestSeen uint64
 	// pendingProbes are the probes whose revision the interval has not reached yet, in the order in which they were sent.

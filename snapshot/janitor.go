@@ -35,13 +35,14 @@ func (c *Collections) tidy(now time.Time) {
 	c.dropIdlest(now)
 }
 
-// drop removes a collection, stops its feed and forgets its state. cause says why:
+// drop removes a collection, stops its feed and forgets its state. A request that has found the collection before gets the
+// reason Warming, or another one:
 //
-//	cause                   requests that still hold it get   a lost state is counted
-//	None: it was idle       Warming                           no
-//	Mismatch                Warming                           under Mismatch
-//	Memory                  Memory                            under Memory
-//	Schema, Moved           Upstream                          under Schema or Moved
+//	cause           reason     what happened
+//	None            Warming    the collection was idle; this is not counted as a loss
+//	Mismatch        Warming    it differs from the upstream
+//	Memory          Memory     its memory was needed
+//	Schema, Moved   Upstream   its definition or its server has changed
 func (c *Collections) drop(r *runningCollection, cause reason.Reason) {
 	c.mu.Lock()
 	if c.all[r.key] == r {

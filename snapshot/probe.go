@@ -92,7 +92,7 @@ func (f *feed) handleProbe(result probeResult, err error) error {
 	case err == nil:
 		hasReached := f.collection.recordProbe(result)
 		f.freshness.ProbeAnswered(now, result.revision, hasReached)
-	case source.IsBusy(err):
+	case source.IsBusy(err): // before the other answers
 		// The stream goes on, and the state gets older: another stream would only add to the upstream's load.
 		f.log.Debug("probe refused", "error", err)
 		f.freshness.ProbeRefused(now, source.RetryPause(f.freshness.RefusalPause(), err))

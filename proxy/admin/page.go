@@ -70,8 +70,8 @@ func FormatSeconds(s float64) string {
 	return duration.HumanDuration(time.Duration(s * float64(time.Second)))
 }
 
-// FormatShare formats a share in a [Status] for people; nil means that there were no requests. A share below 1 that would be
-// rounded to 100 % is written as "> 99.9 %".
+// FormatShare formats a share in a [Status] for people; nil means that there were no requests. A share just below 1 is written
+// as "> 99.9 %", so that only 1 is written as 100 %.
 func FormatShare(share *float64) string {
 	switch {
 	case share == nil:

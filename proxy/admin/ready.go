@@ -58,7 +58,7 @@ func (s *Source) serveReady(w http.ResponseWriter, r *http.Request) {
 	writeText(w, code, text.String()+verdict)
 }
 
-// Checks returns the readiness checks: whether clients should be sent to this replica (docs/operate.md).
+// Checks returns the readiness checks. If all are OK, clients should be sent to this replica (docs/operate.md).
 func (s *Source) Checks() []Check {
 	health := s.Health()
 	// A replica that has never reached the API server is not ready: its address, CA or account may be wrong, and a rollout
@@ -67,8 +67,8 @@ func (s *Source) Checks() []Check {
 	return s.newChecks(health, !health.NeverOK)
 }
 
-// newChecks returns the checks. upstreamOK is the result of the check of the API server. The message of this check is health's
-// failure, even if upstreamOK is true.
+// newChecks returns the checks. upstreamOK is the result of the check of the API server. Even if it is true, the check's
+// message says what is wrong with the API server now, if anything.
 func (s *Source) newChecks(health upstream.Diagnosis, upstreamOK bool) []Check {
 	const remedy = ": see whether the API server can be reached, and the log"
 	checks := []Check{

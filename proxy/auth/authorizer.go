@@ -29,11 +29,13 @@ const (
 // authenticates the review like any request of the caller, and asks the same authorizer. Every authenticated user may create
 // such reviews (the ClusterRole system:basic-user).
 //
-// A question is sent as a review. The reply to it is kept as an answer, whose value is a decision. A ruling joins the answers
-// about one request.
+//	question   what is asked about a caller; it is sent as a review
+//	answer     what is remembered of the reply to a review
+//	decision   the value of an answer, such as Yes
+//	ruling     the decision about a request, with all answers on which it depends
 //
 // Answers are remembered for [ReviewConfig].TTL. So a right can outlive its revocation by this time, unless RecordRevocation
-// ends it sooner. A new right counts at once: after a No, requests are forwarded, and the upstream decides.
+// ends it sooner. A No refuses nothing: the request is forwarded, and the upstream decides. So a new right counts at once.
 //
 // An Authorizer is safe for concurrent use.
 type Authorizer struct {
@@ -104,9 +106,9 @@ func (a *Authorizer) Review(ctx context.Context, who *Caller, attrs *Attributes)
 		return Ruling{}, err
 	case proven:
 		return Ruling{right: right, impersonation: proof}, nil
-	case who.Identity.Impersonator().IsOwn():
+	case who.Identity.Impersonator().IsOwn(): // an operator can grant listproxy's account the right
 		right.value = ImpersonationForbidden
-	default:
+	default: // the caller may not impersonate this user
 		right.value = No
 	}
 	return Ruling{right: right}, nil

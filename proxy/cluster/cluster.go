@@ -23,15 +23,14 @@ import (
 //
 // Cluster is safe for concurrent use. Lookups take read locks and do no I/O.
 type Cluster struct {
-	routes      reflector[route]      // from APIServices
-	definitions reflector[definition] // from CustomResourceDefinitions
-	// storageVersionsAgree says for each StorageVersion whether the API servers agree on it (see storageVersionsPath).
-	storageVersionsAgree reflector[bool]
-	servers              *serverMonitor
-	api                  *api
-	config               Config
-	discoveryDue         chan struct{}                     // holds a value while a read of discovery is due
-	builtins             atomic.Pointer[builtinsByVersion] // nil until discovery was read; only followDiscovery writes it
+	routes          reflector[route]        // from APIServices
+	definitions     reflector[definition]   // from CustomResourceDefinitions
+	storageVersions reflector[disagreement] // from StorageVersions
+	servers         *serverMonitor
+	api             *api
+	config          Config
+	discoveryDue    chan struct{}                     // holds a value while a read of discovery is due
+	builtins        atomic.Pointer[builtinsByVersion] // nil until discovery was read; only followDiscovery writes it
 	// discoveryFailingSince is the time of the first failed read of discovery since the last success or warning, or zero.
 	discoveryFailingSince time.Time
 }
@@ -94,7 +93,7 @@ func New(account *rest.Config, config Config) (*Cluster, error) {
 		asOf:           config.AsOf,
 		log:            config.Log,
 	}
-	c.storageVersionsAgree = reflector[bool]{
+	c.storageVersions = reflector[disagreement]{
 		resource: "storageversions",
 		from:     c.api,
 		path:     storageVersionsPath,
@@ -114,7 +113,7 @@ func (c *Cluster) SameTimeline(ctx context.Context, revision uint64, currentAt t
 func (c *Cluster) Run(ctx context.Context) {
 	var parts sync.WaitGroup
 	for _, run := range []func(context.Context){
-		c.routes.run, c.definitions.run, c.storageVersionsAgree.run, c.servers.run, c.followDiscovery,
+		c.routes.run, c.definitions.run, c.storageVersions.run, c.servers.run, c.followDiscovery,
 	} {
 		parts.Go(func() { run(ctx) })
 	}

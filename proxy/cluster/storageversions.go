@@ -9,10 +9,10 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// storageVersionsPath is the path of the StorageVersions, which an upstream has only with the feature gate StorageVersionAPI
-// (off by default). In a StorageVersion each API server notes the version in which it writes a resource. While these
-// versions differ, lists of the resource are forwarded. A resource without a StorageVersion is not affected. Equal versions
-// do not prove equal bytes, since another release can write the same version in other bytes.
+// storageVersionsPath is the path of the StorageVersions. An upstream has them only with the feature gate StorageVersionAPI,
+// which is off by default. In the StorageVersion of a resource, each API server notes the version in which it writes the
+// resource. While these versions differ, lists of the resource are forwarded. If they are equal, the bytes may still differ:
+// another release can write the same version otherwise.
 //
 // Resources that are stored together under several groups have one StorageVersion, for one of the groups. In
 // kube-apiserver 1.36 these are only Events, which are never kept.
@@ -22,11 +22,25 @@ const storageVersionsPath = "/apis/internal.apiserver.k8s.io/v1alpha1/storagever
 // (k8s.io/apiserver/pkg/storageversion), and a resource has no dots.
 const coreGroup = "core"
 
-// storageVersionChanged logs when the API servers begin or cease to differ in a resource's version. When they agree again,
+// disagreement reports whether the API servers write a resource in different versions.
+type disagreement bool
+
+// readStorageVersion reads a StorageVersion. It has no common version if an API server has not noted its version yet.
+func readStorageVersion(o *object) disagreement {
+	return o.Status.CommonEncodingVersion == "" || o.conditionStatus("AllEncodingVersionsEqual") == "False"
+}
+
+// storageVersionsDiffer reports whether the API servers are known to disagree on the version of a resource.
+func (c *Cluster) storageVersionsDiffer(gr schema.GroupResource) bool {
+	differ, _, _ := c.storageVersions.get(cmp.Or(gr.Group, coreGroup) + "." + gr.Resource) // false if there is none
+	return bool(differ)
+}
+
+// storageVersionChanged logs when the API servers begin or cease to disagree on a resource's version. When they agree again,
 // the resource is verified.
-func (c *Cluster) storageVersionChanged(diff change[bool]) {
-	differed := diff.before != nil && !*diff.before
-	differ := diff.after != nil && !*diff.after
+func (c *Cluster) storageVersionChanged(diff change[disagreement]) {
+	differed := diff.before != nil && bool(*diff.before)
+	differ := diff.after != nil && bool(*diff.after)
 	if differ == differed {
 		return
 	}
@@ -36,22 +50,11 @@ func (c *Cluster) storageVersionChanged(diff change[bool]) {
 		gr.Group = ""
 	}
 	if differ {
-		c.config.Log.Info("the API servers do not agree in which version they write a resource: it is forwarded until they do",
+		c.config.Log.Info("the API servers write a resource in different versions: its lists are forwarded until they agree",
 			"resource", gr.String())
 		return
 	}
 	const agree = "the API servers agree again in which version they write a resource"
 	c.config.Log.Info(agree, "resource", gr.String())
 	c.config.Verify(snapshot.OfResource(gr), agree)
-}
-
-// storageVersionsDiffer reports whether the API servers are known to disagree on the version of a resource.
-func (c *Cluster) storageVersionsDiffer(gr schema.GroupResource) bool {
-	agreed, found, _ := c.storageVersionsAgree.get(cmp.Or(gr.Group, coreGroup) + "." + gr.Resource)
-	return found && !agreed
-}
-
-// readStorageVersion reports whether the API servers agree on a version.
-func readStorageVersion(o *object) (agreed bool) {
-	return o.Status.CommonEncodingVersion != "" && o.conditionStatus("AllEncodingVersionsEqual") != "False"
 }

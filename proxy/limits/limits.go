@@ -39,11 +39,11 @@ type Config struct {
 const (
 	// placesPerRequest is the number of requests that may wait (for their turn or for memory) for each request that may be
 	// in flight. With the default of --max-requests-inflight, that makes 1000 * 16 = 16,000 places. One account can have an
-	// eighth of them, enough for the pods of a DaemonSet on 2,000 nodes.
+	// eighth of them (flowsToFillQueue): 2,000, enough for the pods of a DaemonSet on as many nodes.
 	placesPerRequest = 16
 	// answerPlaces is the number of answers that may wait to be written.
 	answerPlaces = 4096
-	// smallDivisor is the number of the largest small answers that would fill Config.Bytes.
+	// smallDivisor divides Config.Bytes, to give the size of the largest small answer or body.
 	smallDivisor = 1024
 )
 

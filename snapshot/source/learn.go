@@ -38,8 +38,8 @@ const (
 //	a list of sampleSize objects   learnSample     the envelope, the number of objects, and their mean size
 //	a watch of the first of these  findInWatch     the form of items, and whether listproxy can write events
 //
-// If the object changes between the list and the watch, Learn repeats both. Without objects, the last step is left out, and
-// the form of items stays unknown.
+// If that object changes between the list and the watch, Learn repeats both. If there are no objects, the last step is left
+// out, and the form of items stays unknown.
 func (s *Source) Learn(ctx context.Context, candidates fieldsFunc) (Learned, error) {
 	empty, err := s.learnEmptyList(ctx, candidates)
 	if err != nil {

@@ -45,21 +45,20 @@ type writtenRule struct {
 
 // settings are the settings of a rule. A setting that is not given is inherited (see config).
 type settings struct {
-	// Cache is onDemand (loaded when asked for, dropped when idle) or never (always forwarded,
-	// with the reason not-cached). Default: onDemand; never for Secrets, unless a rule that names them sets it, and for Events.
+	// Cache is onDemand (loaded when asked for, dropped when idle) or never (always forwarded, with the reason not-cached).
+	// Default: onDemand, but never for Events, and for Secrets unless a rule that names them sets it.
 	Cache CacheMode `json:"cache"`
 	// HistoryWindow is how far back a revision can be asked for, 1s to 1h. Default: --history-window.
 	// More costs memory for every object that changes.
 	HistoryWindow any `json:"historyWindow"`
-	// LimitAtZero is what limit means in a list with resourceVersion=0. ignore (default): nothing, the
-	// whole list is written, as kube-apiserver does. honour: a page is written, with a continue token;
-	// lighter on memory and network, but not what kube-apiserver would answer, and clients that do not ask for the next page
-	// miss objects.
+	// LimitAtZero says whether a list with resourceVersion=0 and a limit is paged. ignore (default): the whole list is
+	// written, as kube-apiserver does. honour: a page is written, with a continue token; lighter on memory and network, but not
+	// what kube-apiserver would answer, and clients that do not ask for the next page miss objects.
 	LimitAtZero LimitAtZero `json:"limitAtZero"`
-	// ConsistentLists is which lists that name no resourceVersion are answered from memory: true, always
+	// ConsistentLists says which lists that name no resourceVersion are answered from memory: true, always
 	// or false, as in --consistent-lists, which is the default.
 	ConsistentLists any `json:"consistentLists"`
-	// Watches is whether watches and streaming lists are answered from memory. Default: --watches.
+	// Watches says whether watches and streaming lists are answered from memory. Default: --watches.
 	Watches *bool `json:"watches"`
 }
 
@@ -67,7 +66,7 @@ type settings struct {
 // An unknown or repeated field is an error. Errors name the field, and say what is wrong.
 func ParseConfig(name string, data []byte) (*Config, error) {
 	var d document
-	errs := d.read(data)
+	errs := d.decode(data)
 	if len(errs) == 0 {
 		for _, err := range d.validate() {
 			errs = append(errs, err)
@@ -82,8 +81,8 @@ func ParseConfig(name string, data []byte) (*Config, error) {
 	return d.config(name), nil
 }
 
-// read decodes the only document in data into d. Its errors are those of the syntax, and unknown or repeated fields.
-func (d *document) read(data []byte) []error {
+// decode decodes the only document in data into d. Its errors are those of the syntax, and unknown or repeated fields.
+func (d *document) decode(data []byte) []error {
 	text, err := onlyDocument(data)
 	if err != nil {
 		return []error{err}
@@ -128,10 +127,10 @@ func onlyDocument(data []byte) (text []byte, err error) {
 
 // config returns the policy. Each rule inherits the settings that it does not give:
 //
-//	rule             inherits from
-//	one resource     the rule for "*" of its group, else the defaults
-//	"*" of a group   the file's defaults
-//	these defaults   DefaultConfig
+//	given for             inherits from
+//	one resource          the rule for "*" of its group, else the file's defaults
+//	"*" of a group        the file's defaults
+//	the file's defaults   DefaultConfig
 //
 // RuleFor makes Cache never for Secrets and Events, so their own rules inherit that. name is the file's name in each
 // Rule.Source.

@@ -451,10 +451,10 @@ func TestBodyRoom(t *testing.T) {
 		"/api/v1/namespaces/a/services/grafana:80/proxy/login": false,
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, target, nil)
-		if got := h.bodyRoom(r, &caller{Caller: auth.Caller{Accepted: true}}) != nil; got != want {
+		if got := h.bodyReserve(r, &caller{Caller: auth.Caller{Accepted: true}}) != nil; got != want {
 			t.Errorf("the body to %s is kept: %t, want %t", target, got, want)
 		}
-		if h.bodyRoom(r, &caller{}) != nil {
+		if h.bodyReserve(r, &caller{}) != nil {
 			t.Errorf("the body to %s of an unknown caller is kept", target)
 		}
 	}

@@ -31,36 +31,33 @@ func (w *forwardedList) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // that the answer proves counts from that moment.
 //
 //	answer                           right remembered   reason in Cache-Status
-//	200                              yes                kept
 //	200 with a Warning, to a token   no                 kept
+//	200                              yes                kept
 //	400, 410                         no                 kept
 //	other, d.unreviewed              no                 hidden
 //	other                            no                 kept
 //
-// kube-apiserver authorizes a list before it reads anything, by the same attributes as a SubjectAccessReview. So a 200 means
-// that the caller may list, and is remembered like the yes of a review. A 400 (unknown field in a selector) and a 410 (the
-// state is too old) come after the authorization, too. A Warning may be about the token, and answers from memory would lack it,
-// so the next request is reviewed ([auth.Warned]).
+// kube-apiserver authorizes a list before it reads anything, by the same attributes as a SubjectAccessReview. So a 200 proves as
+// much as an allowed review. A 400 (unknown field in a selector) and a 410 (the state is too old) come after the authorization,
+// too. A Warning may be about the token. Answers from memory would lack it, so the next request is reviewed ([auth.Warned]).
 func (h *Handler) onListAnswer(r *http.Request, d *decision) func(http.Header, int) {
 	sent := time.Now()
 	return func(header http.Header, code int) {
 		id := d.caller.Identity
 		warned := id.HasToken() && len(header.Values("Warning")) > 0
 		switch {
-		case code == http.StatusOK && !warned:
+		case code == http.StatusOK && warned:
+		case code == http.StatusOK:
 			h.Authorizer.Learn(id, &d.attributes, sent)
-		case d.unreviewed && !showsRight(code):
+		case code == http.StatusBadRequest, code == http.StatusGone: // the caller may list, and may know the reason
+		case d.unreviewed:
 			hideReason(r, d, header, code)
 		}
 	}
 }
 
-// showsRight reports whether kube-apiserver gives an answer with this code only to callers who may list.
-func showsRight(code int) bool {
-	return code == http.StatusOK || code == http.StatusBadRequest || code == http.StatusGone
-}
-
-// hideReason replaces the reason in Cache-Status and in the request's record, since the true one may reveal what memory has.
+// hideReason replaces the reason in Cache-Status and in the request's record by a neutral one. The true reason may tell a
+// caller without the right what is in memory.
 func hideReason(r *http.Request, d *decision, header http.Header, code int) {
 	why := reason.NotAllowed
 	if code == http.StatusUnauthorized {

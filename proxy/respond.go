@@ -31,7 +31,7 @@ func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 		defer d.endSmallForward()
 	}
 	record.SetDecision(d.asked, d.Semantics, why)
-	// decide may have given up the request's seat while it waited. Take one again.
+	// A request needs a seat to be answered. decide may have given it up while it waited.
 	if err := d.caller.seat.Resume(r.Context()); err != nil {
 		h.refuse(w, r, err)
 		return nil
@@ -60,13 +60,13 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, d *decision, w
 		defer bounded.Finish()
 		w = bounded
 	}
-	h.Forward.ServeAs(w, r, d.caller.Identity, h.bodyRoom(r, d.caller))
+	h.Forward.ServeAs(w, r, d.caller.Identity, h.bodyReserve(r, d.caller))
 }
 
-// bodyRoom returns a function that reserves room for the body of a request, so that the body can be kept and sent again if
-// the connection ends. It returns nil if the body must not be kept: the body of a long-running request may never end, and a
-// caller who is not accepted gets no memory.
-func (h *Handler) bodyRoom(r *http.Request, who *caller) forward.Reserve {
+// bodyReserve returns the function with which the forwarder reserves memory to keep the body of a request, so that it can send
+// the body again if the connection ends. It returns nil if the body must not be kept: the body of a long-running request may
+// never end, and a caller who is not accepted gets no memory.
+func (h *Handler) bodyReserve(r *http.Request, who *caller) forward.Reserve {
 	if !who.Accepted || kubehttp.RequestOf(r).LongRunning {
 		return nil
 	}
@@ -76,8 +76,11 @@ func (h *Handler) bodyRoom(r *http.Request, who *caller) forward.Reserve {
 	}
 }
 
-// answerFromMemory answers a request from memory. If whyForward is not None, nothing was written, and the request must be
-// forwarded. If there is a stream, it must be served. Otherwise the request has been answered or refused.
+// answerFromMemory answers a request from memory. Its results mean:
+//
+//	whyForward is not None   nothing was written: the request must be forwarded
+//	stream is not nil        a watch has begun: the stream must be served
+//	otherwise                the request has been answered or refused
 func (h *Handler) answerFromMemory(
 	w http.ResponseWriter, r *http.Request, d *decision,
 ) (stream *watchStream, whyForward reason.Reason) {

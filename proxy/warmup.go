@@ -28,9 +28,9 @@ const (
 // Warmup loads the eager collections before the first request, and reports whether they are ready. A replica that got
 // traffic earlier would send all of it upstream.
 //
-// A collection is ready once it was loaded. A collection that kube-apiserver refuses is ready after refusalGrace,
-// since otherwise no replica would ever be. A ready collection stays ready: if its state is lost later, its lists are
-// forwarded, and Warmup loads it again without waiting for a request.
+// A collection is ready once it was loaded. A collection that kube-apiserver refuses counts as ready after refusalGrace:
+// otherwise a wrong --eager would keep every replica unready. A ready collection stays ready: if its state is lost later, its
+// lists are forwarded, and Warmup loads it again without waiting for a request.
 type Warmup struct {
 	cluster     *cluster.Cluster
 	collections *snapshot.Collections
@@ -80,7 +80,7 @@ var refusalAdvice = map[string]string{
 	string(reason.Representation):  "custom resources have no protobuf: leave that out in --eager",
 }
 
-// NewWarmup returns a Warmup of the eager collections, without duplicates. Run starts them.
+// NewWarmup returns a Warmup of the eager collections, which must have no duplicates. Nothing is loaded before Run.
 func NewWarmup(
 	eager []EagerCollection, served *cluster.Cluster, collections *snapshot.Collections, log *slog.Logger,
 ) *Warmup {
@@ -92,17 +92,17 @@ func NewWarmup(
 	return w
 }
 
-// Run keeps the eager collections running until ctx ends.
+// Run loads the eager collections, and loads each again when its state is lost, until ctx ends.
 func (w *Warmup) Run(ctx context.Context) {
 	var loops sync.WaitGroup
 	for i := range w.states {
-		loops.Go(func() { w.keepRunning(ctx, &w.states[i]) })
+		loops.Go(func() { w.keepLoaded(ctx, &w.states[i]) })
 	}
 	loops.Wait()
 }
 
-// keepRunning keeps one collection running until ctx ends.
-func (w *Warmup) keepRunning(ctx context.Context, s *eagerState) {
+// keepLoaded is Run for one collection.
+func (w *Warmup) keepLoaded(ctx context.Context, s *eagerState) {
 	for {
 		w.record(s, w.tryLoad(ctx, s.EagerCollection), time.Now())
 		if !clock.Sleep(ctx, warmupPause) {
@@ -111,8 +111,8 @@ func (w *Warmup) keepRunning(ctx context.Context, s *eagerState) {
 	}
 }
 
-// tryLoad starts the collection unless it runs already, and waits up to maxWarmupWait until it is loaded. It returns the reason
-// why the collection is not loaded, or "".
+// tryLoad starts the collection unless it was started already, and waits up to maxWarmupWait until it is loaded. It returns the
+// reason why the collection is not loaded, or "".
 func (w *Warmup) tryLoad(ctx context.Context, e EagerCollection) (whyNot string) {
 	entry, why := w.cluster.Lookup(e.GroupVersionResource)
 	if why != reason.None {
@@ -148,16 +148,17 @@ func (w *Warmup) record(s *eagerState, whyNot string, now time.Time) {
 	case s.refusedSince.IsZero():
 		s.refusedSince = now
 	}
-	givesUp := refused && now.Sub(s.refusedSince) >= refusalGrace
-	w.logNewsLocked(s, whyNot, givesUp)
+	isGraceOver := refused && now.Sub(s.refusedSince) >= refusalGrace
+	w.logNewsLocked(s, whyNot, isGraceOver)
 	s.WhyNotLoaded = whyNot
-	s.Ready = s.Ready || givesUp || whyNot == ""
+	s.Ready = s.Ready || isGraceOver || whyNot == ""
 }
 
-// logNewsLocked logs whyNot if s does not have it yet, and once that the refusal has lasted for refusalGrace (givesUp).
-func (w *Warmup) logNewsLocked(s *eagerState, whyNot string, givesUp bool) {
+// logNewsLocked logs whyNot if it differs from that of the last attempt. When a refusal has lasted for refusalGrace, it logs a
+// warning instead, once.
+func (w *Warmup) logNewsLocked(s *eagerState, whyNot string, isGraceOver bool) {
 	switch {
-	case givesUp && !s.refusalLogged:
+	case isGraceOver && !s.refusalLogged:
 		w.log.Warn("kube-apiserver refuses an eager resource: its lists are forwarded, and replicas get ready without it",
 			"resource", s.String(), "reason", whyNot, "do", refusalAdvice[whyNot])
 		s.refusalLogged = true

@@ -14,7 +14,7 @@ import (
 func (c *Collections) LastProbe() uint64 { return c.shared.probes.Last() }
 
 // Consistent returns the newest state once a probe with a number above afterProbe has proven it, so the state has everything
-// that was written before that probe was sent. Consistent waits up to maxWait for the proof.
+// that was written before that probe was sent. Consistent waits up to maxWait for the proof, and then returns NotProven.
 //
 // For example, probe 7 was the last one when the request came, so afterProbe is 7. Probe 8 is sent, and the upstream answers
 // with revision 30. Once the feed's stream or a progress watch has sent everything up to 30, the state is proven by probe 8,
@@ -24,7 +24,7 @@ func (c *Collection) Consistent(ctx context.Context, afterProbe uint64, maxWait 
 	if snap, why := c.view.Load().consistent(afterProbe); why != reason.NotProven {
 		return snap, why
 	}
-	c.awaitProbe(afterProbe + 1)
+	c.noteAwaited(afterProbe + 1)
 	if !c.view.Load().streaming {
 		c.requestProbe() // shortens the feed's pause, if there is one
 	}
@@ -50,9 +50,13 @@ func (v *View) provenAfter(afterProbe uint64) bool {
 	return afterProbe != 0 && v.provenBy.Number > afterProbe
 }
 
-// awaitProbe records that a request waits for the probe with this number or a later one, and wakes the feed.
-func (c *Collection) awaitProbe(number uint64) {
-	for current := c.awaitedProbe.Load(); current < number; current = c.awaitedProbe.Load() {
+// noteAwaited records that a request waits for the probe with this number or a later one, and wakes the feed. It does not wait.
+func (c *Collection) noteAwaited(number uint64) {
+	for {
+		current := c.awaitedProbe.Load()
+		if current >= number {
+			return // another request waits for it already
+		}
 		if c.awaitedProbe.CompareAndSwap(current, number) {
 			notify(c.newWaiters)
 			return
@@ -63,8 +67,8 @@ func (c *Collection) awaitProbe(number uint64) {
 // publishFreshness publishes a copy of the feed's Freshness.
 func (c *Collection) publishFreshness(f source.Freshness) { c.freshness.Store(&f) }
 
-// WhyNotConsistent returns the reason why [Collection.Consistent] would find no state for the query q within maxWait; None if
-// it may find one. It does not wait, and does not count as a use of the collection.
+// WhyNotConsistent returns the reason if [Collection.Consistent] is sure to find no state for the query q within maxWait;
+// otherwise None. It does not wait, and does not count as a use of the collection.
 func (c *Collection) WhyNotConsistent(q index.Query, afterProbe uint64, maxWait time.Duration) reason.Reason {
 	v := c.view.Load()
 	now := time.Now()
@@ -80,7 +84,8 @@ func (c *Collection) WhyNotConsistent(q index.Query, afterProbe uint64, maxWait 
 	return reason.None
 }
 
-// whyNeverConsistent returns the reason why Consistent would find no state in v for any query; None if it may find one.
+// whyNeverConsistent returns the reason if Consistent is sure to find no state in v, whatever the query and the wait; otherwise
+// None.
 func (c *Collection) whyNeverConsistent(v *View, now time.Time) reason.Reason {
 	switch {
 	case v.unavailable != reason.None:

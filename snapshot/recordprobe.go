@@ -11,8 +11,8 @@ import (
 // maxPendingProbes bounds the number of pending probes.
 const maxPendingProbes = 256
 
-// recordProbe records the revision that a probe gave. If the interval has reached that revision, the probe proves the newest
-// state at once, and recordProbe returns true. Otherwise the probe is pending until the interval reaches the revision.
+// recordProbe records the revision that a probe gave. If the newest state (View.To) has reached that revision, the probe proves
+// the state at once, and recordProbe returns true. Otherwise the probe is pending until the state reaches the revision.
 // recordProbe must only be called while a stream is open.
 func (c *Collection) recordProbe(result probeResult) (hasReached bool) {
 	c.mu.Lock()
@@ -22,13 +22,13 @@ func (c *Collection) recordProbe(result probeResult) (hasReached bool) {
 		return false
 	}
 	n := len(c.pendingProbes)
-	// A new probe replaces the last one at the bound, or if both gave the same revision.
+	// The new probe replaces the last one if both gave the same revision, or if there is no room: the later probe proves more.
 	if n > 0 && (n == maxPendingProbes || c.pendingProbes[n-1].revision == result.revision) {
 		c.pendingProbes = c.pendingProbes[:n-1]
 	}
 	c.pendingProbes = append(c.pendingProbes, result)
 	if v.To >= result.revision {
-		c.advanceLocked(v, v.To, v.newest) // takes the probe just added
+		c.advanceLocked(v, v.To, v.newest) // publishes the same state, which the probe just added has proven
 		return true
 	}
 	return false
@@ -54,8 +54,8 @@ func (c *Collection) highestSeenRevision() uint64 {
 	return c.highestSeen
 }
 
-// otherTimelineError says that a read of the upstream gave a lower revision, got, than an earlier read, before. It counts
-// only after a second read has confirmed it (see feed.confirmRevision), since the upstream may lag.
+// otherTimelineError says that the upstream's revision went back: an earlier read gave the revision before, and a later one gave
+// got. An API server may lag, so the error counts only after a second read has confirmed it (see feed.confirmRevision).
 type otherTimelineError struct{ before, got uint64 }
 
 func (e otherTimelineError) Error() string {
@@ -63,7 +63,7 @@ func (e otherTimelineError) Error() string {
 }
 
 // recordRevision records the revision that a read of the upstream gave. highestBefore is the highestSeenRevision from before
-// that read: a lower revision is an [otherTimelineError]. A much higher revision is no error, since some control planes use
+// the read was sent. A lower revision is an [otherTimelineError]. A much higher one is no error, since some control planes use
 // the time in nanoseconds as the revision.
 func (c *Collection) recordRevision(revision, highestBefore uint64) error {
 	if revision < highestBefore {

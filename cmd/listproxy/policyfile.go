@@ -77,8 +77,8 @@ func pluralMeant(group, resource string) string {
 	lower := strings.ToLower(resource)
 	for _, version := range scheme.Scheme.PrioritizedVersionsForGroup(group) {
 		for kind := range scheme.Scheme.KnownTypes(version) {
-			// The guess is safe for built-in resources, whose plurals are regular. Kinds like PodList, which are no resources, do
-			// no harm.
+			// Guessing is safe here: all built-in resources have regular plurals. KnownTypes also has kinds that are no resources,
+			// like PodList, but nobody writes those.
 			plural, singular := meta.UnsafeGuessKindToResource(version.WithKind(kind))
 			sameResource := lower == singular.Resource || lower == plural.Resource
 			if sameResource && resource != plural.Resource {

@@ -7,7 +7,7 @@ import (
 )
 
 // Status is the content of the status page, and of its JSON. Later versions keep the names and meanings of the JSON's
-// members, and may add members. Requests are counted when they end, since the start of the process. Durations are in
+// members, and may add members. Counts are of requests that have ended since the process began. Durations are in
 // seconds, sizes in bytes.
 type Status struct {
 	Version string    `json:"version"`

@@ -12,22 +12,21 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// Identity says who the caller is. It is one of
+// Identity says who the caller is:
 //
-//   - a caller with credentials in the request's Authorization header. Reviews are sent with this header and the request's
-//     Impersonate-* headers. A forwarded request has these headers already.
-//   - a user whom listproxy has verified. Requests are sent with listproxy's credentials, and with Impersonate-* headers
-//     that name this user.
-//   - nobody: the Authorization header is missing, empty or ambiguous. The zero Identity is nobody, too. The decision of an
-//     Authorizer is No, and requests are forwarded unchanged.
-//   - listproxy's own account (see [Identity.IsOwn]).
+//	the caller                                  requests are sent with
+//	has credentials in Authorization            this header, and the caller's own Impersonate-* headers
+//	is a user whom listproxy has verified       listproxy's credentials, and Impersonate-* headers that name the user
+//	is nobody: Authorization is missing,        nothing of these; an Authorizer's decision is No
+//	empty or ambiguous; the zero Identity
+//	is listproxy's own account (IsOwn)          listproxy's credentials
 //
 // What is remembered about a caller is stored under a [Key], so no credential is kept longer than its request.
 //
 // An Identity is immutable. fmt and slog print neither its credential nor its user.
 type Identity struct {
-	// The first four fields are pointers, to hide their contents: of an Identity in an unexported field of a struct, fmt prints
-	// strings, since it does not call Format there, but only the addresses of pointers.
+	// The first four fields are pointers, so that fmt cannot print their contents. fmt does not call Format for an Identity in an
+	// unexported field of another struct: of a string it would print the text there, but of a pointer only the address.
 
 	// authorization is the Authorization header; nil if there is not exactly one.
 	authorization *string
@@ -64,8 +63,8 @@ func (id Identity) ImpersonatedUser() *user.DefaultInfo {
 	return id.impersonatedByCaller
 }
 
-// Impersonator returns the identity that needs the right to impersonate [Identity.ImpersonatedUser]: listproxy's own
-// account, or the caller without Impersonate-* headers. If id has no such user, it returns id.
+// Impersonator returns the identity that needs the right to impersonate [Identity.ImpersonatedUser]: listproxy's own account
+// for a verified user, otherwise the caller alone. If nobody is impersonated, it returns id.
 func (id Identity) Impersonator() Identity {
 	if id.verified != nil {
 		return Identity{own: true}
@@ -98,8 +97,8 @@ func (id Identity) HasCredentials() bool {
 	return id.authorization != nil || id.verified != nil || id.own
 }
 
-// HasToken reports whether the upstream sees a token in the caller's Authorization header, and not another scheme, such as
-// Basic.
+// HasToken reports whether the upstream sees a token in the caller's Authorization header, plain or not. Another scheme, such as
+// Basic, has none.
 func (id Identity) HasToken() bool {
 	return id.authorization != nil && id.kind != policy.NoToken
 }

@@ -40,34 +40,35 @@ func (s *serverMonitor) followVersion(ctx context.Context) {
 
 // versionTracker finds changes in the versions that API servers behind one address answer.
 type versionTracker struct {
-	last      version.Info // the version of the last answer
-	isPending bool         // the version has changed since the last report
-	changedAt time.Time    // when a change was last reported; zero if none was
+	last       version.Info // the version of the last answer
+	unreported bool         // the version has changed since reportedAt
+	reportedAt time.Time    // when a change was last reported; zero if none was
 }
 
-// add adds the version of an answer, and returns true if a change must be reported: once every minChangeInterval while two
-// versions answer in turn, and a last time when only one version answers.
+// add adds the version of an answer, and returns true if a change must be reported. During a rolling upgrade two versions answer
+// in turn, so changes are reported at most once every minChangeInterval:
 //
-//	v1.36   the first: no change
-//	v1.37   a change
-//	v1.36   v1.37   v1.36  ...  no change for minChangeInterval
-//	v1.37   a change, whichever answers
+//	answers               add returns
+//	1.36                  false: the first answer
+//	1.37                  true
+//	1.36, 1.37, 1.36, …   false, for minChangeInterval
+//	any of the two        true: the versions have changed since the last report
 func (v *versionTracker) add(answered version.Info, now time.Time) bool {
 	isFirst := v.last == version.Info{}
 	if !isFirst && answered != v.last {
-		v.isPending = true
+		v.unreported = true
 	}
 	v.last = answered
-	if !v.isPending || now.Sub(v.changedAt) < minChangeInterval {
+	if !v.unreported || now.Sub(v.reportedAt) < minChangeInterval {
 		return false
 	}
-	v.isPending = false
-	v.changedAt = now
+	v.unreported = false
+	v.reportedAt = now
 	return true
 }
 
-// startsWithNewHolder reports whether kube-apiserver of this version gives its Lease a new holder at each start, as from 1.35
-// on (k8s.io/component-helpers, apimachinery/lease).
+// startsWithNewHolder reports whether a kube-apiserver of this version gives its Lease a new holder at each start. Versions from
+// 1.35 on do (k8s.io/component-helpers, apimachinery/lease).
 func startsWithNewHolder(info version.Info) bool {
 	parsed, err := utilversion.ParseGeneric(info.GitVersion)
 	return err == nil && parsed.AtLeast(utilversion.MajorMinor(1, 35))

@@ -11,7 +11,7 @@ import (
 type framing int
 
 const (
-	// unframed stands for all other media types. Only a decoder could find the end.
+	// unframed stands for all answers that are none of the following. Only a decoder could find the end.
 	unframed framing = iota
 	// framedByLine is JSON. Each event ends with a newline, and has none inside (k8s.io/apimachinery,
 	// pkg/runtime/serializer/json).
@@ -19,9 +19,9 @@ const (
 	// framedByLength is protobuf. Each event follows its length in four bytes (LengthDelimitedFramer in
 	// k8s.io/apimachinery, pkg/runtime/serializer/protobuf).
 	framedByLength
-	// framedByMember is gzip, in which kube-apiserver compresses streaming lists from 1.37 on. It begins a new gzip member
-	// after each flush, and flushes after events (perFlushGzipWriter in k8s.io/apiserver, pkg/endpoints/handlers). So a
-	// member has whole events. Only the end of the member can be found.
+	// framedByMember is gzip, in which kube-apiserver compresses streaming lists from 1.37 on. The end of an event cannot be
+	// found, but that of a gzip member, which has whole events only: kube-apiserver flushes between events, and begins a new
+	// member after each flush (perFlushGzipWriter in k8s.io/apiserver, pkg/endpoints/handlers).
 	framedByMember
 )
 
@@ -32,17 +32,21 @@ type endFinder struct {
 	// cannot be found.
 	inside bool
 
-	length     [4]byte // the length of the event (framedByLength)
+	// For framedByLength:
+	length     [4]byte // the length of the event
 	lengthRead int     // the number of bytes of length that were read
-	endRead    int     // the number of bytes of memberEnd that were just read (framedByMember)
-	// missing is the number of bytes up to the end of the event (framedByLength), or of the member's trailer
+
+	// For framedByMember: the number of bytes of memberEnd that the last bytes read are equal to.
+	endMatched int
+
+	// missing is the number of bytes that are still to be skipped: of the event (framedByLength), or of the member's trailer
 	// (framedByMember).
 	missing uint32
 }
 
 const (
-	// memberEnd is the empty block with which compress/flate ends a member. Other compressed bytes equal memberEnd about
-	// once in a terabyte. A watch that is ended there looks like a broken connection.
+	// memberEnd is the empty block with which compress/flate ends a member. By chance the same bytes occur inside a member
+	// about once in a terabyte. A watch that is ended there looks to its client like a broken connection.
 	memberEnd = "\x01\x00\x00\xff\xff"
 	// memberTrailer is the number of bytes of a member after memberEnd: a checksum and the size.
 	memberTrailer = 8
@@ -118,17 +122,17 @@ func (f *endFinder) nextByMember(p []byte) (n int, ended bool) {
 		case f.missing == 1: // at its last byte
 			f.missing = 0
 			return i + 1, true
-		case b != memberEnd[f.endRead]:
+		case b != memberEnd[f.endMatched]:
 			// The first byte of memberEnd occurs nowhere else in it, so only b itself can begin memberEnd again.
-			f.endRead = 0
+			f.endMatched = 0
 			if b == memberEnd[0] {
-				f.endRead = 1
+				f.endMatched = 1
 			}
-		case f.endRead == len(memberEnd)-1:
-			f.endRead = 0
+		case f.endMatched == len(memberEnd)-1:
+			f.endMatched = 0
 			f.missing = memberTrailer
 		default:
-			f.endRead++
+			f.endMatched++
 		}
 	}
 	return len(p), false

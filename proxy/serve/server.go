@@ -17,12 +17,11 @@ import (
 const readHeaderTimeout = 32 * time.Second // kube-apiserver's
 
 // New returns the HTTPS server for clients, with HTTP/1.1 and HTTP/2. The server bounds headers, idle connections, streams
-// and their buffers, but not the time of a request or an answer, since watches and uploads take long. As at kube-apiserver,
-// it sends no pings, so that a client that was stopped for a while keeps its streams. TCP keep-alive notices clients that
-// are gone.
+// and their buffers, but not the time of a request or an answer, since watches and uploads take long. It sends no HTTP/2 pings,
+// as kube-apiserver sends none, so a client that was stopped for a while keeps its streams. TCP keep-alive finds clients that are
+// gone.
 //
-// ServeTLS(listener, "", "") serves clients, with the certificate of tlsConfig. Serve([Tunnels]) serves the connections in
-// tunnels.
+// Call ServeTLS(listener, "", "") for the listener of clients (the certificate is in tlsConfig), and Serve for [Tunnels].
 func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Server {
 	return raiseHeaderValueLimit(&http.Server{
 		Handler:           beginRequests(handler),
@@ -51,12 +50,11 @@ func connectionContext(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(markTunnel(ctx, conn), connectionKey{}, conn)
 }
 
-// beginRequests returns a handler that notes that the request's connection is in use, grows the stack, and calls next. A
-// request is not carried out if its connection was just closed for a new one ([limits.Connections]): its client gets no
-// answer, and may send it again.
+// beginRequests returns a handler that prepares each request, and calls next.
 func beginRequests(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if conn, ok := r.Context().Value(connectionKey{}).(net.Conn); ok && !limits.NoteRequest(conn, r) {
+			// The connection was just closed for a new one. Without an answer, the client may send the request again.
 			panic(http.ErrAbortHandler)
 		}
 		growStack()
@@ -65,8 +63,8 @@ func beginRequests(next http.Handler) http.Handler {
 }
 
 // growStack grows the goroutine's stack to the 8 KiB that a request needs, by a variable that does not fit into 4 KiB. Over
-// HTTP/2 net/http starts a goroutine for each request. Otherwise its stack would grow twice deep inside the handlers, and
-// each time all frames would be copied.
+// HTTP/2 net/http starts a goroutine for each request. Without growStack, its stack would grow twice, deep inside the handlers,
+// and all frames would be copied each time.
 //
 //go:noinline
 func growStack() {

@@ -22,10 +22,11 @@ import (
 // Health knows the condition of the upstream, and whether there is an outage. It is safe for concurrent use.
 //
 //   - The [Condition] is for people. Every ten seconds Health probes the upstream: it sends GET /readyz with listproxy's own
-//     credentials. A failure counts when two probes in a row, five seconds apart, have failed. One good probe ends it. The
-//     answers to listproxy's other requests count, too ([Health.Observe]): an upstream that sends any is reachable, and one that
-//     only refuses is of no use. Each change is one line of the log.
-//   - An [Health.Outage] decides for how long memory is used. It begins and ends at once, with single requests (see traffic).
+//     credentials. The condition becomes bad after two failed probes in a row, five seconds apart, and good after one good probe.
+//     The answers to listproxy's other requests ([Health.Observe]) correct the probes: any answer means that the upstream is
+//     reachable, and if all resources are refused, the condition is [ConditionForbidden]. Each change is logged.
+//   - The [Health.Outage] decides for how long answers come from memory. A single failed request begins it, and a single answer
+//     ends it (see traffic).
 type Health struct {
 	client  *http.Client
 	base    *url.URL
@@ -33,7 +34,7 @@ type Health struct {
 	traffic traffic
 
 	mu        sync.Mutex // guards diagnosis
-	diagnosis Diagnosis  // of the last probes, without Answered; only Run changes it
+	diagnosis Diagnosis  // only Run writes it; the method Diagnosis adds Answered
 }
 
 // Diagnosis is what is known about the condition of the upstream.
@@ -100,7 +101,7 @@ func (h *Health) OnOutageEnd(f func()) { h.traffic.onOutageEnd = f }
 // Outage returns the current outage of the upstream, or the last one.
 func (h *Health) Outage() clock.Outage { return h.traffic.lastOutage() }
 
-// Diagnosis returns what the last probes have found. It sends no request.
+// Diagnosis returns what Run has found, and the time of the latest answer. It sends no request.
 func (h *Health) Diagnosis() Diagnosis {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -119,8 +120,8 @@ func (h *Health) Run(ctx context.Context) {
 			return
 		}
 		everOK = everOK || found == ConditionOK
-		pause := confirmInterval
-		if isConfirmed(h.Diagnosis().Condition, previous, found) { // OK at once, a new failure after two probes
+		pause := confirmInterval // unless found is confirmed: OK by one probe, a new failure by two
+		if isConfirmed(h.Diagnosis().Condition, previous, found) {
 			h.setCondition(found, err, !everOK)
 			pause = wait.Jitter(probeInterval, 0.05)
 		}
@@ -177,8 +178,8 @@ func (h *Health) probe(ctx context.Context) (Condition, error) {
 }
 
 // conditionOf returns the condition of an upstream that answers a probe with status, and what is wrong with it. resourceRefused
-// and readsResources say whether its last answer about a resource was a 403, and whether it is sending any resource: an account
-// that may not read one resource usually watches others.
+// means that its last answer about a resource was a 403. readsResources means that it is answering a list or a watch now, so it
+// does not refuse everything.
 func conditionOf(status int, resourceRefused, readsResources bool) (Condition, error) {
 	switch {
 	case status == http.StatusUnauthorized:

@@ -10,7 +10,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Stream is a watch that is being read. It is for one goroutine.
+// Stream is a watch that is being read. Only one goroutine may use it.
 type Stream struct {
 	// Events yields the events of the watch. It is closed when the stream has ended.
 	Events <-chan wire.Event
@@ -40,8 +40,9 @@ func (s *Stream) start(ctx context.Context, encoding wire.Encoding, body io.Read
 	}()
 }
 
-// EndedAtTimeout reports whether the stream has ended at its timeout and between two events. now is the time at which the
-// end was noticed. After any other end, even without an error, the upstream may have restarted, or another one may answer.
+// EndedAtTimeout reports whether the upstream has ended the stream as planned: at its timeout, and between two events. now is
+// the time at which the end was noticed. After any other end, even a clean one, the upstream may have restarted, or another one
+// may answer.
 func (s *Stream) EndedAtTimeout(now time.Time) bool {
 	return s.reachedTimeout(now) && errors.Is(s.Err, wire.ErrEnded) && errors.Is(s.Err, io.EOF)
 }
@@ -53,8 +54,8 @@ func (s *Stream) Stop() {
 	}
 }
 
-// decodeEvents decodes the events in body and sends them to events, until body or ctx ends, and returns the error that says
-// why.
+// decodeEvents decodes the events in body and sends them to events, until body or ctx ends. It returns the cause, which is never
+// nil.
 func decodeEvents(ctx context.Context, encoding wire.Encoding, body io.Reader, events chan<- wire.Event) error {
 	in := bufio.NewReaderSize(body, 64<<10)
 	var record []byte // Its memory is used again: ParseEvent copies what it keeps.

@@ -6,11 +6,14 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// Batch has events that are written to a client together. A client that does not read holds little memory of its own: it
-// shares the newest event with all clients, and the bytes of large objects with the history. The zero value is empty.
+// Batch has events that are written to a client together. A client that does not read holds little memory of its own: only small
+// objects are copied. A large object is shared with the history, and the newest event with all clients that get it. The zero
+// value is empty.
 //
-//	events            parts                        copied[flushed:]
-//	small ones        none                         head, object, end, head, object, end
+// The bytes are those of parts, in order, and then those of copied from index tail on. The bytes of a part are immutable.
+//
+//	events            parts                        copied[tail:]
+//	two small ones    none                         head, object, end, head, object, end
 //	one large object  head (in copied) and object  end
 //	the newest event  its encoded bytes            empty, or a bookmark
 type Batch struct {
@@ -18,10 +21,10 @@ type Batch struct {
 	Events int
 	// More reports whether the next Take returns more events, or an ending, without a Wait before it.
 	More bool
-	// The bytes of the events are those of parts, and then copied[flushed:]. The bytes of a part are immutable.
-	parts   [][]byte
-	copied  []byte
-	flushed int
+
+	parts  [][]byte
+	copied []byte
+	tail   int
 }
 
 // batchSize is the number of bytes up to which a [Batch] copies objects. The few bytes around the objects may exceed it.
@@ -49,8 +52,8 @@ func (b *Batch) Parts(yield func([]byte) bool) {
 			return
 		}
 	}
-	if b.flushed < len(b.copied) {
-		yield(b.copied[b.flushed:])
+	if b.tail < len(b.copied) {
+		yield(b.copied[b.tail:])
 	}
 }
 
@@ -70,7 +73,7 @@ func (b *Batch) add(f *Form, e event) (added bool, err error) {
 	// The object is written as prefix + newRevision + suffix. The prefix is the whole object, unless its revision is replaced.
 	prefix := e.object.Bytes
 	var newRevision, suffix []byte
-	if e.object.Revision != e.revision { // The object has left the selection: it is sent as it was before, but at e.revision.
+	if e.object.Revision != e.revision { // The object has left the selection: its last state is sent, but at e.revision.
 		prefix, newRevision, suffix, err = f.Envelope.Encoding.Revise(e.object.Bytes, e.revision)
 		if err != nil {
 			return false, err
@@ -86,15 +89,15 @@ func (b *Batch) add(f *Form, e event) (added bool, err error) {
 	return true, nil
 }
 
-// put adds bytes of an object. It copies them if they fit into the batch, and shares them as a part if not.
+// put adds bytes of an object. It copies them if the batch then has at most batchSize copied bytes, and shares them as a part if
+// not.
 func (b *Batch) put(content []byte) {
-	isTooLarge := len(b.copied)+len(content) > batchSize
-	if len(content) > 0 && isTooLarge {
-		b.parts = append(b.parts, b.copied[b.flushed:], content)
-		b.flushed = len(b.copied)
+	if len(content) == 0 || len(b.copied)+len(content) <= batchSize {
+		b.copied = append(b.copied, content...)
 		return
 	}
-	b.copied = append(b.copied, content...)
+	b.parts = append(b.parts, b.copied[b.tail:], content) // what was copied since the last part comes before content
+	b.tail = len(b.copied)
 }
 
 // encodedEvent has the bytes of an event, for all clients that get the change at revision as an event of this type. It is
@@ -106,11 +109,11 @@ type encodedEvent struct {
 }
 
 // addNewest adds the newest event to an empty batch. Usually many clients get it at the same time, so the first one encodes it
-// for all, if it is small. One event is kept: a client that gets the change as an event of another type encodes its own.
+// for all. A large event, or one of another type than the first, is encoded for its client alone.
 func (b *Broadcaster) addNewest(batch *Batch, f *Form, e event) error {
 	encoded := b.newestEncoded.Load()
-	isCached := encoded != nil && encoded.revision == e.revision
-	if isCached && encoded.eventType == e.eventType {
+	isOfChange := encoded != nil && encoded.revision == e.revision
+	if isOfChange && encoded.eventType == e.eventType {
 		batch.setEncoded(encoded)
 		return nil
 	}
@@ -119,7 +122,7 @@ func (b *Broadcaster) addNewest(batch *Batch, f *Form, e event) error {
 	}
 	isSmall := len(batch.parts) == 0 // add has copied all of it.
 	// Two watchers may both encode the event: either result is right.
-	if !isCached && isSmall {
+	if !isOfChange && isSmall {
 		encoded = &encodedEvent{eventType: e.eventType, revision: e.revision, bytes: slices.Clone(batch.copied)}
 		b.newestEncoded.Store(encoded)
 		batch.setEncoded(encoded)

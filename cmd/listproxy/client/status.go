@@ -103,8 +103,8 @@ func fetchStatus(ctx context.Context, statusURL string) (admin.Status, error) {
 	return status, nil
 }
 
-// writeStatus writes a status for people, without control characters: the status came over the network, and must not command
-// the terminal.
+// writeStatus writes a status for people, without control characters: the status came over the network, and must not send escape
+// sequences to the terminal.
 func writeStatus(w io.Writer, status admin.Status) error {
 	text := &strings.Builder{}
 	table := tabwriter.NewWriter(text, 0, 0, 2, ' ', 0)

@@ -76,7 +76,7 @@ The exit code is 0 only if the list came from memory.
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&kubeconfig, "kubeconfig", "",
-		"`file` of the client, which leads to listproxy; without it, "+usualKubeconfig)
+		"`file` of a client of listproxy; without it, "+usualKubeconfig)
 	fs.StringVar(&contextName, "context", "", "`name` of the context; without it, the current one")
 	fs.DurationVar(&wait, "wait", 30*time.Second,
 		"how long to ask again while the list is forwarded for a transient reason; 0: ask once")

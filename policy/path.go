@@ -17,8 +17,8 @@ var requestInfoFactory = request.RequestInfoFactory{
 	GrouplessAPIPrefixes: sets.NewString("api"),
 }
 
-// RequestInfo reads a request's method and URL by kube-apiserver's own code (k8s.io/apiserver, RequestInfoFactory). Only
-// RequestInfo reads paths, so that all decisions rest on one reading.
+// RequestInfo reads a request's method and URL by kube-apiserver's own code (k8s.io/apiserver, RequestInfoFactory). All decisions
+// take what a path means from RequestInfo, so that there is only one reading.
 //
 // u must not be nil, and must have no query: the factory would read watch and fieldSelector from it, less strictly than this
 // package does, and log what it cannot decode.
@@ -35,8 +35,9 @@ const dnsLabel = `[a-z0-9](?:[-a-z0-9]*[a-z0-9])?`
 var canonicalPath = regexp.MustCompile(
 	`^/(?:api|apis/` + dnsLabel + `(?:\.` + dnsLabel + `)*)/` + dnsLabel + `/(?:namespaces/` + dnsLabel + `/)?` + dnsLabel + `$`)
 
-// parsePath reads method and path. If r is a list with a canonical path, it sets req's group, version, resource and
-// namespace, and returns None. Otherwise it returns the reason to forward r.
+// parsePath checks r's method, and whether its path is spelled canonically. info is what RequestInfo has read. If r is a list with
+// a canonical path, parsePath sets req's group, version, resource and namespace, and returns None. Otherwise it returns the reason
+// to forward r.
 func parsePath(r *http.Request, info *request.RequestInfo, req *Request) reason.Reason {
 	switch {
 	case r.Method != http.MethodGet, !info.IsResourceRequest:

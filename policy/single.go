@@ -27,7 +27,8 @@ func (r *Request) Single(namespaced bool) (namespace, name string, ok bool) {
 		return "", "", false
 	}
 	if !namespaced {
-		return "", r.Name, r.Namespace == "" // a path with a namespace does not fit such a resource
+		isValidPath := r.Namespace == "" // the paths of such a resource have no namespace
+		return "", r.Name, isValidPath
 	}
 	namespace = r.Namespace
 	if namespace == "" {
@@ -40,14 +41,15 @@ func (r *Request) Single(namespaced bool) (namespace, name string, ok bool) {
 	return namespace, r.Name, true
 }
 
-// checkSelectors returns None if kube-apiserver answers the request with exactly the objects in its scope that match its
-// selectors (k8s.io/apiserver, registry.Store.ListPredicate and storage/etcd3), and the reason to forward it if not.
-// namespaced says whether the resource has namespaces. checkSelectors does not know the resource's fields. It forwards:
+// checkSelectors returns None if kube-apiserver answers the request with exactly the objects of its scope that match its
+// selectors (k8s.io/apiserver, registry.Store.ListPredicate and storage/etcd3). Otherwise it returns the reason to forward the
+// request. namespaced says whether the resource has namespaces. Which fields the resource has is checked elsewhere.
+// checkSelectors forwards:
 //
 //   - a requirement on metadata.namespace, if the resource has no namespaces, or refuses that field
-//   - a list of a single object with a limit and a revision, but no resourceVersionMatch: for a range the revision is exact,
-//     but for a single object the API server returns the newest state
-//   - pages over all namespaces with metadata.namespace=x: x is the scope of the first page, but not of later pages
+//   - a list of a single object with limit=5&resourceVersion=7, but no resourceVersionMatch: a range would be read at exactly
+//     7, but a single object is read in its newest state
+//   - pages over all namespaces with metadata.namespace=x: the first page is of x only, but later pages are of all namespaces
 func (r *Request) checkSelectors(namespaced bool, limitAtZero LimitAtZero) reason.Reason {
 	if r.selectsNamespace() && (!namespaced || r.refusesNamespace()) {
 		return reason.NotCanonical
@@ -57,14 +59,16 @@ func (r *Request) checkSelectors(namespaced bool, limitAtZero LimitAtZero) reaso
 	}
 	o := r.Options
 	isAtZero := o.ResourceVersion == "0"
-	_, _, isSingle := r.Single(namespaced)
-	isExactByLimit := o.Limit > 0 && !isAtZero && o.ResourceVersion != "" && o.ResourceVersionMatch == ""
+	if _, _, isSingle := r.Single(namespaced); isSingle {
+		isExactByLimit := o.Limit > 0 && !isAtZero && o.ResourceVersion != "" && o.ResourceVersionMatch == ""
+		if isExactByLimit {
+			return reason.NotCanonical
+		}
+		return reason.None
+	}
 	isPaged := o.Continue != "" || o.Limit > 0 && (!isAtZero || limitAtZero == LimitHonoured)
 	_, selectsOneNamespace := r.Fields.RequiresExactMatch(namespaceField)
-	switch {
-	case isSingle && isExactByLimit:
-		return reason.NotCanonical
-	case !isSingle && isPaged && r.Namespace == "" && selectsOneNamespace:
+	if isPaged && r.Namespace == "" && selectsOneNamespace {
 		return reason.NotCanonical
 	}
 	return reason.None

@@ -19,7 +19,7 @@ type body struct {
 	objects  []*index.Object
 	// size is the size of the body in bytes before compression. For a watch it is an estimate.
 	size int
-	// room holds size bytes of --max-inflight-bytes, which the caller of newBody acquires.
+	// room holds size bytes of --max-inflight-bytes. The caller of newBody acquires it.
 	room limits.Grant
 
 	// The fields below are empty for a watch.
@@ -33,8 +33,8 @@ type body struct {
 // bodies keeps bodies for reuse, with their slices of objects.
 var bodies = sync.Pool{New: func() any { return new(body) }}
 
-// newBody returns the body of a list or a watch, which must be released. It fails only for a list that should be indented,
-// but would become too long, or is nested too deeply for a [wire.Indenter].
+// newBody returns the body of a list or a watch, which must be released. An error means that a list cannot be indented: it would
+// become too long, or is nested too deeply for a [wire.Indenter].
 func newBody(d *decision, auditID string) (*body, error) {
 	b := bodies.Get().(*body)
 	b.auditID = auditID
@@ -45,7 +45,7 @@ func newBody(d *decision, auditID string) (*body, error) {
 	}
 	b.fillList(d)
 	if d.query.Indented {
-		if err := b.indent(); err != nil {
+		if err := b.markIndented(); err != nil {
 			b.release()
 			return nil, err
 		}
@@ -112,15 +112,15 @@ func (b *body) parts(yield func(part []byte) bool) {
 }
 
 const (
-	// An indented list may be maxIndentGrowth times as long as without indentation, or minIndentLimit bytes, whichever is more.
+	// An indented list may be maxIndentGrowth times as long as without indentation; up to indentAllowance bytes are always allowed.
 	// Lists of pods become twice as long, but somebody could make an object of 1 MiB that grows to gigabytes.
 	maxIndentGrowth = 16
-	minIndentLimit  = 1 << 20
+	indentAllowance = 1 << 20
 )
 
-// indent marks a list as indented, and sets its size. To find the size, it indents the list once and drops the result.
-func (b *body) indent() error {
-	counter := &limitedCounter{limit: max(minIndentLimit, maxIndentGrowth*b.size)}
+// markIndented marks a list as indented, and sets its size. To find the size, it indents the list once and drops the result.
+func (b *body) markIndented() error {
+	counter := &limitedCounter{limit: max(indentAllowance, maxIndentGrowth*b.size)}
 	out := bufio.NewWriter(counter)
 	if err := writeIndented(out, b); err != nil {
 		return err

@@ -38,20 +38,20 @@ func (h *Handler) writeList(w http.ResponseWriter, acceptsGzip bool, b *body) {
 	default:
 		err = writeParts(out, b)
 	}
-	// Only the connection can fail here: an indented list has been indented once already.
 	if err == nil {
-		_ = out.Flush()
+		err = out.Flush()
 	}
+	_ = err // Only the connection can have failed: an indented list has been indented once already.
 }
 
-// writeParts writes the list as it is, and flushes out.
+// writeParts writes the list as it is.
 func writeParts(out *bufio.Writer, b *body) error {
 	for part := range b.parts {
 		if _, err := out.Write(part); err != nil {
 			return err
 		}
 	}
-	return out.Flush()
+	return nil
 }
 
 // writeIndented writes the list as indented JSON, and flushes out. An error is that of out or of the indenter.
@@ -77,7 +77,8 @@ func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
 	return stream.Close()
 }
 
-// setHeaders sets the headers that kube-apiserver sends with a list or a watch, and those of the envelope.
+// setHeaders sets the headers that kube-apiserver sends with a list or a watch, and those of the envelope. A watch has another
+// contentType than the envelope, which is of lists.
 func setHeaders(header http.Header, auditID string, envelope *wire.Envelope, contentType string) {
 	header.Set(auditv1.HeaderAuditID, auditID)
 	header.Set("Cache-Control", "no-cache, private")
@@ -100,8 +101,8 @@ var bufferSizes = [...]int{4 << 10, 16 << 10, 64 << 10}
 // writerPool keeps buffered writers of each size for reuse. It is safe for concurrent use.
 type writerPool [len(bufferSizes)]sync.Pool
 
-// get returns a writer to w for an answer of length bytes. The writer must be put back. Its buffer is the smallest that
-// holds the answer, or else the largest: --max-inflight-bytes counts the bytes of the answer, and not those of the buffer.
+// get returns a writer to w for an answer of length bytes. The writer must be put back. Its buffer is the smallest that holds
+// the answer, since --max-inflight-bytes does not count the bytes of buffers. If none holds it, the buffer is the largest.
 func (p *writerPool) get(w io.Writer, length int) *bufio.Writer {
 	i := 0
 	for i < len(p)-1 && bufferSizes[i] < length {

@@ -33,8 +33,9 @@ const (
 //	watch, Consistent            AnyLoad            a proof
 //	watch, After                 no                 the revision, up to revisionWait
 //
-// A list of a single name, or a watch that does not begin with the state (d.Initial), waits for no load.
-// Before a long wait, findState pauses the request's seat, which [Handler.handle] resumes.
+// Two kinds of requests wait for no load: a list of a single name, and a watch that does not begin with the state (d.Initial is
+// false). Some small lists are forwarded instead of waiting ([forwardSmall]). Before a long wait, findState pauses the request's
+// seat, which [Handler.handle] resumes.
 func (h *Handler) findState(ctx context.Context, d *decision) (why reason.Reason) {
 	deadline := time.Now().Add(d.maxWait())
 	d.collection, why = h.startCollection(ctx, d, deadline)
@@ -45,10 +46,11 @@ func (h *Handler) findState(ctx context.Context, d *decision) (why reason.Reason
 		if why := awaitLoad(ctx, d, deadline); why != reason.None {
 			return why
 		}
-		why := h.findLoaded(ctx, d, deadline)
-		// The state may have been lost during the wait. If a load is under way, wait for it, too.
+		why = h.findLoaded(ctx, d, deadline)
+		// Both reasons may mean that the state was lost while findLoaded waited. If it is being loaded again, wait for that, too.
 		mayBeLost := why == reason.Warming || why == reason.NotProven
-		if !mayBeLost || d.loadWait(d.collection) == 0 || !time.Now().Before(deadline) {
+		canWait := d.loadWait(d.collection) > 0 && time.Now().Before(deadline)
+		if !mayBeLost || !canWait {
 			return why
 		}
 	}
@@ -65,7 +67,7 @@ func (d *decision) mayWaitForLoad() bool {
 	return false
 }
 
-// maxWait returns the longest time for which the request waits for loads, and a watch for loads and the proof together.
+// maxWait returns the longest time for which findState waits: for loads, and if the request is a watch, also for the proof.
 func (d *decision) maxWait() time.Duration {
 	if d.asked.Watch {
 		return maxWatchWait
@@ -125,20 +127,11 @@ func awaitLoad(ctx context.Context, d *decision, deadline time.Time) reason.Reas
 
 // findLoaded is findState without the wait for a load: it waits for a revision or a proof only.
 func (h *Handler) findLoaded(ctx context.Context, d *decision, deadline time.Time) (why reason.Reason) {
-	proofWait := h.ConsistentWait
-	if d.asked.Watch {
-		proofWait = time.Until(deadline)
-	}
 	if d.Semantics == policy.Consistent {
-		if why := d.collection.WhyNotConsistent(d.query, d.caller.lastProbe, proofWait); why != reason.None {
-			return why
-		}
+		return h.proveNewest(ctx, d, deadline)
 	}
 	if why := forwardSmall(d, d.collection); why != reason.None {
 		return why
-	}
-	if d.Semantics == policy.Consistent {
-		return h.proveNewest(ctx, d, proofWait)
 	}
 	ctx, span := observe.StartStep(ctx, observe.SpanSnapshot)
 	defer span.End()
@@ -155,8 +148,18 @@ func (h *Handler) findLoaded(ctx context.Context, d *decision, deadline time.Tim
 }
 
 // proveNewest sets the newest state in d. It waits for a probe later than caller.lastProbe, which proves that this state has
-// everything that was written before the probe was sent.
-func (h *Handler) proveNewest(ctx context.Context, d *decision, proofWait time.Duration) (why reason.Reason) {
+// everything that was written before the probe was sent. If there is no hope of a proof, or the list is small, it does not wait.
+func (h *Handler) proveNewest(ctx context.Context, d *decision, deadline time.Time) (why reason.Reason) {
+	proofWait := h.ConsistentWait
+	if d.asked.Watch {
+		proofWait = time.Until(deadline)
+	}
+	if why := d.collection.WhyNotConsistent(d.query, d.caller.lastProbe, proofWait); why != reason.None {
+		return why
+	}
+	if why := forwardSmall(d, d.collection); why != reason.None {
+		return why
+	}
 	ctx, end := h.Observer.StartProof(ctx)
 	d.caller.seat.Pause()
 	d.snapshot, why = d.collection.Consistent(ctx, d.caller.lastProbe, proofWait)

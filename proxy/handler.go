@@ -109,7 +109,7 @@ func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 // authenticate returns the request with its caller, or nil if it has refused the request. Like takeSeat, it returns before the
 // next filter runs, so a watch does not keep its variables on the stack for hours.
 func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Request {
-	lastProbe := h.Collections.LastProbe() // read early, so that more probes count as later
+	lastProbe := h.Collections.LastProbe() // before anything that waits, so that as many probes as possible count as later
 	identity, refusal := h.Authenticator.Authenticate(r)
 	if refusal != nil {
 		observe.RecordOf(r.Context()).SetRefused(observe.RefusedIdentity)

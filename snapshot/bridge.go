@@ -31,7 +31,7 @@ func (f *feed) bringWatchesUpToDate(ctx context.Context, l *stateLoad) bool {
 		f.log.Debug("clients' watches end after a new load", "error", err)
 		return false
 	}
-	// A client's watch that is still behind then ends when the loaded state is installed.
+	// A client's watch that has not delivered all changes by then will end when the loaded state is installed.
 	v.broadcaster.AwaitDelivered(ctx, bridgeDeliveryTimeout)
 	f.log.Debug("clients' watches go on after a new load")
 	return true

@@ -35,16 +35,17 @@ type feed struct {
 	envelope *wire.Envelope
 	// mustLoad reports whether the next session must load a state, even if there is one.
 	mustLoad bool
-	// timelineKnownAt is the last time at which the upstream is known to have had the state's timeline (history of etcd): the
-	// end of a load, or of a stream that ended at its timeout. It is zero after a stream that ended in another way.
+	// timelineKnownAt is the last time at which etcd certainly had the history (timeline) of the state: the end of a load, or of
+	// a stream that ended at its timeout. It is zero after a stream that ended in another way.
 	timelineKnownAt time.Time
 	// pagesOnlyUntil is the end of pagesOnlyDuration; zero before the first.
 	pagesOnlyUntil time.Time
 	// forbiddenSince is the time of the first of the upstream's 403s in a row; zero if its last answer was no 403.
 	forbiddenSince time.Time
 
-	// attempt numbers the current session: the last one that made progress is 1, the next one is 2.
+	// attempt counts the sessions since the last progress: the session that made it is 1, the next one is 2.
 	attempt int
+	// backoffs give the pauses after each kind of failure.
 	backoffs
 }
 
@@ -78,7 +79,7 @@ func (f *feed) run(ctx context.Context) {
 		}
 		pause, minimum := f.handleFailure(end.err, time.Now())
 		f.logFailure(ctx, end.err, pause)
-		f.pause(ctx, pause, minimum)
+		f.awaitNextSession(ctx, pause, minimum)
 	}
 }
 
@@ -190,11 +191,12 @@ func (f *feed) checkLoaded(ctx context.Context, l *stateLoad, highestBefore uint
 
 // noteProgress makes the next pauses short again if a session has shown that earlier failures are over.
 func (f *feed) noteProgress(end sessionEnd) {
-	// Earlier failures are over if the session resumed a stream, and then read it for minStreamLife or got events (a
-	// kube-apiserver that has just started ends a watch that is more than ten events behind, and a pause would put the feed
-	// further behind). They are also over if it loaded a state, and then read its stream for steadyStreamLife.
-	hasProgressed := !end.beganWithLoad && (end.readFor >= minStreamLife || end.hasAdvanced)
-	if hasProgressed || end.readFor >= steadyStreamLife {
+	// A resumed stream shows progress if it has lasted for minStreamLife, or has sent events. (A kube-apiserver that has just
+	// started ends a watch that is more than ten events behind. A pause would put the feed further behind.)
+	hasResumed := !end.beganWithLoad && (end.readFor >= minStreamLife || end.hasAdvanced)
+	// After a load, which is expensive, only a stream that has lasted for steadyStreamLife does.
+	isSteady := end.readFor >= steadyStreamLife
+	if hasResumed || isSteady {
 		f.attempt = 1
 		f.retries = initialBackoffs.retries
 	}
@@ -208,9 +210,9 @@ func (f *feed) noteProgress(end sessionEnd) {
 	}
 }
 
-// pause waits before the next session. It publishes that no probe is sent meanwhile, so that requests do not wait for a proof.
-// A request for a probe cuts the pause to minStreamLife, or to minimum if that is longer.
-func (f *feed) pause(ctx context.Context, pause, minimum time.Duration) {
+// awaitNextSession waits for a pause. It publishes that no probe is sent meanwhile, so that requests do not wait for a proof. If a
+// request asks for a probe, the pause ends early, but not before it has lasted for minimum and for minStreamLife.
+func (f *feed) awaitNextSession(ctx context.Context, pause, minimum time.Duration) {
 	begun := time.Now()
 	f.freshness.ProbeRefused(begun, pause)
 	f.collection.publishFreshness(f.freshness)

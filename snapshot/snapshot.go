@@ -27,7 +27,7 @@ type Snapshot struct {
 	// is zero for a state at an exact revision, which need not be the newest.
 	CurrentAt time.Time
 
-	// epoch is the collection's epoch in which the state was known. A load or a drop begins another one.
+	// epoch is the collection's epoch in which the state was read. Each load or drop begins another one.
 	epoch uint64
 	// broadcaster serves the watches that begin at the state; nil if none are served.
 	broadcaster *watch.Broadcaster

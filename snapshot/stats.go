@@ -13,8 +13,8 @@ import (
 // CollectionStats describes a collection at one moment, for metrics and the status page.
 type CollectionStats struct {
 	Key CollectionKey
-	// Unavailable is the reason why consistent lists are forwarded; None if they can be answered. It may be Stale or
-	// NotProven even if there is a state (unlike View.unavailable).
+	// Unavailable is the reason why consistent lists are forwarded; None if they can be answered. Unlike View.unavailable, it
+	// may be Stale or NotProven while there is a state.
 	Unavailable reason.Reason
 	// Objects is the number of objects in the newest state; 0 if there is none.
 	Objects int
@@ -22,7 +22,7 @@ type CollectionStats struct {
 	Bytes int64
 	// Interval has the revisions whose states are known.
 	Interval
-	// Oldest is a time at which the oldest kept state was the newest; zero if there is no history.
+	// Oldest is the time of the oldest checkpoint, at which the oldest kept state was the newest; zero if there is no history.
 	Oldest time.Time
 	// CurrentAt is the time at which the newest state was last known to be current; zero if there is none.
 	CurrentAt time.Time
@@ -30,11 +30,12 @@ type CollectionStats struct {
 	Window time.Duration
 	// LastUse is the time of the last request for the collection.
 	LastUse time.Time
+
+	// The counts below begin at the start of listproxy, and include earlier collections with the same key, unless there are too
+	// many (see countsLocked).
+
 	// Losses counts, by cause, the states that were lost or had to be loaded anew. States that were dropped as idle do not
 	// count.
-	//
-	// Losses and Watches count from the start of listproxy, and include earlier collections with the same key, unless there
-	// are too many (see countsLocked).
 	Losses map[reason.Reason]uint64
 	// Watches counts the clients' watches.
 	Watches watch.Stats
@@ -106,14 +107,14 @@ func (c *collectionCounts) lossesByCause() map[reason.Reason]uint64 {
 	return maps.Clone(c.losses)
 }
 
-// countsLocked returns the counts of a key, and makes them if necessary. If too many keys have counts, it first forgets the
-// keys without a collection.
+// countsLocked returns the counts of a key. If there are none, it makes them. If there are too many then, it forgets the counts of
+// keys without a collection, so that those of dropped collections do not pile up.
 func (c *Collections) countsLocked(key CollectionKey) *collectionCounts {
 	if counts := c.counts[key]; counts != nil {
 		return counts
 	}
 	if len(c.counts) >= 2*maxCollections {
-		maps.DeleteFunc(c.counts, func(key CollectionKey, _ *collectionCounts) bool { return c.all[key] == nil })
+		maps.DeleteFunc(c.counts, func(counted CollectionKey, _ *collectionCounts) bool { return c.all[counted] == nil })
 	}
 	counts := &collectionCounts{}
 	c.counts[key] = counts

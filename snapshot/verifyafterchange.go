@@ -55,7 +55,8 @@ func (c *Collections) verifyAfterSkew(scope Scope) {
 	}
 }
 
-// requireVerification requires a verification of a scope's collections, except those that are loaded after requiredAt.
+// requireVerification requires a verification of a scope's collections. comparePages leaves out those that were loaded after
+// requiredAt.
 func (c *Collections) requireVerification(scope Scope, requiredAt time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,11 +102,12 @@ func (c *Collections) nextToVerify(now time.Time) (next *runningCollection, requ
 	return next, next.verification.requiredAt
 }
 
-// endVerification handles the result of a comparison that was required at requiredAt, and whose last page was compared at the
-// revision. After requestReload, the known state stays until the load has succeeded.
+// endVerification handles the result, err, of a comparison that was required at requiredAt. Its last page was compared at the
+// revision.
 func (c *Collections) endVerification(r *runningCollection, requiredAt time.Time, revision uint64, err error) {
 	mismatch, differs := errors.AsType[*source.MismatchError](err)
-	mustRetry := err != nil && !differs && time.Since(requiredAt) < verifyTimeout
+	hasVerdict := err == nil || differs
+	mustRetry := !hasVerdict && time.Since(requiredAt) < verifyTimeout
 	c.mu.Lock()
 	v := &r.verification
 	v.running = false
@@ -123,9 +125,10 @@ func (c *Collections) endVerification(r *runningCollection, requiredAt time.Time
 		log.Debug("not verified yet", "error", err)
 	case differs && !mismatch.SameObjects:
 		c.recordCheck(r, revision, err)
-		const noBan = 0 // unlike after a self-check, a new load can be trusted: etcd may have been restored
+		// Unlike after a self-check, a new load can be trusted at once: etcd may have been restored.
+		const noBan = 0
 		c.restart(r, noBan)
-	case differs: // only in bytes
+	case differs: // only in bytes, so the known state stays until the load has succeeded
 		log.Info("the API servers write the collection differently now, so it is loaded anew", "error", err)
 		r.requestReload()
 	default: // no verdict within verifyTimeout

@@ -8,32 +8,33 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// LoadKind says which loads a request waits for.
+// LoadKind says for which loads a request waits.
 type LoadKind int
 
 const (
-	// FirstLoad is a load while no state is known.
+	// FirstLoad means only a load while no state is known.
 	FirstLoad LoadKind = iota
-	// AnyLoad is a FirstLoad, or a load that will replace the known state. Lists of the newest state wait for both, since no
-	// probe proves the known state during a load.
+	// AnyLoad means also a reload, which will replace the known state. Lists of the newest state wait for it, since no probe
+	// proves the known state during a reload.
 	AnyLoad
 )
 
 // AwaitLoad waits for up to maxWait while a load of this kind is under way. It returns Warming if the load still goes on
 // then; otherwise the reason why there is no state, or None if there is one.
 func (c *Collection) AwaitLoad(ctx context.Context, maxWait time.Duration, kind LoadKind) reason.Reason {
-	_, why := c.await(ctx, maxWait, reason.Warming, (*View).replaced, func(v *View) (Snapshot, reason.Reason) {
+	whileLoading := func(v *View) (Snapshot, reason.Reason) { // Warming while the load goes on
 		if kind == AnyLoad && v.isReloading() {
 			return Snapshot{}, reason.Warming
 		}
 		return Snapshot{}, v.unavailable
-	})
+	}
+	_, why := c.await(ctx, maxWait, reason.Warming, (*View).replaced, whileLoading)
 	return why
 }
 
 // LoadTimeLeft returns what is left of the time limit of a load of this kind, or 0 if none is under way. The time of a
-// FirstLoad counts from the loss of the last state, or from the beginning of the collection. The time of a load that will
-// replace the known state counts from the beginning of the load.
+// FirstLoad counts from the loss of the last state, or from the beginning of the collection. That of a reload counts from its
+// beginning.
 func (c *Collection) LoadTimeLeft(limit time.Duration, kind LoadKind) time.Duration {
 	v := c.view.Load()
 	switch {
@@ -45,7 +46,7 @@ func (c *Collection) LoadTimeLeft(limit time.Duration, kind LoadKind) time.Durat
 	return 0
 }
 
-// isReloading reports whether a load that will replace the known state is under way.
+// isReloading reports whether a reload is under way.
 func (v *View) isReloading() bool { return !v.reloadingSince.IsZero() }
 
 // LoadError returns the error of the last load, such as the upstream's answer. It is nil if no load has ended yet, or if the
@@ -61,8 +62,8 @@ const (
 	// forwardSlotsPerLoad is the number of lists that are forwarded during a load. All others wait, so a crowd of lists costs
 	// the upstream little more than the load.
 	forwardSlotsPerLoad = 4
-	// maxSmallWork bounds a small list, in bytes that kube-apiserver encodes for it. That takes some milliseconds, while a
-	// proof that memory is up to date may take a second.
+	// maxSmallWork is the size up to which a list is small, in bytes that kube-apiserver encodes for it. Forwarding such a list
+	// takes some milliseconds, while a proof that memory is up to date may take a second.
 	maxSmallWork = 256 << 10
 	// maxSmallForwards is the number of small lists of one collection that are forwarded at the same time.
 	maxSmallForwards = 4
@@ -76,9 +77,10 @@ func (c *Collection) TakeForwardSlot() bool {
 	return isLoading && someLeft && c.forwardSlotsLeft.Add(-1) >= 0
 }
 
-// tryForward counts q among the lists that are being forwarded, and returns a function to call after q was forwarded. It
-// returns nil if q should wait instead: q is not small, or maxSmallForwards small lists of the collection are being forwarded.
-func (c *Collection) tryForward(v *View, q index.Query) (done func()) {
+// beginSmallForward decides whether q is forwarded instead of waiting for memory. If so, it counts q, and returns a function to
+// call after q was forwarded. It returns nil if q should wait: q is not small, or maxSmallForwards small lists of the collection
+// are being forwarded.
+func (c *Collection) beginSmallForward(v *View, q index.Query) (done func()) {
 	if v.unavailable != reason.None || v.newest.Work(q) > maxSmallWork {
 		return nil
 	}
@@ -89,25 +91,24 @@ func (c *Collection) tryForward(v *View, q index.Query) (done func()) {
 	return func() { c.smallListsInFlight.Add(-1) }
 }
 
-// TryForwardSmall returns a function to call after the list q of the newest state was forwarded. It returns nil if q should
-// not be forwarded: a probe with a number above afterProbe has proven the state, q is not small, or too many small lists are
-// being forwarded.
-func (c *Collection) TryForwardSmall(q index.Query, afterProbe uint64) (done func()) {
+// BeginForwardUnproven is beginSmallForward for a list of the newest state. It also returns nil if the list need not wait, since
+// a probe with a number above afterProbe has proven the state.
+func (c *Collection) BeginForwardUnproven(q index.Query, afterProbe uint64) (done func()) {
 	v := c.view.Load()
 	if v.provenAfter(afterProbe) {
 		return nil
 	}
-	return c.tryForward(v, q)
+	return c.beginSmallForward(v, q)
 }
 
-// TryForwardPage is TryForwardSmall for a later page of a list at a revision, which waits if memory has not reached the
-// revision yet.
-func (c *Collection) TryForwardPage(q index.Query, revision uint64) (done func()) {
+// BeginForwardPage is beginSmallForward for a later page of a list at a revision. It also returns nil if the page need not wait,
+// since memory has reached the revision.
+func (c *Collection) BeginForwardPage(q index.Query, revision uint64) (done func()) {
 	v := c.view.Load()
 	if v.To >= revision {
 		return nil
 	}
-	done = c.tryForward(v, q)
+	done = c.beginSmallForward(v, q)
 	if done != nil {
 		c.requestProbe() // so that memory reaches the revision before the next page is asked for
 	}

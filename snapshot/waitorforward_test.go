@@ -26,9 +26,9 @@ func collectionOfMany() *Collection {
 	return c
 }
 
-// TestTryForwardSmall: TryForwardSmall lets a list of the newest state be forwarded if the work for it is at most maxSmallWork.
+// TestBeginForwardUnproven: a list of the newest state is forwarded if the work for it is at most maxSmallWork.
 // It forwards no list whose state is proven already, by a probe that was sent after the list came.
-func TestTryForwardSmall(t *testing.T) {
+func TestBeginForwardUnproven(t *testing.T) {
 	c := collectionOfMany()
 	waiting, proven := afterProbes(c) // the state is not proven, or proven
 	for name, tt := range map[string]struct {
@@ -47,7 +47,7 @@ func TestTryForwardSmall(t *testing.T) {
 		},
 		"a page of 100 of a proven state": {query: index.Query{Limit: 100}, afterProbe: proven},
 	} {
-		done := c.TryForwardSmall(tt.query, tt.afterProbe)
+		done := c.BeginForwardUnproven(tt.query, tt.afterProbe)
 		if forward := done != nil; forward != tt.wantForward {
 			t.Errorf("%s: may be forwarded: got %t, want %t", name, forward, tt.wantForward)
 		}
@@ -57,11 +57,11 @@ func TestTryForwardSmall(t *testing.T) {
 	}
 }
 
-// TestTryForwardSmallIsBounded: TryForwardSmall lets at most maxSmallForwards lists of a collection be forwarded at the same
+// TestSmallForwardsAreBounded: BeginForwardUnproven lets at most maxSmallForwards lists of a collection be forwarded at the same
 // time, and none if there is no state.
-func TestTryForwardSmallIsBounded(t *testing.T) {
+func TestSmallForwardsAreBounded(t *testing.T) {
 	c := collectionOfMany()
-	try := func() (done func()) { return c.TryForwardSmall(index.Query{Limit: 1}, c.shared.probes.Last()) }
+	try := func() (done func()) { return c.BeginForwardUnproven(index.Query{Limit: 1}, c.shared.probes.Last()) }
 	var dones []func()
 	for range 10 * maxSmallForwards {
 		if done := try(); done != nil {
@@ -83,9 +83,9 @@ func TestTryForwardSmallIsBounded(t *testing.T) {
 	}
 }
 
-// TestTryForwardPage: if memory has not reached a list's revision, TryForwardPage lets a small page of the list be forwarded,
+// TestBeginForwardPage: if memory has not reached a list's revision, BeginForwardPage lets a small page of the list be forwarded,
 // and requests a probe, so that memory reaches the revision.
-func TestTryForwardPage(t *testing.T) {
+func TestBeginForwardPage(t *testing.T) {
 	const reached, notReached = manyAt, manyAt + 1
 	small, large := index.Query{Limit: 1, Start: "n/0001"}, index.Query{Start: "n/0001"}
 	for name, tt := range map[string]struct {
@@ -98,7 +98,7 @@ func TestTryForwardPage(t *testing.T) {
 		"a large page, not reached": {query: large, revision: notReached},
 	} {
 		c := collectionOfMany()
-		done := c.TryForwardPage(tt.query, tt.revision)
+		done := c.BeginForwardPage(tt.query, tt.revision)
 		if forward := done != nil; forward != tt.wantForward {
 			t.Errorf("%s: may be forwarded: got %t, want %t", name, forward, tt.wantForward)
 		}

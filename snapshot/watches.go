@@ -48,8 +48,8 @@ func (v *View) follow(m moment, revision uint64, gapless bool) (Snapshot, reason
 	return snap, reason.None
 }
 
-// WatchForm returns the form in which the upstream writes events of the collection; nil for a state that was asked for at its
-// exact revision, or if no watches are served.
+// WatchForm returns the form in which the upstream writes events of the collection. It is nil if no watch can begin at this state:
+// the state was found by Exact, or no watches are served.
 func (s Snapshot) WatchForm() *watch.Form {
 	if s.broadcaster == nil {
 		return nil
@@ -83,9 +83,8 @@ func (v *View) span() watch.Span {
 	return watch.Span{Versions: v.versions, From: v.From, To: v.To}
 }
 
-// publishToBroadcasterLocked publishes a view to its broadcaster. If the old view had another broadcaster, its watchers end.
-//
-// All ways to end watches:
+// publishToBroadcasterLocked publishes the view v to its broadcaster. If old had another broadcaster, the watchers of that one
+// end. This is one of the ways in which watches end:
 //
 //	why                        by          watchers                     new watchers can begin
 //	the state is lost          Abort       deliver nothing more         after the next load
@@ -117,10 +116,10 @@ func (c *Collection) endWatchesIfStreamDead() {
 		return
 	}
 	m := c.now()
-	silence := clock.Age(c.freshness.Load().StreamSentAt(), m.outage.AsOf(m.at, m.bound))
+	silence := clock.Age(c.freshness.Load().StreamSentAt(), m.outage.AsOf(m.at, m.bound)) // does not grow in an outage
 	isSilent := silence >= max(m.bound, source.BookmarkEvery)
-	isOld := v.age(m) >= m.bound // if the state was proven within the bound, the silent stream has missed nothing
-	if isSilent && isOld {
+	isProven := v.age(m) < m.bound // other reads have shown that the silent stream has missed nothing
+	if isSilent && !isProven {
 		c.drainWatches(v.broadcaster)
 	}
 }

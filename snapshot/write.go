@@ -24,8 +24,9 @@ func (c *Collection) install(l *stateLoad) {
 	c.epoch++
 	c.highestSeen = max(c.highestSeen, l.revision)
 	c.pendingProbes = nil
+	// The old states leave the budget. The load has added the size of the new one already.
 	c.addUsedBytesLocked(-c.usedBytes)
-	c.usedBytes = l.size // not by addUsedBytesLocked: the load has added the size to the budget
+	c.usedBytes = l.size
 	c.versions = index.History{}
 	c.versions.Append(index.Version{Revision: l.revision, Tree: l.state})
 	c.checkpoints = []checkpoint{{at: time.Now(), revision: l.revision}}
@@ -49,8 +50,7 @@ func (c *Collection) install(l *stateLoad) {
 // errFull says that a state, or a change of it, does not fit into the budget.
 var errFull = errors.New("the byte bound leaves no room for this collection")
 
-// applyChange advances the newest state by one change. If the budget is exceeded then, it trims the history. If even that is
-// not enough, it returns errFull, although the change was applied.
+// applyChange advances the newest state by one change. It returns errFull if the change was applied, but the budget is exceeded.
 func (c *Collection) applyChange(ch stateChange) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,8 +72,8 @@ func (c *Collection) applyChange(ch stateChange) error {
 		Revision: ch.revision,
 		Tree:     state,
 		Put:      ch.object,
-		// What counts as freed with the version before this one: the nodes of its trees that this version has copied (the
-		// copies are as large), the object that is replaced or removed, and the deleted object of this version's event.
+		// When the version before this one is forgotten, these count as freed: its nodes that were copied for this version (the
+		// copies are as large), the object that this version replaces or removes, and the deleted object in this version's event.
 		SupersededBytes: nodesSize + sizeOf(old) + deletedSize,
 	}
 	if v.broadcaster != nil {
@@ -82,11 +82,17 @@ func (c *Collection) applyChange(ch stateChange) error {
 	c.versions.Append(next)
 	c.addUsedBytesLocked(nodesSize + sizeOf(ch.object) + deletedSize)
 	c.advanceLocked(v, ch.revision, state)
+	return c.fitBudgetLocked()
+}
+
+// fitBudgetLocked trims the history while the budget is exceeded: first half of it, then all but the newest state. If even that
+// is not enough, it returns errFull.
+func (c *Collection) fitBudgetLocked() error {
 	if c.shared.budget.exceeded() {
 		c.trimHalfLocked()
 	}
 	if c.shared.budget.exceeded() {
-		c.trimBeforeLocked(ch.revision) // keeps only the newest state
+		c.trimBeforeLocked(c.view.Load().To)
 	}
 	if c.shared.budget.exceeded() {
 		return errFull
@@ -158,8 +164,8 @@ func (c *Collection) setReloadingSince(begun time.Time) {
 // hasState reports whether there is a state, however old.
 func (c *Collection) hasState() bool { return c.view.Load().unavailable == reason.None }
 
-// drop forgets the known states and begins a new epoch. From now on, requests get the reason why. drop does nothing if the
-// collection is retired.
+// drop forgets the known states and begins a new epoch. Until the next load, requests get the reason why. drop does nothing if
+// the collection is retired.
 func (c *Collection) drop(why reason.Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,8 +174,8 @@ func (c *Collection) drop(why reason.Reason) {
 	}
 }
 
-// retire is drop for ever: the collection also ignores what the feed still loads or reads. retire reports whether there was a
-// state.
+// retire is a drop that cannot be undone: the collection also ignores what the feed still loads or reads. It reports whether
+// there was a state.
 func (c *Collection) retire(why reason.Reason) (hadState bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

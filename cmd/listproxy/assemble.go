@@ -75,6 +75,7 @@ type rights struct {
 	watchRBAC  func(context.Context) error // returns when the context ends, or with an error
 }
 
+// newRights returns the parts that ask about callers' rights. They do nothing yet.
 func (o *options) newRights(api apiServer, observer *observe.Observer, log *slog.Logger) (rights, error) {
 	config := auth.ReviewConfig{
 		TTL:       o.callers.reviewTTL,
@@ -84,8 +85,8 @@ func (o *options) newRights(api apiServer, observer *observe.Observer, log *slog
 	}
 	send := auth.SendAs(api.transports.SendAs)
 	if o.callers.clientCA != nil {
-		// Callers with a client certificate are impersonated: there are no credentials of theirs to send on. Whether listproxy
-		// may impersonate them is asked with its own account.
+		// A caller with a client certificate has no credentials that listproxy could send on, so it impersonates the caller. It
+		// asks with its own account whether it may.
 		var err error
 		if send, err = auth.WithOwnAccount(send, api.ownConfig); err != nil {
 			return rights{}, err
@@ -115,6 +116,7 @@ type cache struct {
 	warmup      *proxy.Warmup
 }
 
+// newCache returns the parts that keep collections. No feed runs yet.
 func (o *options) newCache(api apiServer, observer *observe.Observer, log *slog.Logger) (cache, error) {
 	client, err := newFeedClient(api.ownConfig, observer)
 	if err != nil {
@@ -129,8 +131,8 @@ func (o *options) newCache(api apiServer, observer *observe.Observer, log *slog.
 	if err != nil {
 		return cache{}, err
 	}
-	// The cluster invalidates collections, and feeds ask the cluster. So collections are made first, with functions that read
-	// kube only when they are called: no feed starts before the cluster is made.
+	// Collections and the cluster need each other. Collections are made first. Their functions use kube, which is set below,
+	// before any feed starts and calls them.
 	var kube *cluster.Cluster
 	snapshotConfig := snapshot.Config{
 		Client:    client,

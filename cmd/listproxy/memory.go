@@ -17,9 +17,10 @@ const (
 	compressedDivisor = 8
 	// defaultCompressedBound is the bound on compressed lists, in bytes, if stored objects have no bound.
 	defaultCompressedBound = 256 << 20
-	// bytesPerConnection is how many bytes of the memory limit there must be for each connection of a client. It needs at most
-	// an eighth of them.
-	bytesPerConnection             = 1 << 20
+	// bytesPerConnection is the part of the memory limit that permits one connection of a client. A connection needs at most an
+	// eighth of it.
+	bytesPerConnection = 1 << 20
+	// minConnections and maxConnections bound the number of connections, whatever the memory limit.
 	minConnections, maxConnections = 256, 20_000
 	// noMemoryLimit is the limit by which the Go runtime means that there is none.
 	noMemoryLimit = math.MaxInt64

@@ -35,7 +35,8 @@ const (
 	labelPort   = "port"
 )
 
-// collectionID names any collection by the values of its labels. The fields of an EagerCollection are just these.
+// collectionID names a collection, eager or not, by the values of its labels. It is an EagerCollection only because that type has
+// just these fields.
 type collectionID = proxy.EagerCollection
 
 // collectionLabels returns the names of the labels of a collection, then more names.
@@ -58,7 +59,7 @@ var (
 	collectionHistoryMetric = newGauge("listproxy_collection_history_seconds",
 		"Age of the oldest revision that can be asked for.", collectionLabels()...)
 	feedLagMetric = newGauge("listproxy_feed_lag_seconds",
-		"Upper bound of the age of the newest state: the time since a probe asked the API server for the revision that the state has "+
+		"Upper bound of the age of the newest state: the time since the last probe of the API server's revision that the state has "+
 			"reached. It grows until the next probe or, on a quiet resource, bookmark.", collectionLabels()...)
 	feedRestartsMetric = newCounter("listproxy_feed_restarts_total",
 		"How often a feed began anew, since its state was lost or had to be loaded anew, and why (cause). "+

@@ -96,7 +96,7 @@ func (s *Source) ReadStatus() Status {
 	status.Memory.Stored, status.Memory.StoredLimit = s.Collections.Stored()
 	status.readMetrics(s.Metrics)
 
-	// Unlike for readiness, the API server must be OK now, and not only once (see Checks).
+	// Here the API server must be OK now. For readiness it is enough that it was OK once (see Checks).
 	status.Checks = append(s.newChecks(health, health.Condition == upstream.ConditionOK), checkFeeds(status.Collections))
 	status.Healthy = allOK(status.Checks)
 	status.sort()

@@ -19,8 +19,9 @@ const (
 	metricProcessLimit    = "go_gc_gomemlimit_bytes"
 )
 
-// maxMemoryLimit is above any real memory limit. Without a limit the runtime reports 8 EiB, which the status page shows as 0.
-const maxMemoryLimit = 1 << 60
+// unlimitedFrom is a number of bytes above any real memory limit: without a limit the runtime reports 8 EiB. ProcessLimit is 0
+// then.
+const unlimitedFrom = 1 << 60
 
 // readMetrics sets the counts and sizes that are read from metrics.
 func (s *Status) readMetrics(metrics prometheus.Gatherer) {
@@ -37,7 +38,7 @@ func (s *Status) readMetrics(metrics prometheus.Gatherer) {
 			case metricProcessBytes:
 				s.Memory.Process = int64(gauge)
 			case metricProcessLimit:
-				if gauge < maxMemoryLimit {
+				if gauge < unlimitedFrom {
 					s.Memory.ProcessLimit = int64(gauge)
 				}
 			}
@@ -45,7 +46,7 @@ func (s *Status) readMetrics(metrics prometheus.Gatherer) {
 	}
 	s.Lists.setShare()
 	s.Watches.setShare()
-	s.Reasons = slices.AppendSeq(s.Reasons, maps.Values(reasons))
+	s.Reasons = slices.AppendSeq(s.Reasons, maps.Values(reasons)) // sorted later (Status.sort)
 }
 
 // countRequests adds the requests of one series of metricRequests to the counts of s, and forwarded requests to reasons. It
@@ -57,7 +58,8 @@ func (s *Status) countRequests(series *dto.Metric, reasons map[string]Reason) {
 	}
 	count := int64(series.GetCounter().GetValue())
 	var answers *Answers
-	switch labels[observe.LabelVerb] {
+	verb := labels[observe.LabelVerb]
+	switch verb {
 	case observe.VerbList:
 		answers = &s.Lists
 	case observe.VerbWatch:
@@ -74,7 +76,7 @@ func (s *Status) countRequests(series *dto.Metric, reasons map[string]Reason) {
 		r := reasons[name]
 		r.Reason = name
 		r.Meaning, _ = reason.Reason(name).Explain()
-		if answers == &s.Lists {
+		if verb == observe.VerbList {
 			r.Lists += count
 		} else {
 			r.Watches += count

@@ -68,8 +68,8 @@ func (a *Authenticator) verifyCertificate(r *http.Request) (verified user.Info, 
 		return nil, true
 	}
 	response, hasName, err := a.certificates.AuthenticateRequest(r)
-	// Without a common name (!hasName), a certificate is refused by kube-apiserver, too: nearly every one has an authenticator
-	// of front proxies, which returns an error for any other certificate.
+	// A certificate without a common name (!hasName) is refused, as by nearly every kube-apiserver: its authenticator of front
+	// proxies returns an error for any certificate that is not a front proxy's.
 	if err != nil || !hasName {
 		return nil, true
 	}
@@ -111,8 +111,8 @@ func hasToken(r *http.Request) bool {
 	if policy.HasBearerToken(r.Header.Get("Authorization")) {
 		return true
 	}
-	// kube-apiserver's own authenticator calls find with the token of a WebSocket. If it were accepted, the authenticator would
-	// take it out of the request.
+	// kube-apiserver's own authenticator calls find if the request has a WebSocket's token. find must not accept the token: the
+	// authenticator would then take it out of the request.
 	found := false
 	find := func(context.Context, string) (*authenticator.Response, bool, error) {
 		found = true
@@ -122,8 +122,8 @@ func hasToken(r *http.Request) bool {
 	return found
 }
 
-// identifyByHeader returns the identity of the caller with the request's Authorization header, together with the user whom this
-// caller impersonates, or nobody's identity.
+// identifyByHeader returns the identity that the request's Authorization header gives to the caller, or nobody's if there is not
+// exactly one header that can be used. With a plain token, the identity includes the user whom the caller impersonates, if any.
 func (a *Authenticator) identifyByHeader(r *http.Request) Identity {
 	values := r.Header["Authorization"]
 	kind, token := policy.ReadAuthorization(values)
@@ -148,7 +148,7 @@ type Refusal struct {
 // there, and would show its user only "unknown".
 func (f *Refusal) Write(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 && f.Code == http.StatusUnauthorized {
-		w.Header().Set("Connection", "close") // as package forward does after a 401 of the API server
+		w.Header().Set("Connection", "close") // as kube-apiserver does (UnauthenticatedHTTP2DOSMitigation)
 	}
 	if r.URL.Path == "/api" || r.URL.Path == "/apis" {
 		kubehttp.SetAuditID(w.Header(), r)

@@ -114,12 +114,12 @@ func (a *Authorizer) Review(ctx context.Context, who *Caller, attrs *Attributes)
 	return Ruling{right: right}, nil
 }
 
-// ask returns the answer to one question, without regard to the right to impersonate. Without asking the upstream, it returns
-// No if the caller has no credentials, or if the verb, version or resource is empty: in a review, an empty attribute would
-// stand for all verbs, versions or resources.
+// ask returns the answer to one question, without regard to the right to impersonate. A caller without credentials, and an empty
+// verb, version or resource, get No without a review: in a review, an empty attribute would stand for all verbs, versions or
+// resources.
 func (a *Authorizer) ask(ctx context.Context, who *Caller, attrs *Attributes) (answer[Decision], error) {
 	if !who.Identity.HasCredentials() || attrs.Verb == "" || attrs.Version == "" || attrs.Resource == "" {
-		return answer[Decision]{}, nil
+		return answer[Decision]{value: No}, nil
 	}
 	return a.reviews.get(ctx, question[Decision]{
 		who:   who,
@@ -137,7 +137,7 @@ func (a *Authorizer) Remembers(id Identity, attrs *Attributes) bool {
 }
 
 // Learn remembers that a caller has the right to do what attrs describe, since the upstream has carried out such a request of
-// the caller. The answer YesByRequest is valid like the answer to a review that was sent at the time sent.
+// the caller. The answer is YesByRequest. It is valid for as long as that to a review that was sent at the time sent.
 func (a *Authorizer) Learn(id Identity, attrs *Attributes, sent time.Time) {
 	learned := answer[Decision]{value: YesByRequest, scope: scopeOf(id, attrs), asked: sent, ttl: a.reviews.TTL}
 	a.reviews.remember(decisionKey(id, attrs), learned)
@@ -159,8 +159,8 @@ func (a *Authorizer) ValidFor(r *Ruling, now time.Time) time.Duration {
 // these rights then expire after revokedTTL (see reviewCache.validFor).
 func (a *Authorizer) RecordRevocation(namespace string) { a.reviews.recordRevocation(namespace) }
 
-// Lookups returns the numbers of questions since the start: hits with a remembered answer, and misses for which the upstream
-// was asked or was already being asked.
+// Lookups returns the numbers of questions since the start: hits found a remembered answer, and misses needed the upstream. A
+// question that joins one in flight is a miss.
 func (a *Authorizer) Lookups() (hits, misses uint64) {
 	return a.reviews.hits.Load(), a.reviews.misses.Load()
 }

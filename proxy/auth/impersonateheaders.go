@@ -98,8 +98,8 @@ func hasImpersonation(h http.Header) bool {
 // Impersonate-* headers cannot name this user exactly.
 //
 // The impersonated user must have exactly the rights that kube-apiserver would give to the certificate itself. kube-apiserver
-// adds the group system:authenticated to its user, unless the user is in system:unauthenticated. So does userToImpersonate. If
-// it wrote no group at all, a user with the name of a service account would get the groups of that account
+// adds the group system:authenticated to its user, unless the user is in system:unauthenticated. userToImpersonate adds it, too.
+// Without any group in the headers, kube-apiserver would give a user with the name of a service account the groups of that account
 // (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
 func userToImpersonate(info user.Info) (impersonated *user.DefaultInfo, ok bool) {
 	impersonated = &user.DefaultInfo{

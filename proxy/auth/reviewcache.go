@@ -22,13 +22,14 @@ const (
 	maxKey = 4 << 10
 	// maxAttempts bounds how often a request asks until it gets an answer that is still valid.
 	maxAttempts = 3
-	// ownAnswerTTL is the time for which a request may use the answer to a question that was sent for it, counted from the
-	// answer's arrival, even if the TTL is over. Otherwise a TTL of 0, or a slow upstream, would leave no time.
+	// ownAnswerTTL is how long after its arrival an answer may be used by a request for which the question was sent, even if the
+	// TTL is over. Otherwise a TTL of 0, or a slow upstream, would leave no time.
 	ownAnswerTTL = time.Second
-	// revokedTTL is the longest TTL of an answer if rights on which it may depend were revoked. So under a stream of
-	// revocations a question is asked once a second.
+	// revokedTTL bounds the TTL of an answer if rights on which it may depend were revoked. So while revocations go on and on, a
+	// question is asked once a second.
 	revokedTTL = time.Second
-	// maxRevoked bounds the namespaces with remembered revocations. etcd cannot write as many while answers are valid.
+	// maxRevoked bounds the number of namespaces whose last revocation is remembered. etcd cannot write as many while answers
+	// are valid.
 	maxRevoked = 256 << 10
 	// authorizerLag is the time after a revocation in which an API server may still decide by the old state, since its
 	// authorizers read from informers.
@@ -139,7 +140,7 @@ func (c *reviewCache[V]) get(ctx context.Context, q question[V]) (answer[V], err
 			}
 			return answer[V]{}, err
 		}
-		if sentForThis := !fresh.asked.Before(began); sentForThis {
+		if !fresh.asked.Before(began) { // the question was sent for this request
 			fresh.ttl = max(fresh.ttl, clock.Age(fresh.asked, now)+ownAnswerTTL)
 		}
 		if c.validFor(&fresh, now) > 0 {
@@ -199,8 +200,8 @@ func (c *reviewCache[V]) acquireSeat(ctx context.Context, who *Caller) (limits.G
 	return seat, err
 }
 
-// kept returns the answer that is kept for key, valid or not.
-func (c *reviewCache[V]) kept(key string) (a answer[V], ok bool) {
+// cached returns the answer that is kept for key, valid or not.
+func (c *reviewCache[V]) cached(key string) (a answer[V], ok bool) {
 	value, _ := c.answers.Get(key)
 	a, ok = value.(answer[V])
 	return a, ok
@@ -208,7 +209,7 @@ func (c *reviewCache[V]) kept(key string) (a answer[V], ok bool) {
 
 // remembered returns the answer that is kept for key, if it is still valid.
 func (c *reviewCache[V]) remembered(key string, now time.Time) (known answer[V], ok bool) {
-	known, ok = c.kept(key)
+	known, ok = c.cached(key)
 	return known, ok && c.validFor(&known, now) > 0
 }
 
@@ -218,7 +219,7 @@ func (c *reviewCache[V]) remember(key string, a answer[V]) {
 	if c.TTL <= 0 || len(key) > maxKey {
 		return
 	}
-	if later, ok := c.kept(key); ok && later.asked.After(a.asked) {
+	if later, ok := c.cached(key); ok && later.asked.After(a.asked) {
 		return
 	}
 	c.answers.Add(key, a, 2*c.TTL+c.MaxOutage)
@@ -251,10 +252,10 @@ func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
 	return max(0, ttl-clock.Age(a.asked, now))
 }
 
-// recordRevocation notes that rights were revoked in a namespace, or in all namespaces if it is "". It is remembered until
-// every answer has expired whose question was sent before it, or at most authorizerLag after it.
+// recordRevocation notes that rights were revoked in a namespace, or in all namespaces if it is "". It is remembered for as long
+// as an answer can be in use that it concerns: one whose question was sent before it, or at most authorizerLag after it.
 func (c *reviewCache[V]) recordRevocation(namespace string) {
-	longestQuestion := authorizerLag + c.Timeout
-	longestUse := max(2*c.TTL+c.MaxOutage, ownAnswerTTL)
-	c.revoked.Add(namespace, time.Now(), longestQuestion+longestUse)
+	latestArrival := authorizerLag + c.Timeout           // of such an answer, from now on
+	longestUse := max(2*c.TTL+c.MaxOutage, ownAnswerTTL) // of an answer, from its arrival on
+	c.revoked.Add(namespace, time.Now(), latestArrival+longestUse)
 }

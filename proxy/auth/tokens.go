@@ -91,7 +91,7 @@ func (v *Verdicts) RecordAnswer(id Identity, upgrade bool, method string, status
 		v.refused.Add(id.callerKey, nil, refusedTTL)
 	case provesAuthentication(method, status):
 		if _, known := v.accepted.Get(id.callerKey); known {
-			return // The entry is not renewed: FlowOf would parse the token at every request.
+			return // Renewing the entry at each request would call FlowOf each time, which parses the token.
 		}
 		v.refused.Remove(id.callerKey)
 		v.accepted.Add(id.callerKey, FlowOf(id), acceptedTTL)

@@ -19,7 +19,7 @@ import (
 // Cluster knows what the upstream serves, and reports changes. It follows five sources: APIServices say which server answers
 // for a group and version, CustomResourceDefinitions describe custom resources, discovery describes built-in ones, Leases
 // name the API servers, and StorageVersions say whether all API servers write a resource in the same version. A reflector
-// follows the objects of one resource, and keeps what its function read returns for each.
+// follows the objects of one resource, and keeps a value of each.
 //
 // Cluster is safe for concurrent use. Lookups take read locks and do no I/O.
 type Cluster struct {
@@ -31,7 +31,8 @@ type Cluster struct {
 	config          Config
 	discoveryDue    chan struct{}                     // holds a value while a read of discovery is due
 	builtins        atomic.Pointer[builtinsByVersion] // nil until discovery was read; only followDiscovery writes it
-	// discoveryFailingSince is the time of the first failed read of discovery since the last success or warning, or zero.
+	// discoveryFailingSince is the time at which reads of discovery began to fail, for the next warning about it. It is zero
+	// after a good read, and after a warning.
 	discoveryFailingSince time.Time
 }
 
@@ -40,9 +41,9 @@ type Config struct {
 	// Invalidate is called for every change, from several goroutines. When it returns, no answer may use what was
 	// learned before the change.
 	Invalidate func(snapshot.Invalidation)
-	// Verify is called when the API servers may have begun to write the resources in scope in other bytes. what is the
-	// cause, in words for people.
-	Verify func(scope snapshot.Scope, what string)
+	// Verify is called when the API servers may have begun to write the resources in scope in other bytes. cause says why, for
+	// people.
+	Verify func(scope snapshot.Scope, cause string)
 	// AsOf returns the time up to which ages are counted: now, or during an outage the time of the API server's last answer,
 	// so that nothing grows older meanwhile. If AsOf is nil, ages are counted up to now.
 	AsOf func(now time.Time) time.Time
@@ -149,9 +150,11 @@ func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason)
 	definition, defined, current := c.definitions.get(gr.String())
 	isCustom := servedBy == routeCustom
 	switch {
-	case isCustom && !defined && !c.definitions.isRefused():
+	case isCustom && !defined && c.definitions.isRefused(): // listproxy may not read the definition
+		return Entry{}, reason.Upstream
+	case isCustom && !defined:
 		return Entry{}, reason.UnknownResource
-	case isCustom && (!defined || !current): // listproxy may not read the definition, or would not notice a change
+	case isCustom && !current: // listproxy would not notice a change
 		return Entry{}, reason.Upstream
 	case !isCustom && defined: // the event about the APIService or the definition is still to come
 		return Entry{}, reason.Upstream

@@ -35,9 +35,9 @@ func (d definition) entry(version string) (Entry, reason.Reason) {
 }
 
 // definitionChanged invalidates the resource of a CustomResourceDefinition that was changed or deleted. The upstream may now
-// encode the same objects in other bytes, without an event about them. An API server that has not learned of the change yet,
-// and any open watch, keep the old schema for a while. So Invalidate lets nothing be loaded again before [snapshot.Skew] has
-// passed, and has it verified later.
+// encode the same objects in other bytes, without an event about them. Open watches, and API servers that have not learned of the
+// change yet, use the old schema for a while. So after Invalidate, nothing is loaded again before [snapshot.Skew] has passed, and
+// what is loaded then is verified later.
 func (c *Cluster) definitionChanged(diff change[definition]) {
 	if diff.before == nil || !diff.before.established {
 		return // nothing was kept

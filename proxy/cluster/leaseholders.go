@@ -6,22 +6,23 @@ import (
 	"time"
 )
 
-// minHolderAge is how long before currentAt a holder must have been seen first (see sameTimeline). The minute is a margin: if
-// this process was suspended, it may read an old event of the stream, which sets currentAt, after it has seen a new holder.
+// minHolderAge is how long before currentAt a holder must have been seen first (see sameTimeline). The minute is a margin. A
+// process that was suspended may see a new holder first, and only then read an event that the stream had sent long before. The
+// event then sets currentAt to a time after the holder was seen.
 const minHolderAge = time.Minute
 
 // sameTimeline reports whether etcd still has the same history up to a revision. currentAt is the time at which a stream at
 // this revision last sent something. etcd has another history if it was restored from an older backup since currentAt.
 //
 // Before etcd is restored, the API servers are stopped. An API server that starts again becomes a new holder of its Lease. So
-// the history is the same if a Lease still has the holder that it had at currentAt, and was written at the revision or later.
-// Either this API server has run all the time, or the backup has everything up to the revision. For example, if a stream at
-// revision 100 last sent something at 12:00:
+// the history is the same if a Lease still has the holder that it had at currentAt, and was written at the revision or later:
+// either this API server has run all the time, and etcd was not restored; or the Lease comes from the backup, which then has
+// everything up to the revision. For example, if a stream at revision 100 last sent something at 12:00:
 //
-//	the holder was first seen   its Lease was written at   same, retry
-//	at 11:00                    103                        true, true
-//	at 11:00                     90                        false, true: the holder may soon write it again
-//	at 11:59:30, or at 12:01    103                        false, false: such a holder proves nothing
+//	the holder was first seen   its Lease was written at   same    retry
+//	at 11:00                    103                        true
+//	at 11:00                     90                        false   true: the holder may soon write it again
+//	at 11:59:30, or at 12:01    103                        false   false: such a holder proves nothing
 //
 // retry means that it pays to ask again in a few seconds if same is false.
 func (s *serverMonitor) sameTimeline(ctx context.Context, revision uint64, currentAt time.Time) (same, retry bool) {
@@ -36,10 +37,12 @@ func (s *serverMonitor) sameTimeline(ctx context.Context, revision uint64, curre
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for holder, written := range leases.revisions {
-		if since, known := s.holderSince[holder]; known && currentAt.Sub(since) >= minHolderAge {
-			same = same || written >= revision
-			retry = true
+		since, known := s.holderSince[holder]
+		if !known || currentAt.Sub(since) < minHolderAge {
+			continue
 		}
+		same = same || written >= revision
+		retry = true // such a holder writes its Lease every few seconds
 	}
 	return same, retry
 }

@@ -17,15 +17,15 @@ import (
 //
 // Each API server holds a Lease that is named after its host. What a restart changes depends on the version:
 //
-//	1.35 and later  the Lease is deleted at the end and at the start, and made again with another holder: two changes
-//	                within a second
+//	1.35 and later  the API server deletes its Lease when it ends and when it starts, and makes one with another holder: two
+//	                changes within a second
 //	older versions  the Lease keeps its holder: only a change of /version is seen
 //
 // The Lease of a killed server that does not come back is deleted when it has expired, an hour later. That is a change, too.
 //
 // The first list of Leases is not reported. A broken watch of Leases is not a change, since the list that follows shows what
 // the watch has missed. If neither Leases nor /version can be read, nothing is reported. Then the feeds of package snapshot
-// still notice some changes, since each asks for the upstream's revision.
+// still notice if etcd was restored from a backup, since each asks for the upstream's revision.
 //
 // serverMonitor is safe for concurrent use.
 type serverMonitor struct {
@@ -34,7 +34,8 @@ type serverMonitor struct {
 	log      *slog.Logger
 	// versionAPI reads /version. It uses a new connection each time, since a balancer chooses the server by connection.
 	versionAPI *api
-	// newHolderAtStart means that the API server that last answered /version gives its Lease a new holder at each start.
+	// newHolderAtStart means that the API server that last answered /version is 1.35 or later: each start gives its Lease a new
+	// holder.
 	newHolderAtStart atomic.Bool
 
 	mu          sync.Mutex
@@ -44,8 +45,8 @@ type serverMonitor struct {
 	lastRead leaseRead // the last read of readLeases
 }
 
-// newServerMonitor returns a serverMonitor that calls onChange for each change, once run runs. account and from have
-// listproxy's own credentials.
+// newServerMonitor returns a serverMonitor. While run runs, it calls onChange for each change. account and from have listproxy's
+// own credentials.
 func newServerMonitor(account *rest.Config, from *api, log *slog.Logger, onChange func(what string)) (*serverMonitor, error) {
 	versionAPI, err := newAPI(upstream.WithoutConnectionReuse(account))
 	if err != nil {

@@ -40,20 +40,21 @@ type Upstream interface {
 //   - claims that a caller may not make about itself (removeCallerClaims)
 //   - X-Forwarded-For, which holds the caller's address
 //   - traceparent and tracestate, if listproxy makes spans
-//   - the case of two names (hideIdempotencyKeys)
+//   - the case of the names Idempotency-Key and X-Idempotency-Key (hideIdempotencyKeys)
 //   - the credentials and trailers, if listproxy impersonates the caller: the request has listproxy's own credentials, names
 //     the caller in Impersonate-* headers, and has no trailers. All other requests have the caller's credentials only.
 //
-// The answer differs from the API server's only in headers about the connection and the length, and in the headers that are
-// already set on the ResponseWriter. These are added. If both have a header, the API server's values come first, since the
-// cache nearest to the user is the last in Cache-Status (RFC 9211).
+// The answer differs from the API server's only in headers about the connection and the length. It also has the headers that were
+// set on the ResponseWriter before. If both have a header, the API server's values come first, since the cache nearest to the
+// user is the last in Cache-Status (RFC 9211).
 //
 // An incomplete answer never looks complete. If either side breaks off after the answer has begun, a panic with
 // [http.ErrAbortHandler] breaks off the other side's connection or stream. Handlers around this one must let the panic pass.
 // A watch is complete after any event ([Forwarder.EndWatches]).
 //
-// Without a usable answer of the API server, the caller gets a 503, or a 429 if its body was not kept. Both have Retry-After if
-// certainly no write was carried out. See exchange, which also says what is sent again before.
+// If the API server gives no usable answer, the request is sent again where that is safe (see exchange). If that does not help,
+// the caller gets a 503, or a 429 if the request could not be sent again because its body was not kept. Both have Retry-After if
+// certainly no write was carried out.
 type Forwarder struct {
 	upstream Upstream
 	base     *url.URL // of the API server
@@ -78,14 +79,15 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Iden
 		return
 	}
 	asked := kubehttp.RequestOf(r)
-	flushInterval := time.Duration(-1) // flush after each write, so that watch events arrive at once
+	const afterEachWrite = -1
+	flushInterval := time.Duration(afterEachWrite) // so that watch events arrive at once
 	if asked.Bufferable() && r.Method != http.MethodHead {
 		w, flushInterval = unflushed{w}, 0
 	}
 	body, release := newUpload(r, reserve)
 	defer release()
 	exchange := newExchange(f, w, r, id, body)
-	if err := body.failure(); err != nil { // newUpload has read a body that is kept
+	if err := body.failure(); err != nil { // newUpload could not read a body that was to be kept
 		exchange.fail(w, r, err)
 		return
 	}

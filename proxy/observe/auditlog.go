@@ -33,7 +33,7 @@ func NewAuditLog(out io.WriteCloser) *AuditLog {
 func (l *AuditLog) Write(event AuditEvent) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lines.lastErr = nil
+	l.lines.lastErr = nil // the backend reports only whether it has succeeded; lines knows why not
 	if sendAuditEvent(l.backend, event) {
 		return nil
 	}

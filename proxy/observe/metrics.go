@@ -48,17 +48,17 @@ const (
 
 // metrics has the counters and histograms of requests. The gauges of state are in proxy/admin.
 type metrics struct {
-	// By Record.end, for a caller's request.
+	// Updated by Record.end, for a caller's request:
 	requests       *prometheus.CounterVec
 	requestSeconds *prometheus.HistogramVec
 	sentBytes      *prometheus.CounterVec
 	savedBytes     *prometheus.CounterVec
 
-	proofSeconds     *prometheus.HistogramVec // by StartProof
-	upstreamRequests *prometheus.CounterVec   // by Record.end, InstrumentSend and FeedTransport
-	reviewSeconds    *prometheus.HistogramVec // by InstrumentSend
+	proofSeconds     *prometheus.HistogramVec // updated by StartProof
+	upstreamRequests *prometheus.CounterVec   // updated by Record.end, InstrumentSend and FeedTransport
+	reviewSeconds    *prometheus.HistogramVec // updated by InstrumentSend
 
-	// By FeedTransport.
+	// Updated by FeedTransport:
 	feedRequests, feedReceivedBytes *prometheus.CounterVec
 }
 
@@ -122,7 +122,7 @@ func (m *metrics) count(l *requestLabels, sent int64, saved int) {
 	}
 }
 
-// observeDuration counts the duration of a request that has ended.
+// observeDuration records the duration of a request that has ended.
 func (m *metrics) observeDuration(l *requestLabels, took time.Duration) {
 	m.requestSeconds.WithLabelValues(l.resource, OrNone(string(l.semantics)), OrNone(l.decision)).Observe(took.Seconds())
 }

@@ -57,8 +57,8 @@ func (o *Observer) Observe(next http.Handler, log *slog.Logger) http.Handler {
 	})
 }
 
-// StartProof begins the span of a wait for the proof of the newest state, and returns the context of the wait. The caller
-// must call end when the wait is over, with the reason why there is no proof, or [reason.None].
+// StartProof must be called before a request waits for the proof that memory has the newest state. It begins a span, and returns
+// the context of the wait. After the wait, the caller must call end with the reason why there is no proof, or [reason.None].
 func (o *Observer) StartProof(ctx context.Context) (_ context.Context, end func(why reason.Reason)) {
 	start := time.Now()
 	ctx, span := StartStep(ctx, spanProof)

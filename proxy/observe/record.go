@@ -109,7 +109,6 @@ func (rec *Record) end() {
 
 // describeSpan sets the name, attributes and status of the request's span.
 func (rec *Record) describeSpan(span trace.Span) {
-	_, name := spanMethod(rec.request.Method)
 	attributes := []attribute.KeyValue{attrDecision.String(rec.labels.decision), attrBytes.Int64(rec.response.Bytes)}
 	if rec.response.Code != 0 {
 		attributes = append(attributes, semconv.HTTPResponseStatusCode(rec.response.Code))
@@ -128,6 +127,7 @@ func (rec *Record) describeSpan(span trace.Span) {
 			attrRevision.Int64(int64(rec.memory.Revision)), // #nosec G115 -- etcd's revisions are int64
 			attrItems.Int(rec.memory.Items))
 	}
+	_, name := spanMethod(rec.request.Method)
 	if rec.labels.resource != OtherLabel {
 		name += " " + rec.labels.resource
 	}

@@ -18,8 +18,8 @@ import (
 //
 // AnswerWriter limits the time of each write and each flush, and splits large writes into chunks of 256 KiB. An answer may
 // take any time if each chunk is written within the limit. Between writes there is no limit, so watches may be idle. The limit
-// should be half a minute or more: Linux wakes a writer only when a third of its send buffer is free (sk_stream_is_writeable),
-// and over a good connection a client must read a megabyte or more for that.
+// should be half a minute or more: Linux lets a blocked write go on only when a third of the send buffer is free
+// (sk_stream_is_writeable). Over a good connection, the client must read a megabyte or more for that.
 //
 // How an answer is ended depends on the protocol:
 //   - HTTP/2: the answer's stream is reset, and other streams on the connection go on. If the reset does not end the write

@@ -68,8 +68,8 @@ func isUsable(leaf *x509.Certificate, hosts []string, now time.Time) bool {
 	return now.Add(renewBefore).Before(leaf.NotAfter) && !slices.ContainsFunc(hosts, lacks)
 }
 
-// makePair makes a key, a certificate of it for hosts, and the CA that signs the certificate. certPEM has the certificate and
-// the CA. Nobody keeps the CA's key.
+// makePair makes a key, a certificate for hosts with this key, and a CA that signs the certificate. certPEM has the certificate,
+// and after it the CA's. The CA's own key is thrown away.
 func makePair(hosts []string) (certPEM, keyPEM []byte, err error) {
 	options := cert.SelfSignedCertKeyOptions{Host: "listproxy", MaxAge: selfSignedLifetime}
 	for _, host := range hosts {

@@ -36,9 +36,13 @@ func NewTunnels(targets Targets, tlsConfig *tls.Config) *Tunnels {
 const tunnelGranted = "HTTP/1.1 200 Connection established\r\n\r\n"
 
 // open is the handler to which goproxy hands a hijacked CONNECT: it grants the CONNECT, and waits until Accept takes the
-// tunnel. conn is a *tunnelConn of [hijackable], whose deadline open removes.
+// tunnel. conn is the *tunnelConn that [hijackable] has made. open removes the deadline that hijackable has set.
 func (t *Tunnels) open(_ *http.Request, conn net.Conn, _ *goproxy.ProxyCtx) {
-	if _, err := io.WriteString(conn, tunnelGranted); err != nil || conn.SetDeadline(time.Time{}) != nil {
+	_, err := io.WriteString(conn, tunnelGranted)
+	if err == nil {
+		err = conn.SetDeadline(time.Time{})
+	}
+	if err != nil {
 		_ = conn.Close()
 		return
 	}

@@ -21,7 +21,7 @@ import (
 //   - begins when an answer breaks off, or when a request gets no answer and no other answer has begun meanwhile
 //   - goes on if only the bodies of earlier answers go on: a kube-apiserver that is shutting down still serves its open
 //     watches, but no new requests
-//   - ends when an answer begins, except a refusal or error of an API server that may be starting (see startupTime)
+//   - ends when an answer begins; a refusal or an error ends it only after startupTime
 type traffic struct {
 	// resourceRefused means that the last answer about a resource was a 403. Answers that are neither a 403 nor a 2xx do not
 	// count.
@@ -39,8 +39,8 @@ type traffic struct {
 	firstAnswerAt time.Time // when an answer first began in the current outage
 }
 
-// startupTime is the time after the first answer in an outage in which refusals and errors do not end the outage. An API server
-// that has just started refuses everybody until it has read its roles, and cannot answer lists yet.
+// startupTime is how long, after the first answer in an outage, refusals and errors do not end the outage. An API server that has
+// just started refuses everybody until it has read its roles, and cannot answer lists yet.
 const startupTime = 15 * time.Second
 
 // recordAnswer records that an answer with a status has begun, which may end an outage.
@@ -93,9 +93,9 @@ func (t *traffic) recordFailure(asOf time.Time, err error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	lastsAlready := t.lastOutage().Ongoing
-	isOnlySlow := t.answeredAt.After(asOf) // the upstream has answered another request meanwhile
-	if lastsAlready || isOnlySlow {
+	isOngoing := t.lastOutage().Ongoing
+	answeredSince := t.answeredAt.After(asOf) // the upstream is there: only this request was slow
+	if isOngoing || answeredSince {
 		return
 	}
 	t.outage.Store(&clock.Outage{Ongoing: true, LastHeard: t.heardAt})
@@ -166,7 +166,7 @@ func (a *openAnswer) Read(p []byte) (int, error) {
 		a.traffic.recordBytes()
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		a.traffic.recordFailure(time.Now(), err) // earlier answers do not disprove a break
+		a.traffic.recordFailure(time.Now(), err) // an answer from before the break does not show that the upstream is still there
 	}
 	return n, err
 }

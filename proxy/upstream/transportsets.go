@@ -31,7 +31,8 @@ const (
 	streamReceiveBuffer = 128 << 10
 )
 
-// newGeneration returns the generation for cfg, which has the TLS files' content in place of their names.
+// newGeneration returns the generation for cfg, whose TLS files were read already: cfg has their content in place of their
+// names. If impersonates is true, the generation has transports with listproxy's own credentials, too.
 func newGeneration(cfg *rest.Config, base *url.URL, impersonates bool) (*generation, error) {
 	tlsConfig, err := anonymousTLSConfig(cfg)
 	if err != nil {
@@ -78,10 +79,13 @@ func newTransportSet(
 		errs = append(errs, err)
 		return withCredentials
 	}
-	newHTTP1 := func() *http.Transport { return newTransport(cfg, base, tlsConfig) }
-	newShort := func() *http.Transport { return overHTTP2(newHTTP1(), shortPingAfter, shortPingTimeout) }
-	newLong := func() *http.Transport { return overHTTP2(newHTTP1(), longPingAfter, longPingTimeout) }
-	http1 := newHTTP1()
+	newShort := func() *http.Transport {
+		return overHTTP2(newTransport(cfg, base, tlsConfig), shortPingAfter, shortPingTimeout)
+	}
+	newLong := func() *http.Transport {
+		return overHTTP2(newTransport(cfg, base, tlsConfig), longPingAfter, longPingTimeout)
+	}
+	http1 := newTransport(cfg, base, tlsConfig)
 	// Shorter than the idle timeouts of servers and load balancers, so that this side closes idle connections. A request that
 	// is sent just when the other side closes one could not always be sent again.
 	http1.IdleConnTimeout = 30 * time.Second
@@ -109,7 +113,7 @@ func anonymousTLSConfig(cfg *rest.Config) (*tls.Config, error) {
 	return tlsConfig, nil
 }
 
-// newTransport returns a transport for HTTP/1.1.
+// newTransport returns a transport that speaks HTTP/1.1, until overHTTP2 adds HTTP/2.
 func newTransport(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -122,7 +126,7 @@ func newTransport(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *http.
 		dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	}
 	return &http.Transport{
-		// The network proxy is chosen by the base URL, since the caller has chosen the path of a request's URL.
+		// The network proxy is chosen by the base URL, and not by the request's, whose path the caller has chosen.
 		Proxy:                 func(*http.Request) (*url.URL, error) { return proxy(&http.Request{URL: base}) },
 		DialContext:           dial,
 		TLSClientConfig:       tlsConfig.Clone(),

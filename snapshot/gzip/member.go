@@ -77,8 +77,8 @@ func (m *member) writeStoredHead(firstBit byte, n int) {
 	m.write(head[:])
 }
 
-// end ends the member with two empty blocks. At the first, Go's gzip.Reader returns all bytes that have come. With the final
-// block alone it would return them only when the next member comes: with a watch, at the next event.
+// end ends the member with two empty blocks. The final one would do for gzip. But Go's gzip.Reader keeps the bytes before a final
+// block until the next member comes: with a watch, until the next event. At the block before it, the reader returns them at once.
 func (m *member) end() {
 	m.writeStoredHead(notFinal, 0)
 	m.writeStoredHead(final, 0)

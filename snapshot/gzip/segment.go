@@ -19,8 +19,8 @@ import (
 //	piece    0         1       2         3
 //	objects  a b c ◄── d e ◄── f g h ◄── i
 //
-// If e changes, pieces 1 and 2 are compressed again. In a list, piece 0 has no comma before its first object, and piece 1
-// refers to piece 0. So a piece may move to another place only if both places are 2 or higher.
+// If e changes, pieces 1 and 2 are compressed again. A later segment may have a valid piece at another index, if both indexes
+// are 2 or higher: in a list, piece 0 has no comma before its first object, and piece 1 refers to piece 0.
 type segment struct {
 	// numbers has the index.Object.Number of each object.
 	numbers []uint64
@@ -29,9 +29,11 @@ type segment struct {
 	pieces []piece
 	// deflated is a deflate stream without its final block. It ends at a byte boundary.
 	deflated []byte
-	// crc is the checksum (CRC-32) of the uncompressed bytes, and length is their number modulo 2³². shift is the crcShift of
-	// their number (not modulo 2³²), which crcJoin needs to put crc behind another checksum.
-	crc, length, shift uint32
+	// crc is the checksum (CRC-32) of the uncompressed bytes, and length is their number modulo 2³².
+	crc, length uint32
+	// shift is the crcShift of the number of uncompressed bytes (not modulo 2³²). With it, crcJoin joins the checksum of the
+	// bytes before the segment and crc.
+	shift uint32
 }
 
 // piece is a part of a segment.
@@ -62,9 +64,9 @@ const (
 
 // cut cuts off the first segment (target is segmentTarget) or the first piece (pieceTarget) of the objects.
 //
-// Whether an object ends a segment or piece depends only on its own size and key, so a change elsewhere moves no end. It does
-// so if KeyHash/2³² < size/target. The hash is random, so an end comes every target bytes on average. An object that ends a
-// segment also ends a piece, since pieceTarget is smaller.
+// An object ends a segment or piece if KeyHash/2³² < size/target. That depends only on the object, so a change of another object
+// moves no end. KeyHash is as good as random, so an end comes every target bytes on average. An object that ends a segment also
+// ends a piece, since pieceTarget is smaller.
 func cut(objects []*index.Object, target uint64) (first, rest []*index.Object) {
 	for i, o := range objects {
 		if uint64(o.KeyHash)*target < uint64(len(o.Bytes))<<32 { // the condition in integers
@@ -143,14 +145,14 @@ func (c *Compressor) compress(f format, objects []*index.Object, earlier *segmen
 	}
 	s := &segment{events: f.events, numbers: make([]uint64, 0, len(objects)), shift: crcOne}
 	var previous []*index.Object // the objects of the piece before this one
-	from := 0                    // the index of the first piece of earlier that may still be reused
+	unused := 0                  // the index of the first piece of earlier that may still be reused
 	for len(objects) > 0 {
 		own, rest := cut(objects, pieceTarget)
 		var p piece
-		if i, found := earlier.findReusable(from, previous, own, len(s.pieces)); found {
+		if i, found := earlier.findReusable(unused, previous, own, len(s.pieces)); found {
 			p = earlier.pieces[i]
 			e.out.Write(earlier.bytesOf(i))
-			from = i + 1
+			unused = i + 1
 		} else {
 			p = e.compressPiece(f, previous, own, len(s.numbers))
 		}
@@ -177,16 +179,16 @@ func (s *segment) appendPiece(p piece, own []*index.Object, deflatedEnd int) {
 	s.length += p.length
 }
 
-// findReusable returns the index, from or higher, of a piece that may move to the index place of another segment (see segment):
-// it has the objects own, and the piece before it has the objects previous, as in the other segment.
-func (s *segment) findReusable(from int, previous, own []*index.Object, place int) (i int, found bool) {
-	for i := from; i < len(s.pieces); i++ {
+// findReusable returns the index, start or higher, of the piece with the objects own. found is false unless it can be piece
+// newIndex of a later segment, in which it follows a piece with the objects previous (see segment).
+func (s *segment) findReusable(start int, previous, own []*index.Object, newIndex int) (i int, found bool) {
+	for i := start; i < len(s.pieces); i++ {
 		if !sameNumbers(s.numbersOf(i), own) {
 			continue
 		}
-		samePlace := i == place || i >= 2 && place >= 2
+		isAllowed := i == newIndex || i >= 2 && newIndex >= 2
 		sameReference := i == 0 || sameNumbers(s.numbersOf(i-1), previous)
-		return i, samePlace && sameReference // no other piece has these objects
+		return i, isAllowed && sameReference // no other piece has these objects
 	}
 	return 0, false
 }

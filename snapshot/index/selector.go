@@ -11,16 +11,18 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// matcher decides which objects a query's selectors choose. It is immutable.
+// matcher decides which objects a query's selectors choose: those that match the labels, all terms, and one of the shards. It is
+// immutable.
 type matcher struct {
-	// An object is chosen if the labels (nil chooses all), all terms and one of the shards (none chooses all) match. A shard is
-	// a range of hashes, and matches if the hash of the value from readSharded is in it.
-	labels      labels.Selector
-	terms       []fieldTerm
+	labels labels.Selector // nil matches all objects
+	terms  []fieldTerm
+	// shards are ranges of hashes. An object matches a shard if the hash of its value from readSharded is in the range. If there
+	// are none, all objects match.
 	shards      []sharding.ShardRangeRequirement
-	readSharded func(*Object) string
+	readSharded func(*Object) string // nil if there are no shards
 
-	// All chosen objects have the properties below. So Page skips objects without them, and a Filter has a narrow bucket.
+	// All chosen objects have the properties below. Page skips objects without them, and a Filter is kept in the bucket of the
+	// objects that have one of them.
 
 	// required is the signature of the labels that the label selector requires.
 	required signature
@@ -58,9 +60,11 @@ func newMatcher(envelope *wire.Envelope, q Query) *matcher {
 	}
 	if q.Shards != nil {
 		m.shards = q.Shards.Requirements()
-		m.readSharded = (*Object).namespace
-		if m.shards[0].Key == wire.UIDField { // There is at least one range, and all are of one field.
+		switch m.shards[0].Key { // There is at least one range, and all have the same key.
+		case wire.UIDField:
 			m.readSharded = fieldReader(envelope.Paths.Find(wire.UIDField))
+		default:
+			m.readSharded = (*Object).namespace
 		}
 	}
 	return m
@@ -113,7 +117,7 @@ func (m *matcher) matchesFields(o *Object) bool {
 
 // isInShards reports whether the hash of the object's field is in one of the ranges.
 func (m *matcher) isInShards(o *Object) bool {
-	hash := "0x" + sharding.HashField(m.readSharded(o))
+	hash := "0x" + sharding.HashField(m.readSharded(o)) // as Start and End are written
 	return slices.ContainsFunc(m.shards, func(r sharding.ShardRangeRequirement) bool {
 		return !sharding.HexLess(hash, r.Start) && sharding.HexLess(hash, r.End)
 	})

@@ -3,7 +3,8 @@ package index
 import "github.com/google/btree"
 
 // Tree is the state of a collection at one revision: the objects in the order of their keys, and an index by one field if the
-// collection has an indexed field. Clones share what they have in common, and may be read while the original is changed.
+// collection has an indexed field. It is a handle, like a map: Set and Remove change what all copies of it refer to. Clones share
+// what they have in common, and may be read while the original is changed.
 //
 // The objects are in runs of up to maxRun neighbours (run.go). A change copies one run, and the path to this run in the tree:
 //
@@ -21,7 +22,8 @@ type Tree struct {
 // object, so most updates of the object leave the index as it is.
 type indexEntry struct{ value, key string }
 
-// degree is the degree of the trees. Small nodes make a version cheap: it copies the nodes on the path to its change.
+// degree is the degree of the trees. Nodes are small, since the first change of an object after a Clone copies every node on the
+// path to it.
 const degree = 4
 
 func (e indexEntry) less(f indexEntry) bool {
@@ -84,7 +86,7 @@ func (t Tree) Set(o *Object) (old *Object) {
 		old = r.objects[i]
 	}
 	switch {
-	case !found:
+	case !found: // the run grows, and may be split
 		next := r.replace(i, 0, o)
 		if next.n > maxRun {
 			low, high := t.split(next, i)
@@ -92,10 +94,10 @@ func (t Tree) Set(o *Object) (old *Object) {
 			next = high
 		}
 		t.runs.ReplaceOrInsert(next)
-	case old.Labels != o.Labels:
+	case old.Labels != o.Labels: // the signature changes, too
 		t.runs.ReplaceOrInsert(r.replace(i, 1, o))
-	default:
-		c := *r.columns // The signatures stay.
+	default: // only the object changes
+		c := *r.columns
 		c.objects = splice(r.objects, i, 1, o)
 		t.runs.ReplaceOrInsert(run{first: r.first, n: r.n, columns: &c})
 	}
@@ -161,7 +163,7 @@ func (t Tree) ascendRuns(from, end string, yield func(r run, low, high int) bool
 		last = t.runOf(end)
 	}
 	t.runs.AscendGreaterOrEqual(t.runOf(from), func(r run) bool {
-		isLast := r.columns == last.columns // The pointer identifies the run. Without an end, last has none, and no run is last.
+		isLast := end != "" && r.first == last.first
 		low, high := 0, r.n
 		if r.first < from {
 			low, _ = r.search(from)

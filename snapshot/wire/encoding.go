@@ -20,11 +20,13 @@ type Encoding interface {
 	// ParseItem reads the metadata of a list's item. It refuses an item with two names or two revisions, since a client
 	// could read either.
 	ParseItem(item []byte) (ObjectMeta, error)
-	// ReadRecord appends the next event of a watch, its record, to the empty slice buf. The error wraps [ErrEnded], or is an
-	// InconsistencyError if the event is too large. It wraps io.EOF only if the watch ended between two events.
+	// ReadRecord reads the next record of a watch, the bytes of one event. It appends them to buf, which must be empty. The
+	// error wraps [ErrEnded], or is an InconsistencyError if the event is too large. It wraps io.EOF only if the watch ended
+	// between two events.
 	ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error)
-	// ItemOf returns the object of an event as an item of a list. It may change and keep the memory of inEvent.
-	ItemOf(form ItemForm, inEvent []byte) ([]byte, error)
+	// ItemOf returns the object of an event as an item of a list. It takes object over: it may change it, and the item may share
+	// its memory.
+	ItemOf(form ItemForm, object []byte) ([]byte, error)
 
 	// parseEvent parses a record for ParseEvent. The event's object is a part of record. The Meta of an ERROR event is not used.
 	parseEvent(record []byte) (Event, error)

@@ -57,7 +57,8 @@ type Envelope struct {
 	shape shape  // One of Encoding.shapes.
 }
 
-// shape is a way to write a list. An Envelope's methods with these names say what each method does.
+// shape is one of the ways in which an API server may write a list. Each method does what the method of Envelope with this name
+// says. n is the number of items, and size a number of bytes.
 type shape interface {
 	appendHead(dst []byte, e *Envelope, meta ListMeta, n, size int) []byte
 	// appendItemHead appends no separator.
@@ -76,8 +77,8 @@ type ItemForm struct {
 	// Known reports whether the form was learned from an object in an event and in a list.
 	Known            bool
 	APIVersion, Kind string
-	// lead is what only the event has after the opening brace: "kind":"Pod","apiVersion":"v1", with the last comma. It is
-	// empty for a custom resource and in protobuf.
+	// lead is the text that only the event has after the opening brace: "kind":"Pod","apiVersion":"v1", including the last comma.
+	// It is empty for a custom resource and in protobuf.
 	lead string
 }
 
@@ -85,7 +86,7 @@ type ItemForm struct {
 var ErrForm = errors.New("lists and watches of this resource cannot be reconciled byte for byte")
 
 // LearnEnvelope returns the envelope of a list that the upstream wrote. It returns [ErrForm] if no envelope writes the list
-// with the same bytes. emptyItems is what another list had as [Envelope.EmptyItems]; "" if no empty list was seen.
+// with the same bytes. emptyItems is the [Envelope.EmptyItems] of an empty list of the same collection; "" if none was seen.
 func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems string) (*Envelope, error) {
 	l, err := encoding.ParseList(body)
 	if err != nil {
@@ -135,8 +136,8 @@ func (e *Envelope) AppendTail(dst []byte, meta ListMeta, n int) []byte {
 
 // Render returns a whole list.
 func (e *Envelope) Render(meta ListMeta, items [][]byte) []byte {
-	size := 0
-	var scratch [16]byte
+	size := 0            // protobuf needs the size of all items in the head
+	var scratch [16]byte // the bytes before an item are fewer
 	for i, item := range items {
 		size += len(e.AppendItemHead(scratch[:0], i, len(item))) + len(item)
 	}
@@ -172,12 +173,13 @@ func (e *Envelope) acceptsField(name string) bool {
 	return e.Paths.Find(name) >= 0
 }
 
-// AgreesWith reports whether other writes lists and events with the same bytes and headers as e, and accepts the same
-// selectors. Both must have the same Encoding. While e.Item is unknown, e has written no events, so other.Item may be anything.
+// AgreesWith reports whether clients that have read answers written with e can go on with other: other writes the same bytes and
+// headers, and accepts the same selectors. Both must have the same Encoding. If e.Item is unknown, no event was written with e, so
+// any other.Item will do.
 func (e *Envelope) AgreesWith(other *Envelope) bool {
 	sameList := e.ContentType == other.ContentType && maps.EqualFunc(e.Headers, other.Headers, slices.Equal) &&
 		e.APIVersion == other.APIVersion && e.kind == other.kind && e.shape == other.shape && e.EmptyItems == other.EmptyItems
-	sameItem := e.Item == other.Item || !e.Item.Known
+	sameItem := !e.Item.Known || e.Item == other.Item
 	sameSelectors := e.HasNamespaceField == other.HasNamespaceField && e.Sharded == other.Sharded && e.Paths.equal(other.Paths)
 	return sameList && sameItem && sameSelectors
 }

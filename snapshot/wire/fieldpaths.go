@@ -104,12 +104,12 @@ func (p *FieldPaths) ReadValues(encoding Encoding, item []byte) ([]string, error
 // readValues implements Encoding.
 func (jsonEncoding) readValues(paths *FieldPaths, item []byte, values []string) error {
 	s := jsonScanner{text: item}
-	return s.fieldValues(paths.json, values)
+	return s.readFieldValues(paths.json, values)
 }
 
-// fieldValues reads an object, and sets the values of the fields that are in it. node is the object's node in the tree of
+// readFieldValues reads an object, and sets the values of the fields that are in it. node is the object's node in the tree of
 // paths. If a key appears twice, its last value counts, unless it is null.
-func (s *jsonScanner) fieldValues(node *pathNode[string], values []string) error {
+func (s *jsonScanner) readFieldValues(node *pathNode[string], values []string) error {
 	return s.object(func(key []byte) error {
 		if s.skipNull() { // A null is like an absent member.
 			return nil
@@ -123,7 +123,7 @@ func (s *jsonScanner) fieldValues(node *pathNode[string], values []string) error
 			}
 			return err
 		case child != nil && s.peek() == '{':
-			return s.fieldValues(child, values)
+			return s.readFieldValues(child, values)
 		}
 		return s.skip() // The value has no selectable field.
 	})
@@ -145,11 +145,11 @@ func (s *jsonScanner) selectableText() (string, error) {
 
 // readValues implements Encoding.
 func (protobufEncoding) readValues(paths *FieldPaths, item []byte, values []string) error {
-	return protobufValues(paths, paths.protobuf, item, values)
+	return readProtobufValues(paths, paths.protobuf, item, values)
 }
 
-// protobufValues sets the values of the fields that are in a message. node is the message's node in the tree of paths.
-func protobufValues(paths *FieldPaths, node *pathNode[protowire.Number], message []byte, values []string) error {
+// readProtobufValues sets the values of the fields that are in a message. node is the message's node in the tree of paths.
+func readProtobufValues(paths *FieldPaths, node *pathNode[protowire.Number], message []byte, values []string) error {
 	return walkFields(message, func(f wireField) error {
 		child := node.children[f.number]
 		if child == nil {
@@ -159,7 +159,7 @@ func protobufValues(paths *FieldPaths, node *pathNode[protowire.Number], message
 			if f.wireType != protowire.BytesType {
 				return f.unexpected("a message on the path to a selectable field")
 			}
-			return protobufValues(paths, child, f.content, values)
+			return readProtobufValues(paths, child, f.content, values)
 		}
 		text, err := f.selectableText(paths.fields[child.ends[0]].Zero) // All fields that end here have the same Zero.
 		for _, field := range child.ends {

@@ -68,8 +68,9 @@ func (in *Indenter) writeToken(out *bufio.Writer, token []byte) error {
 	if closes {
 		in.depth = max(0, in.depth-1)
 	}
+	// A line begins after an opening bracket and before a closing one, but not between the brackets of {} and [].
 	beginsContent := in.afterOpening && !closes
-	endsContent := closes && !in.afterOpening // not so in {} and [], which stay on one line
+	endsContent := closes && !in.afterOpening
 	if beginsContent || endsContent {
 		in.breakLine(out)
 	}

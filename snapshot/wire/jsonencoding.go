@@ -28,15 +28,7 @@ func (jsonEncoding) ParseList(body []byte) (List, error) {
 		case "metadata":
 			l.Meta, err = s.listMeta()
 		case "items":
-			l.itemsNull = s.skipNull()
-			if l.itemsNull {
-				return nil
-			}
-			return s.array(func() error {
-				item, err := s.value()
-				l.Items = append(l.Items, item)
-				return err
-			})
+			err = s.items(&l)
 		default:
 			err = fmt.Errorf("%w: a list with a member %q", errShape, key)
 		}
@@ -46,6 +38,19 @@ func (jsonEncoding) ParseList(body []byte) (List, error) {
 		err = s.end()
 	}
 	return l, err
+}
+
+// items reads the items of a list, an array or null, into l.
+func (s *jsonScanner) items(l *List) error {
+	l.itemsNull = s.skipNull()
+	if l.itemsNull {
+		return nil
+	}
+	return s.array(func() error {
+		item, err := s.value()
+		l.Items = append(l.Items, item)
+		return err
+	})
 }
 
 // ReadRecord implements Encoding. An event is a line.

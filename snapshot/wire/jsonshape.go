@@ -10,8 +10,8 @@ import (
 //	structShape, for built-in types    {"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[…]}
 //	sortedShape, for custom resources  {"apiVersion":"x/v1","items":[…],"kind":"XList","metadata":{"continue":"",…}}
 //
-// strconv.AppendQuote quotes printable ASCII as kube-apiserver does, except for <, > and &. Other characters would come out
-// differently, so LearnEnvelope refuses a list that has them in its kind, version, token or selector.
+// For printable ASCII without <, > and &, strconv.AppendQuote quotes as kube-apiserver does. LearnEnvelope refuses a list that
+// has any other character in its kind, version, token or selector.
 type (
 	structShape struct{ jsonItems }
 	sortedShape struct{ jsonItems }
@@ -47,7 +47,7 @@ func (structShape) appendHead(dst []byte, e *Envelope, meta ListMeta, n, _ int) 
 		dst = appendQuoted(dst, `,"shardInfo":{"selector":`, meta.Shards)
 		dst = append(dst, '}')
 	}
-	return appendItemsHead(append(dst, '}'), e, n)
+	return openItems(append(dst, '}'), e, n)
 }
 
 // appendTail implements shape.
@@ -61,7 +61,7 @@ func (structShape) appendTail(dst []byte, _ *Envelope, _ ListMeta, n int) []byte
 // appendHead implements shape.
 func (sortedShape) appendHead(dst []byte, e *Envelope, _ ListMeta, n, _ int) []byte {
 	dst = appendQuoted(dst, `{"apiVersion":`, e.APIVersion)
-	return appendItemsHead(dst, e, n)
+	return openItems(dst, e, n)
 }
 
 // appendTail implements shape. It writes no shardInfo, so LearnEnvelope refuses a list of custom resources with shardInfo.
@@ -80,14 +80,14 @@ func (sortedShape) appendTail(dst []byte, e *Envelope, meta ListMeta, n int) []b
 	return append(dst, "\"}}\n"...)
 }
 
-// appendQuoted appends a key with what comes before it, and a value in quotation marks.
-func appendQuoted(dst []byte, key, value string) []byte {
-	return strconv.AppendQuote(append(dst, key...), value)
+// appendQuoted appends prefix, which ends with a key, such as `,"kind":`, and a value in quotation marks.
+func appendQuoted(dst []byte, prefix, value string) []byte {
+	return strconv.AppendQuote(append(dst, prefix...), value)
 }
 
-// appendItemsHead appends the key "items" and what comes before the first of n items: the opening bracket. If n is 0, it
-// appends the key and the whole value.
-func appendItemsHead(dst []byte, e *Envelope, n int) []byte {
+// openItems appends the key "items" and the opening bracket before the first of n items. If n is 0, it appends the key and the
+// whole value.
+func openItems(dst []byte, e *Envelope, n int) []byte {
 	dst = append(dst, `,"items":`...)
 	if n == 0 {
 		return append(dst, e.EmptyItems...)
@@ -102,8 +102,9 @@ const (
 	jsonEventEnd    = "}\n"
 )
 
-// appendEventHead implements Encoding. With a lead, the head ends inside the object ({"type":"ADDED","object":{"kind":"Pod",…),
-// so the caller must skip the item's own brace. JSON does not need the item's size.
+// appendEventHead implements Encoding. If form has a lead (members that only the event's object has), the head ends inside the
+// object, after the lead: {"type":"ADDED","object":{"kind":"Pod",… So the caller must skip the item's own brace. JSON does not
+// need the item's size.
 func (jsonEncoding) appendEventHead(dst []byte, eventType string, form ItemForm, _ int) (out []byte, skip int) {
 	dst = append(dst, jsonEventType...)
 	dst = append(dst, eventType...)
@@ -119,8 +120,8 @@ func (jsonEncoding) appendEventHead(dst []byte, eventType string, form ItemForm,
 // eventEnd implements Encoding.
 func (jsonEncoding) eventEnd() string { return jsonEventEnd }
 
-// isReproducible reports whether AppendEvent would write ev with the same bytes as record, from which ev was parsed. The lead
-// is a part of ev.Object.
+// isReproducible reports whether AppendEvent would write ev with the same bytes as record, from which ev was parsed. ev.Object
+// begins with the lead already.
 func (jsonEncoding) isReproducible(record []byte, ev Event) bool {
 	head := jsonEventType + ev.Type + jsonEventObject
 	return len(record) == len(head)+len(ev.Object)+len(jsonEventEnd) &&

@@ -51,7 +51,7 @@ func MakeLabels(pairs [][]byte) (Labels, error) {
 	return Labels{handle: unique.Make(string(text))}, nil
 }
 
-// maxSharedLabels is the size, in bytes, up to which other objects are assumed to share a set of labels.
+// maxSharedLabels is a size in bytes. A set of labels up to this size is assumed to be shared with other objects.
 const maxSharedLabels = 256
 
 // UnsharedSize returns the number of bytes of memory that the set takes, or 0 if other objects probably share it.

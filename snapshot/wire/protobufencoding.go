@@ -110,6 +110,7 @@ func (protobufEncoding) ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error)
 
 // parseEvent implements Encoding.
 func (e protobufEncoding) parseEvent(record []byte) (ev Event, err error) {
+	// The record is a metav1.WatchEvent: a type, and a RawExtension whose only field is the object in its wrapper.
 	var eventType, extension []byte
 	if err := splitMessage(record, "an event", &eventType, &extension); err != nil {
 		return ev, err

@@ -17,7 +17,7 @@ type protobufShape struct{}
 // shapes implements Encoding.
 func (protobufEncoding) shapes() []shape { return []shape{protobufShape{}} }
 
-// appendHead implements shape.
+// appendHead implements shape. itemsSize is the size of all items, each with its head.
 func (protobufShape) appendHead(dst []byte, e *Envelope, meta ListMeta, _, itemsSize int) []byte {
 	message := metav1.ListMeta{ResourceVersion: strconv.FormatUint(meta.Revision, 10), Continue: meta.Continue}
 	if meta.Remaining != 0 {

@@ -57,7 +57,7 @@ The exit code is 1 if a file could not be read to its end, or has no list and no
 			readErr := readFiles(a, files, cmd.InOrStdin())
 			report := a.report()
 			if report.Totals.Lists.Count+report.Totals.Watches.Count == 0 {
-				return readErr // not nil, since a file without a list and a watch is an error
+				return readErr // not nil: a file that has neither a list nor a watch is an error
 			}
 			// Logs that could be read are reported, even if others have failed.
 			if err := writeReport(cmd.OutOrStdout(), report, output, maxRows); err != nil {

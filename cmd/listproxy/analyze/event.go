@@ -60,9 +60,9 @@ func (e *auditEvent) isRelevant() bool {
 	if e.User.Username == user.APIServerUser || strings.HasPrefix(e.UserAgent, "listproxy/") {
 		return false
 	}
-	hasStage := e.Stage == auditv1.StageResponseStarted || e.Stage == auditv1.StageResponseComplete
-	hasVerb := e.Verb == verbList || e.Verb == verbWatch
-	return hasStage && hasVerb
+	isAnswered := e.Stage == auditv1.StageResponseStarted || e.Stage == auditv1.StageResponseComplete
+	isListOrWatch := e.Verb == verbList || e.Verb == verbWatch
+	return isAnswered && isListOrWatch
 }
 
 // receivedAt returns when the request was received, or false if the event has no plausible time. A wrong year would stretch

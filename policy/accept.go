@@ -9,17 +9,17 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Accept is what a client accepts, read once from its Accept header: what the API server would write for built-in and for
-// custom resources. The zero value means that the request is forwarded.
+// Accept says how the API server would write the answer to a client, judged by the Accept header alone. There is one choice for
+// built-in and one for custom resources. The zero value means that the request is forwarded.
 //
 //	header of a list                                    built-in    custom
-//	none, application/json or */*                       JSON        the same
+//	none, application/json or */*                       JSON        JSON
 //	application/* or * (alone)                          forwarded   JSON
 //	application/vnd.kubernetes.protobuf                 protobuf    forwarded
 //	application/vnd.kubernetes.protobuf,*/*             protobuf    JSON
-//	…;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1   metadata    the same
-//	…;as=Table;g=meta.k8s.io;v=v1,application/json      forwarded   the same
-//	two headers, or more than 12 clauses                forwarded   the same
+//	…;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1   metadata    metadata
+//	…;as=Table;g=meta.k8s.io;v=v1,application/json      forwarded   forwarded
+//	two headers, or more than 12 clauses                forwarded   forwarded
 type Accept struct {
 	builtin, custom choice
 	// ambiguous means that the header can be read in several ways: the request is forwarded.
@@ -51,9 +51,10 @@ func parseAccept(values []string, watch bool) Accept {
 		return Accept{ambiguous: true}
 	}
 	clauses := goautoneg.ParseAccept(values[0])
-	accept := Accept{custom: negotiate(clauses, true, watch)}
+	const builtin, custom = false, true
+	accept := Accept{custom: negotiate(clauses, custom, watch)}
 	if isRouted(values[0]) {
-		accept.builtin = negotiate(clauses, false, watch)
+		accept.builtin = negotiate(clauses, builtin, watch)
 	}
 	return accept
 }
@@ -62,8 +63,8 @@ func parseAccept(values []string, watch bool) Accept {
 // clause, without its parameters, with the media types of the route (Route.matchesAccept). So "application/*" or "*" alone
 // gets a 406. Custom resources have no such routes.
 //
-// The route has the media types of the API server's serializers (k8s.io/apiserver, endpoints/installer.go), and once more
-// with stream=watch. No clause equals one with a parameter. application/cbor depends on a feature gate, so it is left out.
+// The route has each media type of the API server's serializers (k8s.io/apiserver, endpoints/installer.go), and once more with
+// ";stream=watch", which no clause without its parameters equals. application/cbor depends on a feature gate, so it is left out.
 func isRouted(accept string) bool {
 	for clause := range strings.SplitSeq(accept, ",") {
 		mediaType, _, _ := strings.Cut(clause, ";")
@@ -107,11 +108,7 @@ func represent(clause goautoneg.Accept, watch bool) choice {
 	}
 	asMetadata := clause.Params["as"] == kind && clause.Params["g"] == "meta.k8s.io" && clause.Params["v"] == "v1"
 	for name, value := range clause.Params { // without q
-		switch {
-		case name == "pretty" && value == "1":
-		case name == "stream" && value == "watch" && watch:
-		case (name == "as" || name == "g" || name == "v") && asMetadata:
-		default: // unknown, or it asks for another form, such as a table
+		if !isKnownParameter(name, value, watch, asMetadata) {
 			return choice{}
 		}
 	}
@@ -120,6 +117,20 @@ func represent(clause goautoneg.Accept, watch bool) choice {
 		result.representation = metadata
 	}
 	return result
+}
+
+// isKnownParameter reports whether listproxy knows what the parameter of a clause means. Another one may ask for another form, such
+// as a table.
+func isKnownParameter(name, value string, watch, asMetadata bool) bool {
+	switch name {
+	case "pretty":
+		return value == "1"
+	case "stream":
+		return watch && value == "watch"
+	case "as", "g", "v":
+		return asMetadata
+	}
+	return false
 }
 
 // representation returns the representation in which the API server would write the list, or the reason to forward the

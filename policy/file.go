@@ -51,14 +51,14 @@ type settings struct {
 	// HistoryWindow is how far back a revision can be asked for, 1s to 1h. Default: --history-window.
 	// More costs memory for every object that changes.
 	HistoryWindow any `json:"historyWindow"`
-	// LimitAtZero says whether a list with resourceVersion=0 and a limit is paged. ignore (default): the whole list is
+	// LimitAtZero is the meaning of limit in a list with resourceVersion=0. ignore (default): none, the whole list is
 	// written, as kube-apiserver does. honour: a page is written, with a continue token; lighter on memory and network, but not
 	// what kube-apiserver would answer, and clients that do not ask for the next page miss objects.
 	LimitAtZero LimitAtZero `json:"limitAtZero"`
-	// ConsistentLists says which lists that name no resourceVersion are answered from memory: true, always
+	// ConsistentLists is which lists that name no resourceVersion are answered from memory: true, always
 	// or false, as in --consistent-lists, which is the default.
 	ConsistentLists any `json:"consistentLists"`
-	// Watches says whether watches and streaming lists are answered from memory. Default: --watches.
+	// Watches is whether watches and streaming lists are answered from memory. Default: --watches.
 	Watches *bool `json:"watches"`
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// parseQuery reads the query of a list or a watch into req, and returns None. If the query is a reason to forward the request,
-// parseQuery returns the reason, and sets no field but req.Watch.
+// parseQuery reads the query of a list or a watch into req. It returns None, or the reason why the request must be forwarded. In
+// that case it has set no field but req.Watch.
 //
 // It is stricter than the API server, which uses the first of several values, ignores unknown parameters, and drops what it
 // cannot unescape.
@@ -25,13 +25,13 @@ func parseQuery(raw string, req *Request) reason.Reason {
 	if why != reason.None {
 		return why
 	}
-	parsed := *req
-	set := parsed.setListParameter
+	parsed := *req // so that req stays as it is if a parameter is refused
+	setParameter := parsed.setListParameter
 	if watch {
-		set = parsed.setWatchParameter
+		setParameter = parsed.setWatchParameter
 	}
 	for name, given := range values {
-		if len(given) != 1 || !set(name, given[0]) {
+		if len(given) != 1 || !setParameter(name, given[0]) {
 			return reason.NotCanonical
 		}
 	}
@@ -73,7 +73,7 @@ func (r *Request) setListParameter(name, value string) bool {
 		timeout, err := time.ParseDuration(value)
 		return err == nil && (timeout == 0 || timeout >= time.Second)
 	case "timeoutSeconds":
-		// The API server ignores this parameter of watches in a list, but refuses a value that is no number.
+		// This is a parameter of watches. In a list the API server ignores the number, but refuses a value that is no number.
 		_, ok := parseDecimal(value)
 		return ok
 	case "watch":
@@ -81,7 +81,7 @@ func (r *Request) setListParameter(name, value string) bool {
 		watch, ok := parseBool(value)
 		return ok && !watch
 	case "allowWatchBookmarks":
-		// The API server ignores this parameter of watches in a list.
+		// This is a parameter of watches. In a list the API server ignores it.
 		_, ok := parseBool(value)
 		return ok
 	case "pretty":
@@ -93,9 +93,9 @@ func (r *Request) setListParameter(name, value string) bool {
 }
 
 // parseBool returns the boolean that the API server reads from a parameter: false for "0" and for "false" in any case, true
-// for anything else. If ok is false, the request must be forwarded: no client is known to use this spelling. (The Python
-// client capitalizes.)
-func parseBool(value string) (yes, ok bool) {
+// for anything else. isUsual reports whether clients are known to use this spelling. (The Python client capitalizes.) If it is
+// false, the request must be forwarded, although yes is right.
+func parseBool(value string) (yes, isUsual bool) {
 	switch value {
 	case "true", "True", "TRUE", "1":
 		return true, true

@@ -40,14 +40,14 @@ type ListOptions struct {
 
 // Decision says what to do with a list or watch: answer it from memory, or forward it.
 type Decision struct {
-	// Reason is the reason to forward the request, or None if it may be answered from memory. With any reason but None the
-	// other fields are zero. Only reason.Consistent has its Semantics as well, for metrics and the access log.
+	// Reason is the reason to forward the request, or None if it may be answered from memory. If it is not None, the other fields
+	// are zero, with one exception: with reason.Consistent, Semantics is Consistent, for metrics and the access log.
 	Reason    reason.Reason
 	Semantics Semantics
 	// Revision is set for NotOlderThan, Exact, Continue and After.
 	Revision uint64
-	// Limit is the number of objects that the page may have; 0 means no limit. For Any it is 0, since kube-apiserver ignores
-	// the client's limit there, except if the rule has LimitHonoured.
+	// Limit is the number of objects that the page may have; 0 means no limit. It is the client's limit, but 0 for Any, since
+	// kube-apiserver ignores the limit there, unless the rule has LimitHonoured.
 	Limit int64
 	// Start is the key at which a continuation begins, relative to the scope of the request and without a leading slash. The
 	// client has chosen the key: it need not exist, but never leads out of the scope (see [DecodeContinue]).
@@ -85,7 +85,8 @@ func decideList(o ListOptions, limitAtZero LimitAtZero, consistentLists Consiste
 	case o.Continue != "":
 		return decideContinue(o)
 	case rv == "" && (consistentLists == ConsistentLarge || consistentLists == ConsistentAll):
-		return Decision{Semantics: Consistent, Limit: o.Limit} // with ConsistentLarge, package proxy may forward it if it is small
+		// With ConsistentLarge, package proxy still forwards some small lists.
+		return Decision{Semantics: Consistent, Limit: o.Limit}
 	case rv == "":
 		return forwardConsistent()
 	case rv == "0" && limitAtZero == LimitHonoured:
@@ -105,10 +106,18 @@ func decideList(o ListOptions, limitAtZero LimitAtZero, consistentLists Consiste
 func isRefused(o ListOptions) bool {
 	rv, match := o.ResourceVersion, o.ResourceVersionMatch
 	continues := o.Continue != ""
-	return match != "" && match != matchNotOlderThan && match != matchExact || // an unknown match
-		match != "" && (rv == "" || continues) || // a match without a revision, or with a token, which has one
-		match == matchExact && rv == "0" || // "0" is any revision, which cannot be exact
-		continues && rv != "" && rv != "0" // a revision beside the token's
+	isKnownMatch := match == "" || match == matchNotOlderThan || match == matchExact
+	switch {
+	case !isKnownMatch:
+		return true
+	case match != "" && rv == "": // a match needs a revision
+		return true
+	case match != "" && continues: // the token has the revision
+		return true
+	case match == matchExact && rv == "0": // "0" is any revision
+		return true
+	}
+	return continues && rv != "" && rv != "0" // a second revision beside the token's
 }
 
 // decideContinue decides about a continuation by the revision in its token.

@@ -85,8 +85,8 @@ func (h *Handler) whyNotWatch(d *decision) reason.Reason {
 	return reason.None
 }
 
-// beginWatch begins to answer a watch from memory. The stream that it returns must be served, and then releases state. If it
-// returns a reason to forward the watch instead, it has written nothing, and the caller must release state.
+// beginWatch begins to answer a watch from memory. With the reason None it returns a stream, which must be served, and which
+// releases state. With any other reason nothing was written: the watch must be forwarded, and the caller must release state.
 func (h *Handler) beginWatch(
 	w *serve.AnswerWriter, r *http.Request, d *decision, state *body,
 ) (*watchStream, reason.Reason) {
@@ -128,13 +128,14 @@ func (s *watchStream) follow(d *decision) reason.Reason {
 	if d.Semantics == policy.After {
 		after = d.Revision
 	}
+	// The watcher keeps IsDefined for hours, so IsDefined must not refer to d, which holds the whole state.
 	resource := resourceOf(d.asked)
 	entry := d.entry
 	s.watcher = d.snapshot.Watch(d.query, watch.Options{
 		After:     after,
 		Bookmarks: s.bookmarks,
 		Timeout:   timeLeft(s.request.Context(), d.asked.WatchOptions.Timeout),
-		Defined:   func() bool { return h.Cluster.IsCurrent(resource, entry) }, // kept for hours, so without d
+		IsDefined: func() bool { return h.Cluster.IsCurrent(resource, entry) },
 	})
 	if s.watcher == nil { // the history no longer reaches back to after, or the state was lost meanwhile
 		return cmp.Or(d.collection.WhyNotFollow(after), reason.Warming)
@@ -210,14 +211,15 @@ func (s *watchStream) writeInitial() {
 // compressInitial writes the objects of the state as events, and then lastEvent, with gzip. Clients that get the same objects
 // share the compressed segments.
 func (s *watchStream) compressInitial(out *bufio.Writer, lastEvent []byte) {
-	// WriteEvents calls goesOn before each segment. goesOn flushes the segments before, so that once it returns false, only
+	// WriteEvents calls goesOn before it writes a segment. goesOn first flushes the earlier segments. So if it returns false, only
 	// the end of the gzip member follows.
 	isFirst := true
 	goesOn := func() bool {
-		if !isFirst { // before the first segment, the buffer has only the member's header
+		if isFirst {
+			isFirst = false // the buffer has only the member's header
+		} else {
 			s.err = out.Flush()
 		}
-		isFirst = false
 		return s.checkInitial()
 	}
 	var size uint32
@@ -234,7 +236,7 @@ func (s *watchStream) compressInitial(out *bufio.Writer, lastEvent []byte) {
 func (s *watchStream) copyInitial(out *bufio.Writer, lastEvent []byte) {
 	var head []byte
 	for i, o := range s.state.objects {
-		var skip int // the head replaces as many of the object's first bytes
+		var skip int // the number of the object's first bytes that the head has already
 		head, skip = s.form.Envelope.AppendEventHead(head[:0], wire.Added, len(o.Bytes))
 		object, tail := o.Bytes[skip:], s.form.Envelope.EventEnd()
 		size := len(head) + len(object) + len(tail)
@@ -250,7 +252,7 @@ func (s *watchStream) copyInitial(out *bufio.Writer, lastEvent []byte) {
 		_, _ = out.Write(head) // Flush returns the error
 		_, _ = out.Write(object)
 		_, _ = out.WriteString(tail)
-		if size > out.Size() { // most of the event went to the connection already
+		if size > out.Size() { // most of the event was sent already, so the rest must be sent before another check
 			if s.err = out.Flush(); s.err != nil {
 				return
 			}

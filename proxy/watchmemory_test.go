@@ -23,12 +23,12 @@ func broadcasterWithOneCreation(size int) *watch.Broadcaster {
 	return watch.NewBroadcaster(watch.Form{Envelope: samples.Envelope("PodList", "v1")}, span, &watch.Counts{}, &watch.Pacer{})
 }
 
-// streamOfEverything returns a watch of everything that a broadcaster has. defined is the watcher's Options.Defined, with which
+// streamOfEverything returns a watch of everything that a broadcaster has. defined is the watcher's Options.IsDefined, with which
 // TestNothingOfADoubtfulState makes the state invalid.
 func streamOfEverything(broadcaster *watch.Broadcaster, defined func() bool, w http.ResponseWriter, r *http.Request) *watchStream {
 	s := &watchStream{handler: &Handler{}, request: r, control: http.NewResponseController(w), form: broadcaster.Form()}
 	s.ResponseWriter = w
-	s.watcher = broadcaster.Watch(watch.Options{After: 1, Timeout: time.Hour, Defined: defined})
+	s.watcher = broadcaster.Watch(watch.Options{After: 1, Timeout: time.Hour, IsDefined: defined})
 	return s
 }
 

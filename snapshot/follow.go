@@ -13,9 +13,10 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// reader reads one stream for a feed. In each turn, act does what is due and sets the alarm, and wait handles the next event of
-// the stream, outcome of a call, request or alarm. While it reads, it makes two kinds of calls to the upstream when
-// [source.Freshness] decides so: probes, and progress watches (second, short watches for a bookmark).
+// reader reads one stream for a feed. It repeats two steps. First act does what is due, and sets the alarm for what is due next.
+// Then wait waits for one thing and handles it: an event of the stream, the outcome of a call, a request, or the alarm.
+// [source.Freshness] decides when the reader also calls the upstream: with a probe, or with a progress watch, which is a second,
+// short watch for its bookmark.
 type reader struct {
 	*feed
 	stream *source.Stream
@@ -81,7 +82,7 @@ func (r *reader) act(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	for {
+	for { // until nothing is left to do but wait
 		now := time.Now()
 		v := c.view.Load()
 		r.freshness.StateReached(v.To)
@@ -118,9 +119,11 @@ func (r *reader) sendProbe(ctx context.Context) {
 // openProgressWatch starts a call that opens a progress watch. No other progress watch may be open.
 func (r *reader) openProgressWatch(ctx context.Context) {
 	after := r.collection.view.Load().To
+	const noTarget = math.MaxUint64                 // the watch goes on to its bookmark
+	ignore := func(wire.Event) error { return nil } // the stream sends the same events
 	r.freshness.ProgressOpened()
 	r.calls.Go(func() {
-		shown, err := r.watchProgress(ctx, after, math.MaxUint64, func(wire.Event) error { return nil })
+		shown, err := r.watchProgress(ctx, after, noTarget, ignore)
 		r.outcomes <- func() error { return r.handleProgress(shown, err) }
 	})
 }
@@ -173,8 +176,8 @@ func (f *feed) applyEvent(ctx context.Context, ev wire.Event) error {
 	return f.collection.applyChange(ch)
 }
 
-// changeOf converts an event that is no bookmark into a change of a state whose lists have this envelope. It returns
-// errFirstObject if the envelope does not know the form of items. The change may refer to the event's memory.
+// changeOf converts an event into a change of the state. The event must not be a bookmark, and the envelope must be the state's. If
+// the envelope does not know the form of items, changeOf returns errFirstObject. The change may share the event's memory.
 func (f *feed) changeOf(envelope *wire.Envelope, ev wire.Event) (stateChange, error) {
 	itemForm := envelope.Item
 	if !itemForm.Known {

@@ -11,8 +11,8 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Skew is the longest time that an API server usually takes to learn of a change of a definition, or of the server that
-// answers for a group. Each API server learns of it by its own watch, as does listproxy.
+// Skew is the time within which an API server usually learns of a change: a definition is another, or another server answers for a
+// group. Each API server learns of it by its own watch, as does listproxy.
 const Skew = 10 * time.Second
 
 // Cause says why collections are dropped or verified. The metric of losses has it as a label.
@@ -25,13 +25,14 @@ const Skew = 10 * time.Second
 type Cause reason.Reason
 
 const (
-	// CauseDefinition makes the upstream write the objects in other bytes. Open watches go on in the old form.
+	// CauseDefinition means that the upstream may write the same objects in other bytes now. Open watches go on in the old form.
 	CauseDefinition = Cause(reason.Schema)
-	// CauseCatalog brings a server with other objects, and with its own revisions.
+	// CauseCatalog means that another server answers, with other objects and its own revisions.
 	CauseCatalog = Cause(reason.Moved)
-	// CauseServers may change the bytes of the same objects (new defaults, new fields, another encoding), without an event.
+	// CauseServers means that the bytes of the same objects may have changed (new defaults, new fields, another encoding),
+	// without an event.
 	CauseServers = Cause(reason.Upstream)
-	// CauseMismatch is found by a self-check or a verification.
+	// CauseMismatch means that a self-check or a verification has found a difference.
 	CauseMismatch = Cause(reason.Mismatch)
 )
 

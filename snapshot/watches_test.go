@@ -26,7 +26,7 @@ func follow(t *testing.T, c *Collection) *watch.Watcher {
 		t.Fatal(why)
 	}
 	watcher := snap.Watch(index.Query{}, watch.Options{
-		After: snap.Revision, Timeout: 24 * time.Hour, Defined: func() bool { return true },
+		After: snap.Revision, Timeout: 24 * time.Hour, IsDefined: func() bool { return true },
 	})
 	if watcher == nil {
 		t.Fatal("the collection cannot be watched")

@@ -67,11 +67,11 @@ func (o *cacheOptions) Validate() error {
 	if !slices.Contains(values, o.consistentLists) {
 		return fmt.Errorf("--consistent-lists %q: choose true, always or false", o.consistentLists)
 	}
-	asWritten, err := readPolicyFlag(o.policyFile)
+	fromFile, err := readPolicyFlag(o.policyFile)
 	if err != nil {
 		return err
 	}
-	o.policy = asWritten.WithSwitches(policy.Switches{ConsistentLists: o.consistentLists, Watches: o.watches})
+	o.policy = fromFile.WithSwitches(policy.Switches{ConsistentLists: o.consistentLists, Watches: o.watches})
 	if o.eagerCollections, err = parseEager(o.policy, o.eagerNames); err != nil {
 		return fmt.Errorf("--eager: %w", err)
 	}
@@ -79,8 +79,8 @@ func (o *cacheOptions) Validate() error {
 }
 
 func (o *cacheOptions) checkTimes() error {
-	// A feed that has heard nothing for half of a short staleness bound opens a watch of the length source.ShortWatch, whose
-	// bookmark tells the current revision. That watch must fit into the other half.
+	// If nothing proves a state for half of a short staleness bound, a feed opens a second watch to learn the current revision from
+	// its bookmark. That watch takes source.ShortWatch, and must end within the other half of the bound.
 	const minStaleness = 2 * source.ShortWatch
 	var selfCheckError error
 	if o.selfCheckInterval != 0 && o.selfCheckInterval < time.Second {

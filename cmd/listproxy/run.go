@@ -23,7 +23,7 @@ import (
 // once.
 func untilSignal() (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
+	context.AfterFunc(ctx, stop) // after the first signal, signals are not caught any more
 	return ctx, stop
 }
 
@@ -62,7 +62,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	return a.serve(ctx, o.serving.shutdownDelay, o.serving.drainTimeout)
 }
 
-// serve runs all parts until ctx ends or a part fails, and returns the failure. Then it shuts down:
+// serve runs all parts until ctx ends or a part fails. Then it shuts down, and returns the failure, if there was one. The shutdown:
 //
 //  1. /readyz fails. For delay, until load balancers have noticed, requests are still served, but new watches are forwarded, and
 //     answers close their connections. After a failure there is no delay, since not all parts can go on.
@@ -97,12 +97,11 @@ func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
 	return failure
 }
 
-// endWatches begins to end all watches, spread over the time within. Forwarded watches end at the same pace as those
-// from memory.
-func (a *app) endWatches(within time.Duration) {
-	a.cache.collections.EndWatches(within)
+// endWatches begins to end all watches, spread over a period. Forwarded watches end at the same pace as those from memory.
+func (a *app) endWatches(period time.Duration) {
+	a.cache.collections.EndWatches(period)
 	a.forward.EndWatches(func(watches int) (delay, spread time.Duration) {
-		return a.cache.collections.PaceEnds(watches, within)
+		return a.cache.collections.PaceEnds(watches, period)
 	})
 }
 
@@ -151,7 +150,7 @@ func (a *app) endRequests(drain *serve.Drain, timeout time.Duration) {
 		a.log.Info("drained: all requests have ended", "after", time.Since(start).Round(time.Millisecond))
 	case cut > 0:
 		a.log.Warn("requests that had not ended in time were cut", "requests", cut, "timeout", timeout)
-	default: // the handlers have returned, but bytes were still coming in or going out
+	default: // the handlers have returned, but their connections were busy
 		a.log.Warn("connections were cut, on which requests were still coming in, or answers going out", "timeout", timeout)
 	}
 }

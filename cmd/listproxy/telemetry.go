@@ -14,7 +14,7 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// telemetryOptions are the flags of the log. Metrics have no flags, and environment variables (OTEL_*) configure traces.
+// telemetryOptions are the flags of the log. Metrics need none, and environment variables (OTEL_*) configure traces.
 type telemetryOptions struct {
 	logFormat telemetry.Format
 	logLevel  string

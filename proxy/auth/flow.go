@@ -14,11 +14,11 @@ import (
 // maxParsedToken bounds the length, in bytes, of a token that is parsed for its subject.
 const maxParsedToken = 64 << 10
 
-// The first word of a hash keeps the flows of users, token subjects and addresses apart.
+// Each of these is the first word of a hash, so that a user, the subject of a token and an address never share a flow.
 const (
-	userPrefix    = "user"
-	subjectPrefix = "subject"
-	addressPrefix = "address"
+	userWord    = "user"
+	subjectWord = "subject"
+	addressWord = "address"
 )
 
 // FlowOf returns the flow for a caller whom kube-apiserver accepts. All requests in one flow share one part of the limits. The
@@ -32,11 +32,11 @@ const (
 // matter.
 func FlowOf(id Identity) limits.Flow {
 	if verified := id.VerifiedUser(); verified != nil {
-		return hashFlow(userPrefix, verified.Name)
+		return hashFlow(userWord, verified.Name)
 	}
 	if id.token != nil {
 		if issuer, subject, ok := tokenSubject(*id.token); ok {
-			return hashFlow(subjectPrefix, issuer, subject)
+			return hashFlow(subjectWord, issuer, subject)
 		}
 	}
 	return limits.Flow(id.callerKey)
@@ -45,7 +45,7 @@ func FlowOf(id Identity) limits.Flow {
 // FlowOfAddress returns the flow for a caller whom kube-apiserver has not accepted. The flow is a hash of the caller's IPv4
 // address or IPv6 network (/64), and not of the token, since made-up tokens cost their sender nothing.
 func FlowOfAddress(remoteAddr string) limits.Flow {
-	return hashFlow(addressPrefix, networkOf(remoteAddr))
+	return hashFlow(addressWord, networkOf(remoteAddr))
 }
 
 // networkOf returns the network of a TCP address: for IPv4 the IP address, for IPv6 the /64 of the IP address. It returns any

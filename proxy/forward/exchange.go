@@ -78,8 +78,8 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 		pr.Out.Trailer = nil // trailers are not checked, and must not go with listproxy's credentials
 	}
 	if pr.Out.Body != nil {
-		pr.Out.Body, _ = x.body.reader() // the first call returns no error
-		pr.Out.GetBody = x.body.reader
+		pr.Out.Body, _ = x.body.newAttempt() // the first call returns no error
+		pr.Out.GetBody = x.body.newAttempt
 	}
 	adaptRequestHeader(pr.Out.Header, x.caller, pr.In.RemoteAddr)
 }

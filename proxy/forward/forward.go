@@ -84,10 +84,10 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Iden
 	if asked.Bufferable() && r.Method != http.MethodHead {
 		w, flushInterval = unflushed{w}, 0
 	}
-	body, release := newUpload(r, reserve)
+	body, release := readUpload(r, reserve)
 	defer release()
 	exchange := newExchange(f, w, r, id, body)
-	if err := body.failure(); err != nil { // newUpload could not read a body that was to be kept
+	if err := body.failure(); err != nil { // readUpload could not read a body that was to be kept
 		exchange.fail(w, r, err)
 		return
 	}

@@ -22,8 +22,9 @@ type Reserve func(length int64) (release func(), ok bool)
 // upload is the body of a caller's request on its way to the API server. The transport may need it more than once: if the API
 // server closes the connection (GOAWAY) before it looks at the request, the transport sends the request again.
 //
-// So the body is read and kept before the request is sent, if the body's length is known and there is memory for it. Any other
-// body is passed on as it comes, and can be sent again only if nothing of it was read.
+// So the body is read and kept before the request is sent, if its length is known and at most maxKept, there is memory for it, and
+// the client does not wait for a 100 (Continue). Any other body is passed on as it comes, and can be sent again only if nothing of
+// it was read.
 type upload struct {
 	body    io.ReadCloser
 	kept    []byte                // all bytes of body; nil if it is not kept
@@ -31,20 +32,21 @@ type upload struct {
 	readErr atomic.Pointer[error] // the error of reading body; io.EOF is none
 }
 
-// newUpload returns the body of r, and reads it if it is to be kept. If reserve is nil, the body is not kept. If reading fails,
-// [upload.failure] returns the error, and r must not be sent. release gives back the memory that reserve has reserved.
-func newUpload(r *http.Request, reserve Reserve) (u *upload, release func()) {
+// readUpload returns the body of r, after it has read the body if that is to be kept. If reserve is nil, the body is not kept. If
+// reading fails, [upload.failure] returns the error, and r must not be sent. release gives back the memory that reserve has
+// reserved.
+func readUpload(r *http.Request, reserve Reserve) (u *upload, release func()) {
 	u = &upload{body: r.Body}
-	none := func() {}
+	releaseNothing := func() {}
 	// A client that expects a 100 (Continue) sends its body only when the API server has looked at the request.
 	waitsForContinue := r.Header.Get("Expect") != ""
 	hasKnownLength := r.ContentLength > 0 // 0 means no body, and -1 an unknown length
 	if reserve == nil || !hasKnownLength || r.ContentLength > maxKept || waitsForContinue {
-		return u, none
+		return u, releaseNothing
 	}
 	release, ok := reserve(r.ContentLength)
 	if !ok {
-		return u, none
+		return u, releaseNothing
 	}
 	// bytes.MinRead more than the length lets ReadFrom reach io.EOF without growing the buffer.
 	content := bytes.NewBuffer(make([]byte, 0, r.ContentLength+bytes.MinRead))
@@ -56,8 +58,9 @@ func newUpload(r *http.Request, reserve Reserve) (u *upload, release func()) {
 	return u, release
 }
 
-// reader returns the body from its beginning. It returns errNotKept if the body is not kept and a Read of it has begun.
-func (u *upload) reader() (io.ReadCloser, error) {
+// newAttempt returns the body, from its beginning, for one attempt to send it. It returns errNotKept if the body is not kept and a
+// Read of it has begun.
+func (u *upload) newAttempt() (io.ReadCloser, error) {
 	if u.kept != nil {
 		return io.NopCloser(bytes.NewReader(u.kept)), nil
 	}

@@ -18,7 +18,7 @@ import (
 // openReader returns a reader of u, for one attempt to send it.
 func openReader(t *testing.T, u *upload) io.ReadCloser {
 	t.Helper()
-	r, err := u.reader()
+	r, err := u.newAttempt()
 	expect.NoError(t, err)
 	return r
 }

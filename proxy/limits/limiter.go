@@ -36,7 +36,7 @@ type Limiter struct {
 
 	mu      sync.Mutex
 	inUse   int64
-	places  int    // the number of places that are taken
+	places  int    // the number of places that are taken: of requests that wait or are paused
 	arrived uint64 // the number of claims so far
 	refused map[Overload]uint64
 	flows   map[Flow]*flow
@@ -48,7 +48,7 @@ type Limiter struct {
 type LimiterConfig struct {
 	// Capacity is the number of units that can be held at a time, half of them (rounded up) by one flow; 0 means no bound.
 	Capacity int64
-	// MaxWaiting is the number of places.
+	// MaxWaiting is the number of places: so many requests may wait, or be paused, at a time.
 	MaxWaiting int
 	// MaxWait is the time for which a request waits before it is refused. If it is 0, no request waits.
 	MaxWait time.Duration
@@ -81,7 +81,7 @@ func Overloads() []Overload {
 type Stats struct {
 	// InUse is the number of units that are held.
 	InUse int64
-	// Waiting is the number of places that are taken.
+	// Waiting is the number of requests that wait or are paused.
 	Waiting int
 	// Refused counts the refused requests by reason. Requests whose context has ended are not among them.
 	Refused map[Overload]uint64
@@ -208,6 +208,9 @@ type claim struct {
 	granted chan struct{} // closed when the claim is granted
 }
 
+// isWaiting reports whether the claim is neither granted nor taken back.
+func (c *claim) isWaiting() bool { return c.element != nil }
+
 // isNext reports whether free units go to flow a before flow b. Both must have waiting requests.
 func isNext(a, b *flow) bool {
 	if a.held != b.held {
@@ -226,7 +229,7 @@ func (l *Limiter) acquireAndUnlock(ctx context.Context, key Flow, cost int64) (G
 		l.mu.Unlock()
 		return granted, nil
 	}
-	queued, overload := l.queueLocked(l.flowLocked(key), cost)
+	queued, overload := l.enqueueLocked(l.flowLocked(key), cost)
 	l.mu.Unlock()
 	if overload != "" {
 		return Grant{}, overload
@@ -277,9 +280,10 @@ func (l *Limiter) tryLocked(key Flow, cost int64) (Grant, bool) {
 	return Grant{limiter: l, flow: f, cost: cost}, true
 }
 
-// queueLocked puts a request at the end of its flow's queue, and grants all requests that can be granted, perhaps this one. If
-// it is not granted and may not wait, queueLocked takes it out again, and returns why.
-func (l *Limiter) queueLocked(f *flow, cost int64) (*claim, Overload) {
+// enqueueLocked puts a request at the end of its flow's queue, and grants all requests that can be granted, perhaps this one. (A
+// request that is granted at once needs no place, so the bounds count only afterwards.) If it is not granted and may not wait,
+// enqueueLocked takes it out again, and returns why.
+func (l *Limiter) enqueueLocked(f *flow, cost int64) (*claim, Overload) {
 	l.arrived++
 	c := &claim{flow: f, cost: cost, arrival: l.arrived, granted: make(chan struct{})}
 	l.changeLocked(f, func() { c.element = f.queue.PushBack(c) })
@@ -287,7 +291,7 @@ func (l *Limiter) queueLocked(f *flow, cost int64) (*claim, Overload) {
 	l.grantLocked()
 	var overload Overload
 	switch {
-	case c.element == nil: // granted
+	case !c.isWaiting(): // it was granted
 	case l.config.MaxWait == 0:
 		overload = OverloadTimeOut
 	case f.places() > l.flowPlaces:
@@ -297,7 +301,7 @@ func (l *Limiter) queueLocked(f *flow, cost int64) (*claim, Overload) {
 	}
 	if overload != "" {
 		l.refused[overload]++
-		l.dequeueLocked(c, 0)
+		l.dequeueLocked(c, noUnits)
 	}
 	return c, overload
 }
@@ -307,13 +311,13 @@ func (l *Limiter) queueLocked(f *flow, cost int64) (*claim, Overload) {
 func (l *Limiter) giveUp(c *claim, err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.element == nil {
+	if !c.isWaiting() {
 		return false
 	}
 	if overload, ok := errors.AsType[Overload](err); ok {
 		l.refused[overload]++
 	}
-	l.dequeueLocked(c, 0)
+	l.dequeueLocked(c, noUnits)
 	l.grantLocked() // the request may have held up others
 	return true
 }
@@ -350,7 +354,10 @@ func (l *Limiter) grantLocked() {
 	}
 }
 
-// dequeueLocked takes a waiting request out of its queue, and gives it units: its cost if it is granted, otherwise 0.
+// noUnits is what a request gets that is taken out of its queue, but not granted.
+const noUnits = 0
+
+// dequeueLocked takes a waiting request out of its queue, and gives it units: its cost if it is granted, otherwise noUnits.
 func (l *Limiter) dequeueLocked(c *claim, units int64) {
 	l.places--
 	l.inUse += units

@@ -51,7 +51,7 @@ func withFiles(cfg *rest.Config) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.CAFile = ""
+	cfg.CAFile = "" // so that client-go does not read the files again
 	cfg.CertFile, cfg.KeyFile = "", ""
 	return cfg, nil
 }

@@ -16,9 +16,8 @@ type Object struct {
 	// Bytes is the object as a list holds it.
 	Bytes []byte
 
-	// Number identifies this version of this object within the process. Its low ObjectNumberBits count the versions of objects
-	// in one collection, and the other bits number the collection. It is 0 for the last state of a deleted object, which is
-	// in no tree.
+	// Number identifies this version of this object within the process. The high bits are the number of the collection, and the
+	// low ObjectNumberBits count the versions of objects in it. It is 0 for a deleted object, which is in no tree.
 	Number uint64
 	// KeyHash is a hash of the key. It decides where lists are split into compressed segments.
 	KeyHash uint32

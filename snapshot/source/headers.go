@@ -54,9 +54,10 @@ func (s *Source) credentialWarnings(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("asking the upstream for warnings about listproxy's credentials: %w", err)
 	}
 	defer resp.Body.Close()
+	// A 401 has no warnings, and a 429 or 5xx may come from a load balancer.
 	code := resp.StatusCode
-	mayBeLoadBalancer := code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
-	if code == http.StatusUnauthorized || mayBeLoadBalancer { // the warnings may be missing
+	mayLackWarnings := code == http.StatusUnauthorized || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
+	if mayLackWarnings {
 		return nil, wire.ReadAnswerError(resp)
 	}
 	return resp.Header.Values("Warning"), nil

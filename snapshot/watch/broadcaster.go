@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -15,14 +16,14 @@ import (
 // It is safe for concurrent use, but calls of Publish and Renew must not overlap.
 //
 // A change goes three steps. The feed publishes it. The broadcaster dispatches it: it makes the change due at each watcher
-// whose filter selects it, and wakes the watcher. The watcher delivers it once [Options].Defined has confirmed that the
-// resource is still defined as before.
+// whose filter selects it, and wakes the watcher. The watcher delivers it once [Options].IsDefined has confirmed that the resource
+// is still defined as before.
 type Broadcaster struct {
 	form      atomic.Pointer[Form]
 	published atomic.Pointer[Span] // the newest span
 	// dispatched is the revision up to which changes were dispatched.
 	dispatched atomic.Uint64
-	// confirmed is the revision up to which changes may be delivered: Defined has returned true since they were published.
+	// confirmed is the revision up to which changes may be delivered: IsDefined has returned true since they were published.
 	confirmed atomic.Uint64
 	// aborted reports whether the published states may be wrong, so that nothing more may be delivered.
 	aborted atomic.Bool
@@ -51,8 +52,8 @@ func NewBroadcaster(form Form, span Span, counts *Counts, pacer *Pacer) *Broadca
 
 // Publish replaces the span by a longer one, or by one from which the oldest changes were forgotten.
 func (b *Broadcaster) Publish(span Span) {
-	// If memory is tight, the new span may have forgotten changes that are not dispatched yet. They are dispatched from the
-	// old span first, so that only the watchers that need them end.
+	// If memory is tight, the new span may have forgotten changes that are not dispatched yet. They are dispatched from the old
+	// span first. Otherwise all watchers that are behind would end, not only those whose filters select these changes.
 	if b.dispatched.Load() < span.RetainedAfter() {
 		b.mu.Lock()
 		b.dispatchLocked()
@@ -66,11 +67,8 @@ func (b *Broadcaster) Publish(span Span) {
 // not delivered all of the old span ends as [EndBehind]. The others go on.
 func (b *Broadcaster) Renew(form Form, span Span) {
 	b.updateForm(func(f *Form) {
-		learned := f.PlainBookmark
+		form.PlainBookmark = cmp.Or(form.PlainBookmark, f.PlainBookmark) // A load does not learn it, so the known one stays.
 		*f = form
-		if f.PlainBookmark == nil { // A load does not learn it, so the old one stays.
-			f.PlainBookmark = learned
-		}
 	})
 	b.mu.Lock()
 	b.dispatchLocked()
@@ -107,8 +105,8 @@ func (b *Broadcaster) dispatchLocked() {
 	versions := &span.Versions
 	dispatched := b.dispatched.Load()
 	if dispatched < span.RetainedAfter() {
-		// The history has forgotten changes that were not dispatched. Any watcher may need one of them: unless it has delivered
-		// them already, its Take returns EndBehind.
+		// The history has forgotten changes that were not dispatched, so it is not known which watchers they concern. With the
+		// first of them due, each Take returns EndBehind, unless it has delivered these changes already.
 		for _, bucket := range b.buckets {
 			for _, w := range bucket {
 				w.setDue(dispatched + 1)
@@ -128,16 +126,16 @@ func (b *Broadcaster) dispatchLocked() {
 	b.dispatched.Store(max(dispatched, span.To))
 }
 
-// confirm reports whether changes up to a published revision may be delivered. It calls defined, the [Options].Defined of any
-// watcher, unless such a call has returned true since the revision was published.
-func (b *Broadcaster) confirm(revision uint64, defined func() bool) bool {
+// confirmDefined reports whether changes up to a published revision may be delivered. It calls isDefined, the [Options].IsDefined
+// of any watcher, unless such a call has returned true since the revision was published.
+func (b *Broadcaster) confirmDefined(revision uint64, isDefined func() bool) bool {
 	if revision <= b.confirmed.Load() {
 		return true
 	}
-	if !defined() {
+	if !isDefined() {
 		return false
 	}
-	b.confirmed.Store(revision) // If another watcher has stored a higher one meanwhile, Defined is called once more.
+	b.confirmed.Store(revision) // This may replace a higher one of another watcher. Then isDefined is called once more.
 	return true
 }
 
@@ -155,7 +153,7 @@ func (b *Broadcaster) add(w *Watcher) *Watcher {
 	w.timer = time.AfterFunc(time.Until(w.wakeAt), func() { b.handleTimer(w) })
 	if !b.running {
 		b.running = true
-		b.dispatched.Store(b.published.Load().To) // A new watcher finds the changes in the span by itself.
+		b.dispatched.Store(b.published.Load().To) // A new watcher begins by reading the span itself.
 		go b.run()
 	}
 	b.counts.open.Add(1)

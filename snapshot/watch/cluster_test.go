@@ -58,16 +58,16 @@ type fakeCluster struct {
 	state       index.Tree // state has the pods at the newest revision.
 	log         []logged   // log has all changes, in order.
 	broadcaster *Broadcaster
-	definition  definition // definition decides what Options.Defined of the clients returns.
+	definition  definition // definition decides what Options.IsDefined of the clients returns.
 }
 
-// definition decides what Options.Defined returns, and counts the calls.
+// definition decides what Options.IsDefined returns, and counts the calls.
 type definition struct {
-	doubtful atomic.Bool // If doubtful is true, Defined returns false.
+	doubtful atomic.Bool // If doubtful is true, IsDefined returns false.
 	calls    atomic.Int64
 }
 
-// isDefined is Options.Defined of all clients.
+// isDefined is Options.IsDefined of all clients.
 func (d *definition) isDefined() bool {
 	d.calls.Add(1)
 	return !d.doubtful.Load()
@@ -270,8 +270,8 @@ func (c *fakeCluster) watch(q index.Query, o Options) *watchClient {
 	c.t.Helper()
 	o.Filter = index.NewFilter(c.broadcaster.Form().Envelope, q)
 	o.Timeout = cmp.Or(o.Timeout, time.Hour)
-	if o.Defined == nil {
-		o.Defined = c.definition.isDefined
+	if o.IsDefined == nil {
+		o.IsDefined = c.definition.isDefined
 	}
 	watcher := c.broadcaster.Watch(o)
 	if watcher == nil {

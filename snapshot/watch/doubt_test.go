@@ -11,9 +11,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// TestDefinedCalls: a change for many clients takes few calls of Defined, and a change for no client takes none. While Defined
-// is false, each client calls it once in each definedPollInterval, however many changes come, and ends after definedTimeout.
-func TestDefinedCalls(t *testing.T) {
+// TestIsDefinedCalls: a change for many clients takes few calls of IsDefined, and a change for no client takes none. While it
+// is false, each client calls it once in each holdPollInterval, however many changes come, and ends after holdTimeout.
+func TestIsDefinedCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *fakeCluster) {
 		const clients, changes = 100, 100
 		all := c.watchNamespace(clients, "n1", Options{})
@@ -29,7 +29,7 @@ func TestDefinedCalls(t *testing.T) {
 			t.Helper()
 			calls := c.definition.calls.Load()
 			if n := calls - callsBefore; n > most {
-				t.Errorf("%s: got %d calls of Defined, want at most %d", when, n, most)
+				t.Errorf("%s: got %d calls of IsDefined, want at most %d", when, n, most)
 			}
 			callsBefore = calls
 		}
@@ -41,8 +41,8 @@ func TestDefinedCalls(t *testing.T) {
 			c.add("n1")
 			synctest.Wait()
 		}
-		expectCalls(2*clients, "many changes while Defined is false") // of each client: at the first change, and one in progress
-		time.Sleep(definedTimeout + maxEndSpread + time.Second)
+		expectCalls(2*clients, "many changes while IsDefined is false") // of each client: at the first change, and one in progress
+		time.Sleep(holdTimeout + maxEndSpread + time.Second)
 		for range all {
 			<-ended
 		}
@@ -51,7 +51,7 @@ func TestDefinedCalls(t *testing.T) {
 				t.Errorf("a client got %d events and the ending %q, want 1 and %q", len(w.events), w.end, EndLost)
 			}
 		}
-		expectCalls(2*clients*int64(definedTimeout/definedPollInterval), "until all clients have ended")
+		expectCalls(2*clients*int64(holdTimeout/holdPollInterval), "until all clients have ended")
 		for range changes {
 			c.add("n1")
 			time.Sleep(time.Second)
@@ -82,7 +82,7 @@ func TestNothingPinned(t *testing.T) {
 	})
 }
 
-// TestBookmarkAfterDoubt: a bookmark that is due while Defined is false is delivered soon after Defined is true again, though
+// TestBookmarkAfterDoubt: a bookmark that is due while IsDefined is false is delivered soon after IsDefined is true again, though
 // nothing else happens.
 func TestBookmarkAfterDoubt(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *fakeCluster) {
@@ -92,11 +92,11 @@ func TestBookmarkAfterDoubt(t *testing.T) {
 		c.add("n2")
 		time.Sleep(bookmarkInterval + bookmarkJitter)
 		if w.receive(t.Context()) {
-			t.Errorf("while Defined is false: got the bookmarks %v, want none", w.bookmarks)
+			t.Errorf("while IsDefined is false: got the bookmarks %v, want none", w.bookmarks)
 		}
 		c.definition.doubtful.Store(false)
 		w.Wait(t.Context()) // wakes for the bookmark's timer
-		w.Wait(t.Context()) // wakes after definedPollInterval, to call Defined again
+		w.Wait(t.Context()) // wakes after holdPollInterval, to call IsDefined again
 		w.receive(t.Context())
 		if want := []bookmark{{revision: c.span.To}}; !slices.Equal(w.bookmarks, want) {
 			t.Errorf("after that: got the bookmarks %v, want %v", w.bookmarks, want)

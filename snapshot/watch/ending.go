@@ -25,14 +25,16 @@ const (
 	EndGone Ending = "gone"
 )
 
-// Every watcher always has a deadline, and a planned ending that it gets then. At first these are the end of the client's
-// timeout and EndTimeout. To end a watcher early, the broadcaster brings its deadline forward and replaces the ending. Nothing
-// moves a deadline back. The phases of a watcher:
+// The phases of a watcher:
 //
 //	open ── deadline ──► draining ── drainTimeout later ──► drained
 //
-// A draining watcher delivers the changes that are left, and then gets its ending. After EndTimeout (as at kube-apiserver)
-// and EndGone it delivers nothing more: the ending comes at once.
+// Each watcher has a deadline and a plannedEnding, with which it ends after the deadline. At first these are the end of the
+// client's timeout and EndTimeout. To end a watcher early, the broadcaster brings the deadline forward and replaces the ending.
+// Nothing moves a deadline back.
+//
+// A draining watcher delivers the changes that are left, and then ends. With EndTimeout (as at kube-apiserver) and EndGone it
+// delivers nothing more, and ends at once.
 const (
 	phaseOpen int32 = iota
 	phaseDraining
@@ -60,7 +62,8 @@ func (b *Broadcaster) Abort() {
 	b.published.Store(&Span{From: to, To: to}) // The old span's memory is free before the last watcher ends.
 }
 
-// EndWithin ends all watchers, each at a time of its own: within atMost, or up to minWatchLife later. No new watcher can begin.
+// EndWithin ends all watchers, at times spread over atMost, so that their clients do not all come back at once. A watcher that has
+// just begun may end up to minWatchLife later. No new watcher can begin.
 func (b *Broadcaster) EndWithin(atMost time.Duration, why Ending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -84,8 +87,9 @@ func (b *Broadcaster) endOne(w *Watcher, why Ending) {
 	}
 }
 
-// bringForwardLocked brings the deadlines of the open watchers forward, to times that are spread over at most atMost. It leaves
-// each watcher its minWatchLife, unless atMost is shorter. A deadline that is earlier stays, with its ending.
+// bringForwardLocked brings the deadline of each open watcher forward, to a random time, and replaces its planned ending by why. The
+// pacer chooses the range of these times, which is at most atMost long. A watcher younger than minWatchLife gets that time first,
+// unless atMost is shorter. A watcher whose deadline is earlier keeps it, with its ending.
 func (b *Broadcaster) bringForwardLocked(watchers []*Watcher, atMost time.Duration, why Ending) {
 	now := time.Now()
 	delay, spread := b.pacer.Plan(now, len(watchers), atMost)
@@ -93,14 +97,14 @@ func (b *Broadcaster) bringForwardLocked(watchers []*Watcher, atMost time.Durati
 		if w.phase.Load() != phaseOpen { // The watcher is ending already, and delivers the changes that are left.
 			continue
 		}
-		at := now.Add(delay)
+		newDeadline := now.Add(delay)
 		earliest := w.startedAt.Add(minWatchLife)
-		if at.Before(earliest) && atMost >= minWatchLife {
-			at = earliest
+		if newDeadline.Before(earliest) && atMost >= minWatchLife {
+			newDeadline = earliest
 		}
-		at = at.Add(rand.N(spread)) // #nosec G404 -- no secret
-		if at.Before(w.deadline) {
-			w.deadline = at
+		newDeadline = newDeadline.Add(rand.N(spread)) // #nosec G404 -- no secret
+		if newDeadline.Before(w.deadline) {
+			w.deadline = newDeadline
 			w.plannedEnding = why
 		}
 		w.setTimerLocked(w.nextWakeLocked())
@@ -129,8 +133,9 @@ func (w *Watcher) immediateEnding(ctx context.Context) Ending {
 	return ""
 }
 
-// AwaitEnd blocks a watcher that cannot go on, because of why, until it is its turn to end: the clients must not all come back
-// at once. It delivers nothing meanwhile, and returns why, or the ending that was planned before.
+// AwaitEnd is for a watcher that cannot go on. why is the reason. It blocks until it is the watcher's turn to end, since the
+// clients must not all come back at once, and returns the ending: why, or one that was planned for an earlier time. It does not
+// block for EndTimeout and EndGone.
 func (w *Watcher) AwaitEnd(ctx context.Context, why Ending) Ending {
 	if why == EndTimeout || why == EndGone {
 		return why
@@ -141,7 +146,7 @@ func (w *Watcher) AwaitEnd(ctx context.Context, why Ending) Ending {
 			w.Wait(ctx)
 		}
 	}
-	// The deadline may be earlier than minWatchLife: it may have been planned before InitialSent, which sets startedAt anew.
+	// A deadline that was planned before InitialSent, which sets startedAt anew, may leave the watcher less than minWatchLife.
 	clock.Sleep(ctx, time.Until(w.startedAt.Add(minWatchLife)))
 	return why
 }

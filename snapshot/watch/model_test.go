@@ -13,7 +13,7 @@ import (
 )
 
 // TestModel: whatever happens to a broadcaster, each client gets the events after its revision that its query selects, in
-// order. It gets nothing new while Defined is false, and everything soon after. It gets the bookmarks that it asked for, each
+// order. It gets nothing new while IsDefined is false, and everything soon after. It gets the bookmarks that it asked for, each
 // after all events up to the bookmark's revision. Its watch ends only for a reason that the model knows.
 func TestModel(t *testing.T) {
 	const seeds, steps = 24, 150
@@ -36,10 +36,10 @@ func TestModel(t *testing.T) {
 // model knows what a broadcaster must do, without looking into it.
 type model struct {
 	*fakeCluster
-	// doubtBegan is the time at which Defined became false, and confirmed the cluster's revision then.
+	// doubtBegan is the time at which IsDefined became false, and confirmed the cluster's revision then.
 	doubtBegan time.Time
 	confirmed  uint64
-	// doubtEndsAll is the last time at which Defined was known to have been false for so long that watches end.
+	// doubtEndsAll is the last time at which IsDefined was known to have been false for so long that watches end.
 	doubtEndsAll time.Time
 	// retainedAfter is the revision after which no change is forgotten.
 	retainedAfter uint64
@@ -117,7 +117,7 @@ func (m *model) readSome() {
 
 // pause lets some time pass.
 func (m *model) pause() {
-	pauses := []time.Duration{0, definedPollInterval / 2, time.Second, definedTimeout / 2, time.Minute}
+	pauses := []time.Duration{0, holdPollInterval / 2, time.Second, holdTimeout / 2, time.Minute}
 	time.Sleep(pauses[m.random.IntN(len(pauses))])
 }
 
@@ -178,7 +178,7 @@ func (m *model) begin() {
 	name := names[m.random.IntN(len(names))]
 	for _, after := range []uint64{m.retainedAfter - 1, m.span.To + 1} {
 		filter := index.NewFilter(m.broadcaster.Form().Envelope, all[name])
-		w := m.broadcaster.Watch(Options{After: after, Filter: filter, Timeout: time.Hour, Defined: m.definition.isDefined})
+		w := m.broadcaster.Watch(Options{After: after, Filter: filter, Timeout: time.Hour, IsDefined: m.definition.isDefined})
 		if w != nil {
 			m.t.Fatalf("a watch begins after %d, want only after %d to %d", after, m.retainedAfter, m.span.To)
 		}
@@ -199,7 +199,7 @@ func (m *model) forget() {
 	m.broadcaster.Publish(m.span)
 }
 
-// setDoubtful sets whether Defined is false.
+// setDoubtful sets whether IsDefined is false.
 func (m *model) setDoubtful(doubtful bool) {
 	m.noteLongDoubt()
 	if before := m.definition.doubtful.Swap(doubtful); doubtful && !before {
@@ -207,9 +207,9 @@ func (m *model) setDoubtful(doubtful bool) {
 	}
 }
 
-// noteLongDoubt records whether Defined has been false for so long that watches end.
+// noteLongDoubt records whether IsDefined has been false for so long that watches end.
 func (m *model) noteLongDoubt() {
-	if m.definition.doubtful.Load() && time.Since(m.doubtBegan) >= definedTimeout {
+	if m.definition.doubtful.Load() && time.Since(m.doubtBegan) >= holdTimeout {
 		m.doubtEndsAll = time.Now()
 	}
 }
@@ -385,7 +385,7 @@ func (m *model) settle(rest time.Duration) {
 	}
 	for range 4 {
 		m.write()
-		time.Sleep(definedPollInterval / 2)
+		time.Sleep(holdPollInterval / 2)
 		synctest.Wait()
 	}
 	m.readAll(to)

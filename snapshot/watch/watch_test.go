@@ -91,12 +91,12 @@ func TestEndsAreSpread(t *testing.T) {
 			cause: func(c *fakeCluster) { c.broadcaster.Abort() },
 			want:  EndLost, wantFirst: minWatchLife, wantLast: allWithin, wantPerSecond: mostPerSecond,
 		},
-		"Defined is false for long": {
+		"IsDefined is false for long": {
 			cause: func(c *fakeCluster) {
 				c.definition.doubtful.Store(true)
 				c.add("n1")
 			},
-			want: EndLost, wantFirst: definedTimeout, wantLast: definedTimeout + definedPollInterval + allWithin,
+			want: EndLost, wantFirst: holdTimeout, wantLast: holdTimeout + holdPollInterval + allWithin,
 			wantPerSecond: mostPerSecond, wantIdleGoOn: true,
 		},
 		"the process ends": {

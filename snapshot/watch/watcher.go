@@ -11,35 +11,31 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// Watcher is one client's position in the history. Its methods are for the goroutine of the client's watch: Wait, then Take,
-// and so on until Take returns an [Ending]. The broadcaster makes changes due, and wakes the watcher. A change is due if the
-// filter selects it and the client does not have it yet.
+// Watcher is one client's position in the history. The goroutine of the client's watch calls Wait, then Take, and so on, until
+// Take returns an [Ending]. A change is due if the filter selects it and the client does not have it yet. The broadcaster records
+// which change is due first, and wakes the watcher.
 //
 //	published   the history reaches up to this revision
-//	dispatched  up to this revision, the changes that the filter selects were made due
-//	delivered   up to this revision, the client has the changes that the filter selects
+//	dispatched  up to this revision, the broadcaster has recorded what is due
+//	delivered   up to this revision, the client has all changes that the filter selects
 //
-// For example, a watch begins after revision 10, and its filter selects the changes at 11 and 14. The history is at 12 when
-// the watch begins:
+// For example, a watch begins after revision 10, and its filter selects only the changes at 11 and 14:
 //
-//	published  Take is called    firstDue  Take returns      delivered
-//	12         at the beginning  11        the change at 11  12
-//	13         no                0                           12
-//	14         for the change    14        the change at 14  14
-//	20         for a bookmark    0         a bookmark at 20  14
+//	what happens                         firstDue  Take returns      delivered
+//	the watch begins, published is 12    11        the change at 11  12
+//	13 is published                      0         (is not called)   12
+//	14 is published                      14        the change at 14  14
+//	a bookmark is due, dispatched is 20  0         a bookmark at 20  14
 //
-// The bookmark may say 20: the changes up to 20 were dispatched, and none of those after 14 became due.
-//
-// ending.go says when a watcher ends. dueEnding returns the ending as soon as the deadline has passed; immediateEnding only if
-// not even the changes that are left may be delivered.
+// ending.go says when a watcher ends. While a watcher drains, dueEnding returns its ending already, but immediateEnding does not.
 type Watcher struct {
 	broadcaster *Broadcaster
 	filter      index.Filter
 	after       uint64      // The client began with the state at this revision.
 	bookmarks   bool        // The client wants bookmarks.
-	defined     func() bool // [Options].Defined
+	isDefined   func() bool // [Options].IsDefined
 	delivered   uint64      // See above.
-	// heldSince is the time since which Take holds events back because defined returns false; zero if Take holds none back.
+	// heldSince is the time since which Take holds events back because isDefined returns false; zero if Take holds none back.
 	heldSince time.Time
 	// ended is the ending, once Take has returned the last events; "" before.
 	ended Ending
@@ -73,9 +69,9 @@ type Options struct {
 	Bookmarks bool
 	// Timeout is the longest duration of the watch.
 	Timeout time.Duration
-	// Defined reports whether the resource is still served and defined as it was when the client came. It must return the
+	// IsDefined reports whether the resource is still served and defined as it was when the client came. It must return the
 	// same for all clients of a broadcaster, and must not block. The watcher keeps the function until it is closed.
-	Defined func() bool
+	IsDefined func() bool
 }
 
 // Watch returns a watcher, which must be closed. It returns nil if the span lacks changes after o.After, if the span ends
@@ -91,7 +87,7 @@ func (b *Broadcaster) Watch(o Options) *Watcher {
 		filter:        o.Filter,
 		after:         o.After,
 		bookmarks:     o.Bookmarks,
-		defined:       o.Defined,
+		isDefined:     o.IsDefined,
 		delivered:     o.After,
 		wake:          make(chan struct{}, 1),
 		bucket:        o.Filter.NarrowestBucket(),
@@ -107,26 +103,26 @@ func (b *Broadcaster) Watch(o Options) *Watcher {
 }
 
 const (
-	// definedTimeout is the time after which a watcher ends if it holds events back because [Options].Defined returns false.
-	// The result comes from an API server, which keeps a request in its queue for a shorter time even if it is busy.
-	definedTimeout = 30 * time.Second
-	// initialDefinedTimeout is the definedTimeout before the end of the initial state. It is shorter, since the bytes of
-	// that state are held in memory meanwhile.
-	initialDefinedTimeout = 3 * time.Second
-	// definedPollInterval is the time between two calls of Defined while it returns false.
-	definedPollInterval = 100 * time.Millisecond
+	// holdTimeout is the time for which a watcher holds events back while [Options].IsDefined returns false. Then it ends. The
+	// result comes from an API server, and even a busy one answers or refuses a request in less time.
+	holdTimeout = 30 * time.Second
+	// initialHoldTimeout is the holdTimeout before the end of the initial state. It is shorter, since that state is held in
+	// memory meanwhile.
+	initialHoldTimeout = 3 * time.Second
+	// holdPollInterval is the time between two calls of IsDefined while it returns false.
+	holdPollInterval = 100 * time.Millisecond
 	// initialStateTimeout is the time that a client has to read the initial state if the history forgets the next changes
 	// meanwhile. With the whole state, a client can resume elsewhere. But while it reads slowly, the state stays in memory.
 	initialStateTimeout = 30 * time.Second
 )
 
-// InitialEnding returns the ending if no more of the initial state may be written, or "" if more may. While Defined returns
-// false, it blocks for up to initialDefinedTimeout. If the history forgets the next changes meanwhile, the client still gets
+// InitialEnding returns the ending if no more of the initial state may be written, or "" if more may. While IsDefined returns
+// false, it blocks for up to initialHoldTimeout. If the history forgets the next changes meanwhile, the client still gets
 // the whole state, unless that takes longer than initialStateTimeout.
 func (w *Watcher) InitialEnding(ctx context.Context) Ending {
-	for begun := time.Now(); ; clock.Sleep(ctx, definedPollInterval) {
-		defined := w.defined()
-		end := w.immediateEnding(ctx) // After defined, so that an end that comes meanwhile counts.
+	for begun := time.Now(); ; clock.Sleep(ctx, holdPollInterval) {
+		isDefined := w.isDefined()
+		end := w.immediateEnding(ctx) // After isDefined, so that an end that comes meanwhile counts.
 		switch {
 		case end != "":
 			return end
@@ -134,9 +130,9 @@ func (w *Watcher) InitialEnding(ctx context.Context) Ending {
 			return EndLost
 		case w.broadcaster.published.Load().RetainedAfter() > w.after && time.Since(w.startedAt) >= initialStateTimeout:
 			return EndBehind
-		case defined:
+		case isDefined:
 			return ""
-		case time.Since(begun) >= initialDefinedTimeout:
+		case time.Since(begun) >= initialHoldTimeout:
 			return EndLost
 		}
 	}
@@ -153,7 +149,7 @@ func (w *Watcher) InitialSent() {
 func (w *Watcher) Wait(ctx context.Context) {
 	var poll <-chan time.Time
 	if !w.heldSince.IsZero() {
-		poll = time.After(definedPollInterval)
+		poll = time.After(holdPollInterval)
 	}
 	select {
 	case <-w.wake:
@@ -171,15 +167,17 @@ func (w *Watcher) Take(ctx context.Context, b *Batch) Ending {
 		return end
 	}
 	isDraining := w.phase.Load() != phaseOpen
-	// The broadcaster writes published first, then firstDue, and then dispatched. They are read in the opposite order, so a
-	// change up to dispatched that the filter selects was delivered before, or is in the span at first or later.
+	// The order of these reads matters. The broadcaster writes published first, then firstDue, and then dispatched. They are read
+	// in the opposite order, so a change up to dispatched that the filter selects was delivered before, or is in the span at first
+	// or later.
 	dispatched := w.broadcaster.dispatched.Load()
 	first := w.firstDue.Swap(0)
 	span := w.broadcaster.published.Load()
 	// A draining watcher sends a last bookmark: with it the client can resume at the newest revision, which other replicas
 	// have in memory, too.
 	needsBookmark := w.bookmarkDue.Load() || (isDraining && w.bookmarks)
-	if (first != 0 || needsBookmark) && !w.broadcaster.confirm(span.To, w.defined) {
+	// Nothing may be delivered before it is certain that the resource is defined as before.
+	if (first != 0 || needsBookmark) && !w.broadcaster.confirmDefined(span.To, w.isDefined) {
 		return w.hold(ctx, first)
 	}
 	w.heldSince = time.Time{}
@@ -224,7 +222,7 @@ func (w *Watcher) hold(ctx context.Context, first uint64) Ending {
 	if end := w.dueEnding(ctx); end != "" {
 		return end
 	}
-	if time.Since(w.heldSince) >= definedTimeout {
+	if time.Since(w.heldSince) >= holdTimeout {
 		return EndLost
 	}
 	return ""

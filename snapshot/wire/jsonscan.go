@@ -9,10 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// jsonScanner splits and validates one JSON text (RFC 8259) in a single pass, in a quarter of the time in which
-// encoding/json only validates it. Each method reads what is at the position, and moves the position past it. Methods whose
-// names begin with skip drop what they read. Before that, all but skipString and skipScalar skip white space. The text is valid
-// if all methods succeed, and end is called last. Until then, the values that were read must not be used.
+// jsonScanner splits one JSON text (RFC 8259) into its parts and validates it, in a single pass. That takes a quarter of the time
+// that encoding/json needs for the validation alone. Each method reads what is at the position, and moves the position past it.
+// A method whose name begins with skip does not return what it reads. All methods but skipString and skipScalar first skip white
+// space. The text is valid if all methods succeed, and end is called last. Until then, the values that were read must not be used.
 type jsonScanner struct {
 	text []byte
 	// at is the position: the index in text of the next byte to read.
@@ -55,22 +55,22 @@ func (s *jsonScanner) skipSpace() {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
 
-// object reads an object. It reads the key of each member, and calls member, which must read the value, and nothing more.
-func (s *jsonScanner) object(member func(key []byte) error) error {
+// object reads an object. It reads the key of each member, and calls readValue, which must read the value, and nothing more.
+func (s *jsonScanner) object(readValue func(key []byte) error) error {
 	return s.entries('{', '}', func() error {
 		key, err := s.key()
 		if err != nil {
 			return err
 		}
-		return member(key)
+		return readValue(key)
 	})
 }
 
-// array reads an array. It calls element for each element, which element must read, and nothing more.
-func (s *jsonScanner) array(element func() error) error { return s.entries('[', ']', element) }
+// array reads an array. It calls readElement once for each element. readElement must read that element, and nothing more.
+func (s *jsonScanner) array(readElement func() error) error { return s.entries('[', ']', readElement) }
 
-// entries reads an object or an array, with its brackets. It calls entry for each member or element, which entry must read.
-func (s *jsonScanner) entries(opening, closing byte, entry func() error) error {
+// entries reads an object or an array, with its brackets. It calls readEntry once for each member or element, to read it.
+func (s *jsonScanner) entries(opening, closing byte, readEntry func() error) error {
 	if s.peek() != opening || s.depth == maxDepth {
 		return errShape
 	}
@@ -81,7 +81,7 @@ func (s *jsonScanner) entries(opening, closing byte, entry func() error) error {
 	}
 	s.depth++
 	for {
-		if err := entry(); err != nil {
+		if err := readEntry(); err != nil {
 			return err
 		}
 		switch s.peek() {
@@ -233,7 +233,7 @@ func escapeLength(text []byte) int {
 	return 0
 }
 
-// skipScalar reads true, false, null or a number.
+// skipScalar reads true, false, null or a number, up to a byte that can follow it. json.Valid refuses anything else.
 func (s *jsonScanner) skipScalar() error {
 	begin := s.at
 	for s.at < len(s.text) && strings.IndexByte(",]} \t\r\n", s.text[s.at]) < 0 {

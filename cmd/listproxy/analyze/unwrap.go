@@ -13,7 +13,7 @@ import (
 const maxDepth = 8
 
 // eventsIn returns the events in a text, in any order. Exporters of logs wrap an event in objects, in lists, or in a string
-// that holds JSON. Words without { and [, such as a time, may stand before the JSON, and more JSON may follow. depth is
+// that holds JSON. A text without { and [, such as a time, may stand before the JSON, and more JSON values may follow. depth is
 // the number of objects, lists and strings around the text: 0 for a line.
 func eventsIn(text []byte, depth int) []*auditEvent {
 	start := bytes.IndexAny(text, "{[")
@@ -25,10 +25,10 @@ func eventsIn(text []byte, depth int) []*auditEvent {
 		return []*auditEvent{e}
 	}
 	var events []*auditEvent
-	values := json.NewDecoder(bytes.NewReader(text[start:]))
+	decoder := json.NewDecoder(bytes.NewReader(text[start:]))
 	for {
 		var value json.RawMessage
-		if values.Decode(&value) != nil { // the end, or something that is not JSON
+		if decoder.Decode(&value) != nil { // the end, or something that is not JSON
 			return events
 		}
 		events = append(events, eventsInValue(value, depth)...)

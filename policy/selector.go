@@ -8,8 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// The bounds of each selector. They bound the work for each object, which is matched with every requirement and with every
-// value in "key in (…)".
+// The bounds of each selector. An object is matched with every requirement, and with every value in "key in (…)".
 const (
 	maxSelectorLength = 4096 // in bytes
 	maxRequirements   = 64
@@ -31,7 +30,7 @@ func parseSelectors(req *Request) bool {
 	}
 	name, isNamed := fieldSelector.RequiresExactMatch(nameField)
 	if isNamed && (name == "" || len(content.IsPathSegmentName(name)) > 0) {
-		// No object has such a name. The API server authorizes the list without a name, and reads the whole range.
+		// No object can have such a name. The API server authorizes the list as one without a name, and reads the whole range.
 		return false
 	}
 	req.Labels = labelSelector
@@ -45,12 +44,12 @@ func parseLabels(raw string) (selector labels.Selector, ok bool) {
 	if raw == "" {
 		return labels.Everything(), true
 	}
-	if !fitsReview(raw) {
+	if !fitsAccessReview(raw) {
 		return nil, false
 	}
 	selector, err := labels.Parse(raw)
-	// A selector like " " selects everything, probably by mistake. A review with it may have another result than a review
-	// without a selector.
+	// A selector like " " selects everything, probably by mistake. An authorizer may decide otherwise about a list with it than
+	// about a list without a selector.
 	if err != nil || selector.Empty() {
 		return nil, false
 	}
@@ -63,7 +62,7 @@ func parseFields(raw string) (selector fields.Selector, ok bool) {
 	if raw == "" {
 		return fields.Everything(), true
 	}
-	if !fitsReview(raw) {
+	if !fitsAccessReview(raw) {
 		return nil, false
 	}
 	selector, err := fields.ParseSelector(raw)
@@ -73,7 +72,7 @@ func parseFields(raw string) (selector fields.Selector, ok bool) {
 	return selector, len(selector.Requirements()) <= maxRequirements
 }
 
-// fitsReview reports whether a review can carry the selector: it is short enough, and UTF-8.
-func fitsReview(raw string) bool {
+// fitsAccessReview reports whether a SubjectAccessReview can carry the selector: it is short enough, and UTF-8.
+func fitsAccessReview(raw string) bool {
 	return len(raw) <= maxSelectorLength && utf8.ValidString(raw)
 }

@@ -59,8 +59,8 @@ func readWatchParameter(query url.Values) (watch bool, why reason.Reason) {
 	if len(values) == 0 {
 		return false, reason.None
 	}
-	watch, ok := parseBool(values[0]) // the API server reads the first value
-	if watch && (!ok || len(values) > 1) {
+	watch, isUsual := parseBool(values[0]) // the API server reads the first value
+	if watch && (!isUsual || len(values) > 1) {
 		return true, reason.Watch
 	}
 	return watch, reason.None

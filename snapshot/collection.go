@@ -35,8 +35,8 @@ type Limits struct {
 // A probe asks the upstream for its revision. Once the feed has reached that revision, the state is proven to have every
 // write that the upstream had accepted before the probe was sent.
 //
-// An epoch ends when the known states are dropped, or replaced by a load. A request that has found a state in one epoch is not
-// answered with it in the next.
+// In an epoch, each known state follows from the one before. A drop, or a load that replaces the known states, begins the next
+// epoch. A request that has found a state in one epoch is not answered with it in the next.
 type Collection struct {
 	key    CollectionKey
 	limits Limits
@@ -141,15 +141,14 @@ func (c *Collection) Exact(ctx context.Context, revision uint64) (Snapshot, reas
 	return c.awaitRevision(ctx, func(v *View) (Snapshot, reason.Reason) { return v.exact(c.now(), revision) })
 }
 
-// WhyNoStateNotOlderThan returns the reason why [Collection.NotOlderThan] would find no state, however long it waited; None
-// if it may find one. It does not wait, and does not count as a use of the collection.
+// WhyNoStateNotOlderThan returns the reason if [Collection.NotOlderThan] is sure to find no state, however long it waits;
+// otherwise None. It does not wait itself, and does not count as a use of the collection.
 func (c *Collection) WhyNoStateNotOlderThan(minRevision uint64) reason.Reason {
 	_, why := c.view.Load().notOlder(c.now(), minRevision)
 	return lastingReason(why)
 }
 
-// WhyNoStateAt returns the reason why [Collection.Exact] would find no state, however long it waited; None if it may find
-// one. It does not wait, and does not count as a use of the collection.
+// WhyNoStateAt is WhyNoStateNotOlderThan for [Collection.Exact].
 func (c *Collection) WhyNoStateAt(revision uint64) reason.Reason {
 	_, why := c.view.Load().exact(c.now(), revision)
 	return lastingReason(why)
@@ -179,8 +178,9 @@ func (c *Collection) awaitRevision(ctx context.Context, read func(*View) (Snapsh
 	return snap, why
 }
 
-// await reads one View after the other while the reason is notYet, and returns the last result of read. It stops after
-// maxWait, when ctx is done, or when no View can follow. changed(v) is closed when a later View may answer differently.
+// await calls read with the newest View, and with later ones as long as the reason is notYet. It returns the last result of read.
+// It gives up after maxWait, when ctx is done, or when no View can follow. The channel changed(v) is closed when a later View may
+// give another result.
 func (c *Collection) await(ctx context.Context, maxWait time.Duration, notYet reason.Reason,
 	changed func(*View) <-chan struct{}, read func(*View) (Snapshot, reason.Reason),
 ) (Snapshot, reason.Reason) {

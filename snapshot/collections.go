@@ -33,8 +33,8 @@ type Config struct {
 	Limits    Limits
 	// Outage returns the upstream's current outage, or the zero value.
 	Outage func() clock.Outage
-	// SameTimeline reports whether etcd has certainly not been restored since a stream, which was at the revision, last sent
-	// something (heardAt). If that is not certain, soon reports whether it may be in some seconds. See feed.proveTimeline.
+	// SameTimeline reports whether etcd has certainly not been restored since heardAt, when a stream at the revision last sent
+	// something. If that is not certain, soon reports whether it may be in some seconds. See feed.proveTimeline.
 	SameTimeline func(ctx context.Context, revision uint64, heardAt time.Time) (same, soon bool)
 	// Bytes bounds what all collections store together; 0 means no bound.
 	Bytes int64
@@ -89,7 +89,8 @@ type Collections struct {
 	// started is the number of collections that were ever started. A new collection numbers its objects from
 	// started<<ObjectNumberBits on, so that no two collections share a number.
 	started uint64
-	// counts has the counts of every collection that was ever started, until there are too many (see countsLocked).
+	// counts has the counts of each collection, also after its end, so that they go on if it is started again. countsLocked bounds
+	// their number.
 	counts map[CollectionKey]*collectionCounts
 	// eager has the keys of [Collections.Keep]. Their collections are not dropped when idle or to free memory.
 	eager map[CollectionKey]bool
@@ -177,10 +178,9 @@ func (c *Collections) Find(key CollectionKey) (*Collection, reason.Reason) {
 	return nil, c.refusalLocked(key)
 }
 
-// refusalLocked returns the reason why a collection must not be started now; None if it may be started. After Close, when
-// the process ends, the reason is Warming.
+// refusalLocked returns the reason why a collection must not be started now; None if it may be started.
 func (c *Collections) refusalLocked(key CollectionKey) reason.Reason {
-	if c.ctx.Err() != nil {
+	if c.ctx.Err() != nil { // after Close: the process ends
 		return reason.Warming
 	}
 	if why := c.bans.whyNotStart(key, time.Now()); why != reason.None {

@@ -24,15 +24,16 @@ var (
 	errUnproven = errors.New("the upstream may have another timeline")
 )
 
-// reaction is what a feed does after a failure. X and Y are two reasons.
+// reaction is what a feed does after a failure. X and Y stand for any reasons but None.
 //
-//	loss   drop   the known state is                              the next session
-//	None   None   kept, and given until it is too old             resumes the stream, unless a load is due
-//	X      None   given until a load is complete                  loads
-//	X      Y      dropped now, and requests get Y until then      loads
+//	loss   drop   the known state                                             the next session
+//	None   None   is kept, and given until it is too old                      resumes the stream, unless a load is due
+//	X      None   is given until a load is complete                           loads
+//	X      Y      is dropped, and requests get Y until a load is complete     loads
 type reaction struct {
 	// loss is the cause under which the loss of the known state is counted.
 	loss reason.Reason
+	// drop is the reason that requests get once the known state is dropped.
 	drop reason.Reason
 	// backoff gives a pause that no request shortens. With nil, backoffs.retries gives the pause, and a request can cut it
 	// short, since a retry is likely to cure the failure.
@@ -57,11 +58,12 @@ func (f *feed) handleFailure(err error, now time.Time) (pause, minimum time.Dura
 	if r.drop != reason.None {
 		f.collection.drop(r.drop)
 	}
-	minimum = source.RetryPause(r.backoff.Step(), err) // Step of nil returns 0
-	if r.backoff == nil {
-		return max(minimum, f.retries.Step()), minimum
+	if r.backoff != nil {
+		pause = source.RetryPause(r.backoff.Step(), err)
+		return pause, pause
 	}
-	return minimum, minimum
+	minimum = source.RetryPause(0, err)
+	return max(minimum, f.retries.Step()), minimum
 }
 
 // reactionTo returns what an error requires. It changes nothing.
@@ -71,12 +73,14 @@ func (f *feed) reactionTo(err error, now time.Time) reaction {
 	isForm := errors.Is(err, wire.ErrForm)
 	isFull := errors.Is(err, errFull)
 	hasState := f.collection.hasState()
-	isForbidden := source.Answered(err, http.StatusForbidden) && (now.Sub(f.forbiddenSince) >= refusalGrace || !hasState)
-	isReload := f.mustLoad && hasState // a load beside the known state has failed
+	// A 403 counts after refusalGrace, or if there is no state to keep.
+	isLastingRefusal := source.Answered(err, http.StatusForbidden) && (now.Sub(f.forbiddenSince) >= refusalGrace || !hasState)
+	// If a load beside the known state has failed, the failure concerns only the new state.
+	isReload := f.mustLoad && hasState
 	switch {
-	case isReload && isInconsistent: // only the new state is in doubt
+	case isReload && isInconsistent:
 		return reaction{}
-	case isReload && isForm: // likewise
+	case isReload && isForm:
 		return reaction{backoff: &f.unlikely}
 	case isReload && isFull: // drop the known state to make room; lists then wait for the next load
 		return reaction{loss: reason.Memory, drop: reason.Warming}
@@ -94,11 +98,11 @@ func (f *feed) reactionTo(err error, now time.Time) reaction {
 		return reaction{loss: reason.Form, drop: reason.Form, backoff: &f.unlikely}
 	case isFull:
 		return reaction{loss: reason.Memory, drop: reason.Memory, backoff: &f.overflows}
-	case isForbidden: // for longer than an API server takes to start, or without a state to keep
+	case isLastingRefusal:
 		return reaction{loss: reason.NotPermitted, drop: reason.NotPermitted, backoff: &f.refusals}
 	case errors.Is(err, errSlow): // another load would hardly be faster
 		return reaction{backoff: &f.unlikely}
-	case source.Answered(err, http.StatusGone): // the upstream has forgotten later changes
+	case source.Answered(err, http.StatusGone): // the upstream has forgotten changes after the known state
 		return reaction{loss: reason.Expired}
 	case errors.Is(err, errReloadRequested):
 		return reaction{loss: reason.Upstream}
@@ -148,7 +152,7 @@ const (
 	unlikelyRetry = 2 * time.Minute
 	// maxOverflowPause bounds the pause after a state that did not fit.
 	maxOverflowPause = 40 * time.Minute
-	// maxDoubtPause bounds the pause before a load that is due because streams break.
+	// maxDoubtPause bounds the pause after errUnproven.
 	maxDoubtPause = 2 * time.Minute
 	// stableAfter is the age of a state at which the backoffs overflows and doubts begin anew.
 	stableAfter = maxOverflowPause

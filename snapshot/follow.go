@@ -157,7 +157,7 @@ func (r *reader) wait(ctx context.Context) (isOver bool, err error) {
 
 // applyEvent advances the state by one event of the stream. After an error the stream must not be read any more.
 func (f *feed) applyEvent(ctx context.Context, ev wire.Event) error {
-	f.checkFormOrAbortWatches(ev)
+	f.checkEventForm(ev)
 	if ev.Type == wire.Bookmarked {
 		f.freshness.StreamBookmark(ev.ReadAt)
 		if ev.Meta.Revision < f.collection.view.Load().To {

@@ -27,8 +27,8 @@ const (
 // nil, and only watches that begin at a revision are served. If only the bookmark is missing, states are also loaded in pages
 // for pagesOnlyDuration.
 func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.Form, error) {
-	canWriteEvents := learned.Reproducible || !learned.Envelope.Item.Known // an empty collection: not known yet, so assume yes
-	if !f.watches || !canWriteEvents {
+	cannotWrite := learned.Envelope.Item.Known && !learned.Reproducible // of an empty collection, this is not known yet
+	if !f.watches || cannotWrite {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(source.WithPurpose(ctx, source.ForLearn), source.AnswerTimeout)
@@ -40,7 +40,8 @@ func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.F
 		return form, nil
 	case errors.Is(err, errNoEndBookmark):
 		f.pagesOnlyUntil = time.Now().Add(pagesOnlyDuration)
-	case !source.IsAnswer(err) || refusesResource(err):
+	case source.IsAnswer(err) && !refusesResource(err): // the upstream has no streaming lists
+	default:
 		return nil, err
 	}
 	f.log.Info("the upstream gives no streaming list, so those of clients are forwarded", "error", err)
@@ -105,9 +106,9 @@ func (f *feed) watchNothing(ctx context.Context, query url.Values, timeout time.
 	return f.source.Watch(ctx, namespace, query, timeout)
 }
 
-// learnItemForm learns the form of items, which a load of an empty collection cannot show, from ev, the event of the first
-// object. It compares ev with a list of that object at ev's revision. That saves a load, which would end clients' watches. If
-// the form is known, learnItemForm does nothing. After errFirstObject the state must be loaded anew, which learns the form.
+// learnItemForm learns the form of items if it is not known yet, since the collection was empty when it was loaded. ev is the event
+// of the first object. learnItemForm compares it with a list of that object at ev's revision. (A new load would show the form, too,
+// but would end clients' watches.) After errFirstObject the state must be loaded anew.
 func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 	if f.envelope.Item.Known {
 		return nil
@@ -136,9 +137,9 @@ func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 	return nil
 }
 
-// checkFormOrAbortWatches ends clients' watches if listproxy could not write ev with the upstream's bytes. Otherwise, if ev is
-// a bookmark, it learns the form of bookmarks.
-func (f *feed) checkFormOrAbortWatches(ev wire.Event) {
+// checkEventForm is called for each event. It ends clients' watches if listproxy could not write ev with the upstream's bytes. From
+// a bookmark it learns the form of bookmarks.
+func (f *feed) checkEventForm(ev wire.Event) {
 	broadcaster := f.collection.view.Load().broadcaster
 	if broadcaster == nil {
 		return
@@ -146,7 +147,7 @@ func (f *feed) checkFormOrAbortWatches(ev wire.Event) {
 	canWrite := ev.Reproducible
 	if canWrite && ev.Type == wire.Bookmarked {
 		bookmark, err := wire.LearnBookmark(f.source.Encoding(), ev)
-		canWrite = err == nil && !ev.Meta.EndsInitial
+		canWrite = err == nil && !ev.Meta.EndsInitial // the initial events have ended long before
 		if canWrite {
 			broadcaster.SetPlainBookmark(bookmark)
 		}

@@ -26,9 +26,10 @@ const (
 	// loadSlotTimeout is the time after which a load gives its slot back and goes on. A slow load (a conversion webhook may
 	// be slow) must not keep other feeds from loading.
 	loadSlotTimeout = 10 * time.Second
-	// mayFit explains these two.
+	// oversizeFactor is how many times larger than the budget's room a state may seem, to be loaded nevertheless.
 	oversizeFactor = 2
-	maxLikelyMean  = 16 << 10 // bytes
+	// maxLikelyMean bounds the mean size of an object in that estimate, in bytes.
+	maxLikelyMean = 16 << 10
 	// A page of a load has about loadPageBytes. Larger pages would hold much memory that the budget does not see: it counts a
 	// page only once it was read. A page has at most maxLoadPage objects, and at least minLoadPage, since kube-apiserver 1.36
 	// walks all objects after each page.
@@ -73,7 +74,8 @@ func (f *feed) load(ctx context.Context, learned source.Learned) (*stateLoad, er
 	}
 	giveBack := sync.OnceFunc(func() { slots.Release(1) })
 	defer giveBack()
-	defer time.AfterFunc(loadSlotTimeout, giveBack).Stop() // a longer load goes on without its slot
+	early := time.AfterFunc(loadSlotTimeout, giveBack) // a longer load goes on without its slot
+	defer early.Stop()
 	if !mayFit(learned, f.collection.shared.budget) {
 		return nil, errFull
 	}
@@ -110,12 +112,14 @@ func refusesResource(err error) bool {
 		http.StatusNotAcceptable, http.StatusTooManyRequests)
 }
 
-// mayFit reports whether there may be room for a state. A crowded budget has no room, since a load must not drive out other
-// collections. The size of the state is estimated from the number of its objects and the mean size of the first few. A few
-// large ones among these must not keep the resource out of memory. So a mean counts as at most maxLikelyMean, and the estimate
-// may be oversizeFactor times the room.
+// mayFit reports whether there may be room for a state. Its size is estimated from the number of its objects and the mean size of
+// the first few. A few large ones among these must not keep the resource out of memory.
 func mayFit(learned source.Learned, b *budget) bool {
-	return !b.crowded() && learned.Count*min(learned.Mean, maxLikelyMean)/oversizeFactor <= b.crowdedAbove()
+	if b.crowded() {
+		return false // a load must not drive out other collections
+	}
+	estimate := learned.Count * min(learned.Mean, maxLikelyMean)
+	return estimate/oversizeFactor <= b.crowdedAbove()
 }
 
 // loadWith loads a state by read, which is loadStream or loadPages. After an error it discards the state.
@@ -156,19 +160,21 @@ func (f *feed) loadStream(ctx context.Context, l *stateLoad) error {
 				return s.Err
 			}
 			silence.Reset(loadSilence)
-			switch {
-			case ev.Type != wire.Bookmarked:
+			if ev.Type != wire.Bookmarked {
 				if err := f.addInitial(l, ev); err != nil {
 					return err
 				}
 				newest = max(newest, ev.Meta.Revision)
-			case !ev.Meta.EndsInitial: // an ordinary bookmark says nothing about the state
-			case ev.Meta.Revision < newest:
-				return wire.Inconsistent("a state at revision %d holds an object of revision %d", ev.Meta.Revision, newest)
-			default:
-				l.revision = ev.Meta.Revision
-				return nil
+				continue
 			}
+			if !ev.Meta.EndsInitial {
+				continue // an ordinary bookmark says nothing about the state
+			}
+			if ev.Meta.Revision < newest {
+				return wire.Inconsistent("a state at revision %d holds an object of revision %d", ev.Meta.Revision, newest)
+			}
+			l.revision = ev.Meta.Revision
+			return nil
 		case <-silence.C:
 			return fmt.Errorf("%w within %v", errNoEndBookmark, loadSilence)
 		case <-ctx.Done():
@@ -222,7 +228,7 @@ func (f *feed) loadPages(ctx context.Context, l *stateLoad) error {
 
 // addItem adds an item of a page to l.
 func (f *feed) addItem(l *stateLoad, item []byte) error {
-	if !l.envelope.Item.Known {
+	if !l.envelope.Item.Known { // there was no object when the form was learned
 		return errFirstObject
 	}
 	m, err := f.source.Encoding().ParseItem(item)

@@ -14,8 +14,8 @@ import (
 // progress is what a progress watch has shown: all changes after one revision, up to another. The zero value shows nothing.
 //
 // A progress watch is a second, short watch beside the stream. Its bookmark comes within about a second, and shows that no
-// other change has happened up to the bookmark's revision. (The stream's own bookmarks come once a minute.) Once the stream
-// has sent the changes of the progress watch, too, the state is known up to that revision: see applyProgress.
+// other change has happened up to the bookmark's revision. (The stream's own bookmarks come once a minute.) Once the stream, too,
+// has sent every change that the progress watch has shown, the state is known up to the bookmark's revision (see applyProgress).
 type progress struct {
 	after, upTo uint64
 	// revisions has the revisions of the changes, in ascending order.
@@ -37,8 +37,8 @@ const progressTimeout = 15 * time.Second
 var errNoBookmark = errors.New("a progress watch ended without a bookmark")
 
 // watchProgress opens a progress watch after a revision, and calls onChange for each change up to the revision target. The
-// first bookmark, or the first change after target, ends the watch, since all earlier changes have come then. An error of
-// onChange ends it, too.
+// first bookmark, or the first change after target, ends the watch, since events come in the order of their revisions. An error
+// of onChange ends it, too.
 //
 // If the watch lasts until its timeout without a bookmark, watchProgress returns errNoBookmark and the changes that have come.
 func (f *feed) watchProgress(ctx context.Context, after, target uint64, onChange func(wire.Event) error) (progress, error) {
@@ -53,10 +53,10 @@ func (f *feed) watchProgress(ctx context.Context, after, target uint64, onChange
 	for ev := range s.Events {
 		revision := ev.Meta.Revision
 		switch {
-		case revision < p.last():
+		case revision < p.last(): // a bookmark may have the revision of the last change
 			return p, wire.Inconsistent("a watch from revision %d tells of revision %d after %d", after, revision, p.last())
 		case ev.Type == wire.Bookmarked:
-			f.checkFormOrAbortWatches(ev)
+			f.checkEventForm(ev)
 			p.upTo = revision
 			return p, nil
 		case revision > target:
@@ -83,8 +83,8 @@ func (r *reader) handleProgress(shown progress, err error) error {
 	_, isInconsistent := errors.AsType[wire.InconsistencyError](err)
 	switch {
 	case err == nil:
-		mayBeOfOtherTimeline := r.freshness.TimelineUncertain(now) // another history of etcd than the stream's
-		if !mayBeOfOtherTimeline {
+		// While the timeline is uncertain, the watch may have shown another history of etcd than the stream's.
+		if !r.freshness.TimelineUncertain(now) {
 			r.unapplied = shown
 		}
 		helped := r.unapplied.upTo > r.collection.view.Load().To // it has shown more than the stream
@@ -123,7 +123,8 @@ func (c *Collection) applyProgress(p progress) (unapplied progress, err error) {
 		return p, nil
 	}
 	for _, revision := range p.revisions {
-		// The state at From has all earlier changes. Above From, each change has a version of its own. (Find is never nil there.)
+		// Above From, each change that the stream has sent has a version of its own. If Find returns an earlier version, the stream
+		// has not sent this change. (Find is never nil there.) Changes up to From are in the state at From.
 		if revision > v.From && v.versions.Find(revision).Revision != revision {
 			return p, wire.Inconsistent("a watch tells of a change at revision %d, which the stream has passed over", revision)
 		}

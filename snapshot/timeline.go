@@ -35,7 +35,7 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 	v := f.collection.view.Load()
 	last, revisions := v.lastChange()
 	for pauses := 0; ; pauses++ {
-		same, leaseMayCome := f.config.SameTimeline(ctx, v.To, f.freshness.StreamSentAt())
+		same, leaseMayCome := f.config.SameTimeline(ctx, v.To, f.freshness.StreamHeardAt())
 		switch {
 		case same:
 			return nil

@@ -19,7 +19,7 @@ type checkpoint struct {
 // checkpointsPerHistory bounds the number of checkpoints within Limits.History.
 const checkpointsPerHistory = 256
 
-// addCheckpointLocked adds a checkpoint, if the last one is old enough for checkpointsPerHistory.
+// addCheckpointLocked adds a checkpoint, unless the last one is younger than Limits.History/checkpointsPerHistory.
 func (c *Collection) addCheckpointLocked(now time.Time, revision uint64) {
 	if n := len(c.checkpoints); n > 0 && now.Sub(c.checkpoints[n-1].at) < c.limits.History/checkpointsPerHistory {
 		return
@@ -27,7 +27,7 @@ func (c *Collection) addCheckpointLocked(now time.Time, revision uint64) {
 	c.checkpoints = append(c.checkpoints, checkpoint{at: now, revision: revision})
 }
 
-// trimByAge removes the states that were replaced more than Limits.History ago, as far as the checkpoints show it.
+// trimByAge removes the states before the last checkpoint that is at least Limits.History old (see checkpoint).
 func (c *Collection) trimByAge(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,8 +47,8 @@ func (c *Collection) trimHalf() {
 	c.trimHalfLocked()
 }
 
-// trimHalfLocked removes the older half of the history, by time. With one checkpoint left, it removes all but the newest
-// state.
+// trimHalfLocked removes the states before the middle checkpoint: about half of the history, by time. With one checkpoint left, it
+// removes all but the newest state.
 func (c *Collection) trimHalfLocked() {
 	n := len(c.checkpoints)
 	if n > 1 {
@@ -72,12 +72,12 @@ func (c *Collection) trimBeforeLocked(revision uint64) {
 	if v.unavailable != reason.None || from <= v.From {
 		return
 	}
-	older := c.versions.FirstAfter(from) - 1 // the number of versions before the state at from
+	oldest := c.versions.FirstAfter(from) - 1 // the index of the version at from, the oldest to be kept
 	freed := int64(0)
-	for i := range older {
-		freed += c.versions.At(i + 1).SupersededBytes // what is freed with version i
+	for i := 1; i <= oldest; i++ {
+		freed += c.versions.At(i).SupersededBytes // what version i has replaced
 	}
-	c.versions.Forget(older)
+	c.versions.Forget(oldest) // all before it
 	c.addUsedBytesLocked(-freed)
 	next := v.clone()
 	next.From = from

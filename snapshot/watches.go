@@ -116,7 +116,7 @@ func (c *Collection) endWatchesIfStreamDead() {
 		return
 	}
 	m := c.now()
-	silence := clock.Age(c.freshness.Load().StreamSentAt(), m.outage.AsOf(m.at, m.bound)) // does not grow in an outage
+	silence := clock.Age(c.freshness.Load().StreamHeardAt(), m.outage.AsOf(m.at, m.bound)) // does not grow in an outage
 	isSilent := silence >= max(m.bound, source.BookmarkEvery)
 	isProven := v.age(m) < m.bound // other reads have shown that the silent stream has missed nothing
 	if isSilent && !isProven {

@@ -38,7 +38,7 @@ const (
 )
 
 // NewLogger returns a logger that writes records of at least the given level to w. Each record is one line and one Write.
-// Text that looks like a credential is [Masked]. A format other than [FormatJSON] means [FormatText]. The logger is safe for
+// Text that looks like a credential is replaced by [Masked]. Any format but [FormatJSON] means [FormatText]. The logger is safe for
 // concurrent use, and calls w.Write from one goroutine at a time.
 func NewLogger(w io.Writer, format Format, level slog.Leveler) *slog.Logger {
 	masked := &maskingWriter{w: w}

@@ -17,11 +17,11 @@ import (
 	"github.com/listproxy/listproxy/proxy/serve"
 )
 
-// connectOptions has the port for clients that have listproxy as their proxy-url, and the names by which these clients
-// know the API server.
+// connectOptions are the flags of the port for CONNECT. Clients that have listproxy as their proxy-url connect to this port, and ask
+// for a tunnel to the API server by one of its names.
 type connectOptions struct {
-	port  int // noPort if no port is opened
-	hosts []string
+	port  int      // noPort if no port is opened
+	hosts []string // names of the API server besides the one in --kubeconfig
 }
 
 const noPort = -1
@@ -58,17 +58,16 @@ func (o *connectOptions) targets(upstream *url.URL) (serve.Targets, error) {
 	return targets, nil
 }
 
-// connectPort is the port for CONNECT. A client connects to listener, and asks server to CONNECT to the API server. If the
-// name is one of the API server's, the connection becomes a tunnel: the main server accepts it from tunnels, and serves the
-// client's requests in it.
+// connectPort is the open port for CONNECT. server answers the CONNECTs that come on listener. If a CONNECT asks for one of the API
+// server's names, its connection becomes a tunnel: the main server accepts it from tunnels like any other connection.
 type connectPort struct {
 	listener net.Listener
 	server   *http.Server
 	tunnels  *serve.Tunnels // a listener of the main server
 }
 
-// openConnect opens the port for CONNECT, with the certificate of p. Its connections are bounded together with those of
-// clients. If --connect-port is -1, openConnect returns nil, nil.
+// openConnect opens the port for CONNECT, or returns nil, nil if --connect-port is -1. The port has the certificates of p, and its
+// connections are bounded together with those of the main port.
 func (o *options) openConnect(
 	targets serve.Targets, p *ports, observer *observe.Observer, log *slog.Logger,
 ) (*connectPort, error) {

@@ -17,7 +17,7 @@ const hostRefused = "listproxy's admin port is not known by the name in this add
 //
 // The first is against DNS rebinding: a web page, open in the browser of somebody inside, reads this port, which asks for no
 // credentials. For this the attacker makes the name of the page resolve to this machine. But the browser sends that name as
-// the Host, so guard accepts only hosts, and names that cannot be rebound (cannotBeRebound).
+// the Host. So guard accepts a request only if its Host is one of hosts, or a name that cannot be rebound (cannotBeRebound).
 //
 // The second is against slow clients: a client that has not read the answer within timeout loses its connection.
 func guard(hosts []string, timeout time.Duration, handler http.Handler) http.Handler {

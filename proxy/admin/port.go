@@ -25,8 +25,8 @@ type Config struct {
 	Metrics http.Handler
 	// Flags has all flags in force, as name=value. No value is a secret.
 	Flags []string
-	// Hosts has names that the port accepts as the Host of a request, besides those that cannot be registered in the public
-	// DNS (see guard).
+	// Hosts has further names that a request may have as its Host. Names that cannot be registered in the public DNS are always
+	// accepted (see guard).
 	Hosts []string
 }
 

@@ -31,17 +31,18 @@ type builtinsByVersion map[schema.GroupVersion]builtinVersion
 
 // builtinVersion has the built-in resources of one group and version, as discovery lists them.
 type builtinVersion struct {
-	// namespaced has the resources that can be listed and watched. The value reports whether the resource is namespaced.
-	namespaced map[string]bool
+	// listable has the resources that can be listed and watched, each with whether it is namespaced. It is nil if they are not
+	// known.
+	listable map[string]bool
 	// unavailable is the reason to forward all requests for these resources, or None.
 	unavailable reason.Reason
 }
 
-// followDiscovery reads discovery as soon as routes are known, after each wakeDiscovery, and every discoveryInterval. At the
-// start and after a wakeDiscovery it reads again [snapshot.Skew] later, since the first answer may come from an API server that
-// has not learned of the change. If a read fails, the result of the last good read stays in use.
+// followDiscovery reads discovery as soon as routes are known, after each wakeDiscovery, and every discoveryInterval. The first
+// read, and the one after a wakeDiscovery, is repeated [snapshot.Skew] later, since its answer may come from an API server that has
+// not learned of the change. If a read fails, the result of the last good read stays in use.
 func (c *Cluster) followDiscovery(ctx context.Context) {
-	secondReadDue := true
+	mustRepeat := true
 	for {
 		pause := routesPollInterval
 		if c.routes.ready() {
@@ -50,9 +51,9 @@ func (c *Cluster) followDiscovery(ctx context.Context) {
 			switch {
 			case err != nil:
 				pause = discoveryRetryInterval
-			case secondReadDue:
+			case mustRepeat:
 				pause = snapshot.Skew
-				secondReadDue = false
+				mustRepeat = false
 			default:
 				pause = wait.Jitter(discoveryInterval, 0.2)
 			}
@@ -61,13 +62,14 @@ func (c *Cluster) followDiscovery(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-c.discoveryDue:
-			secondReadDue = true
+			mustRepeat = true
 		case <-time.After(pause):
 		}
 	}
 }
 
-// warnOfDiscovery warns if discovery could not be read for a minute. err is the result of the last read.
+// warnOfDiscovery warns when reads of discovery have failed for a minute, and again after each further minute. err is the result of
+// the last read.
 func (c *Cluster) warnOfDiscovery(ctx context.Context, err error) {
 	switch {
 	case err == nil:
@@ -102,12 +104,13 @@ func (c *Cluster) readDiscovery(ctx context.Context) error {
 		err := c.api.getJSON(ctx, path, pageTimeout, list)
 		switch {
 		case err == nil:
-			versions[gv] = builtinVersion{namespaced: listable(list)}
+			versions[gv] = builtinVersion{listable: listableIn(list)}
 		case source.Answered(err, http.StatusNotFound):
 			versions[gv] = builtinVersion{unavailable: reason.UnknownResource}
-		case source.Answered(err, http.StatusForbidden) && previous[gv].namespaced == nil:
+		// A 403 after a success comes from an API server that is starting, and is an error like any other.
+		case source.Answered(err, http.StatusForbidden) && previous[gv].listable == nil:
 			versions[gv] = builtinVersion{unavailable: reason.NotPermitted}
-		default: // also a 403 after a success, which comes from an API server that is starting
+		default:
 			return fmt.Errorf("%s: %w", gv, err)
 		}
 	}
@@ -115,8 +118,8 @@ func (c *Cluster) readDiscovery(ctx context.Context) error {
 	return nil
 }
 
-// listable returns the resources in list that can be listed and watched (see builtinVersion.namespaced).
-func listable(list *metav1.APIResourceList) map[string]bool {
+// listableIn returns the resources in list that can be listed and watched (see builtinVersion.listable).
+func listableIn(list *metav1.APIResourceList) map[string]bool {
 	resources := map[string]bool{}
 	for _, r := range list.APIResources {
 		isSubresource := strings.Contains(r.Name, "/")
@@ -138,7 +141,7 @@ func (c *Cluster) knownBuiltins() builtinsByVersion {
 // builtin returns the entry of a built-in resource, or the reason to forward.
 func (c *Cluster) builtin(gvr schema.GroupVersionResource) (Entry, reason.Reason) {
 	version, isRead := c.knownBuiltins()[gvr.GroupVersion()]
-	namespaced, found := version.namespaced[gvr.Resource]
+	namespaced, found := version.listable[gvr.Resource]
 	switch {
 	case !isRead:
 		return Entry{}, reason.Warming

@@ -24,10 +24,10 @@ import (
 )
 
 const (
-	// maxSilence is the time for which a watch may be silent before the resource is listed again. A silent watch may be
-	// healthy: kube-apiserver sends a bookmark about every minute, but none while its cache is at the revision at which the
-	// watch began (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process). So the known objects stay in use until the
-	// list has come, but for pageTimeout at most.
+	// maxSilence is the time for which a watch may be silent before the resource is listed again. kube-apiserver sends a bookmark
+	// about every minute, except while its cache is still at the revision at which the watch began
+	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process). So a silent watch may be healthy, and the known objects stay
+	// in use during the list, for up to pageTimeout (see get).
 	maxSilence = 80 * time.Second
 	// minWatchTime is the shortest timeout of a watch. The longest is twice as long, as in client-go's reflectors.
 	minWatchTime = 5 * time.Minute
@@ -66,23 +66,23 @@ type reflector[V any] struct {
 	asOf func(now time.Time) time.Time
 	log  *slog.Logger
 
-	// mu guards the fields below. They change as follows:
+	// mu guards the fields below. They change as follows (- means that they stay):
 	//
-	//	                           known      refused          open    heardAt   lostAt
-	//	a list was read            replaced                            now
-	//	a watch was opened                    false            true    now
-	//	an event came              updated    false            true    now
-	//	a bookmark came                       false            true    now
-	//	a watch was silent
-	//	a stream failed otherwise             true if refused  false           now if open was true
+	//	                           known      refused          followed   heardAt   lostAt
+	//	a list was read            replaced   -                -          now       -
+	//	a watch was opened         -          false            true       now       -
+	//	an event came              updated    false            true       now       -
+	//	a bookmark came            -          false            true       now       -
+	//	a watch was silent         -          -                -          -         -
+	//	a stream failed otherwise  -          true if refused  false      -         now if followed was true
 	mu sync.RWMutex
 	// known has the values by the name of their object (namespace/name). It is nil before the first list. Only run's
 	// goroutine writes known, with mu locked, and may therefore read it without mu.
-	known   map[string]V
-	refused bool // the API server has refused the resource ([isRefusal])
-	open    bool // no watch or list has failed since a watch was opened; silence is no failure
-	heardAt time.Time
-	lostAt  time.Time
+	known    map[string]V
+	refused  bool // the API server has refused the resource ([isRefusal])
+	followed bool // a watch was opened, and no watch or list has failed since; silence is no failure
+	heardAt  time.Time
+	lostAt   time.Time
 }
 
 // change is the change of an object's value.
@@ -144,8 +144,9 @@ func (f *failures) nextPause(err error) time.Duration {
 	return f.retry.Step()
 }
 
-// logEnd logs that a stream has ended with err. It warns at most once between two healthy streams: at once if listproxy could
-// never read the resource and is refused, and otherwise after warnAfter ([mustWarn]).
+// logEnd logs that a stream has ended with err. It warns at most once between two healthy streams: at once if the API server
+// refuses a resource that was never read, otherwise after warnAfter ([mustWarn]). Without a refusedWarning, it never warns of a
+// refusal.
 func (r *reflector[V]) logEnd(ctx context.Context, err error, pause time.Duration, f *failures) {
 	refused := isRefusal(err)
 	neverPermitted := refused && r.known == nil
@@ -158,7 +159,7 @@ func (r *reflector[V]) logEnd(ctx context.Context, err error, pause time.Duratio
 		r.log.WarnContext(ctx, "a resource could not be followed for a minute", "resource", r.resource, "error", err)
 		f.warned = true
 	default:
-		r.log.DebugContext(ctx, "a stream ended and will be opened again", "stream", r.resource, "in", pause, "error", err)
+		r.log.DebugContext(ctx, "a stream ended and will be opened again", "resource", r.resource, "in", pause, "error", err)
 	}
 }
 
@@ -285,7 +286,7 @@ func (r *reflector[V]) noteHeard() {
 	defer r.mu.Unlock()
 	r.heardAt = time.Now()
 	r.refused = false
-	r.open = true
+	r.followed = true
 }
 
 // noteEnd records that a watch or a list has failed with err.
@@ -296,10 +297,10 @@ func (r *reflector[V]) noteEnd(err error) {
 	if errors.Is(err, errSilent) { // the watch may be healthy (see maxSilence)
 		return
 	}
-	if r.open {
+	if r.followed {
 		r.lostAt = time.Now()
 	}
-	r.open = false
+	r.followed = false
 }
 
 // ready reports whether a list was read, or the API server refuses the resource.
@@ -310,7 +311,7 @@ func (r *reflector[V]) ready() bool {
 }
 
 // get returns the known value of an object. current means that the reflector knows all objects, except for changes of the last
-// [snapshot.Skew]: a watch is open, or was lost no longer ago, and its silence is not too long (see maxSilence).
+// [snapshot.Skew]: the resource is followed, or was until no longer ago, and its watch is not silent for too long (see maxSilence).
 func (r *reflector[V]) get(name string) (v V, found, current bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -321,8 +322,8 @@ func (r *reflector[V]) get(name string) (v V, found, current bool) {
 	}
 	// clock.Age includes the time for which the machine was suspended, since its connections may be dead.
 	isRecent := clock.Age(r.heardAt, now) <= maxSilence+pageTimeout
-	isFollowed := r.open || clock.Age(r.lostAt, now) <= snapshot.Skew
-	return v, found, r.known != nil && isRecent && isFollowed
+	wasFollowed := r.followed || clock.Age(r.lostAt, now) <= snapshot.Skew
+	return v, found, r.known != nil && isRecent && wasFollowed
 }
 
 // each calls do with all known values. do must not call the reflector.

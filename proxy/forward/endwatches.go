@@ -40,7 +40,7 @@ func (f *Forwarder) EndWatches(pace func(watches int) (delay, spread time.Durati
 // watchSet holds the forwarded watches that are open. The zero value is ready for use.
 type watchSet struct {
 	mu      sync.Mutex
-	watches map[*forwardedWatch]struct{} // nil after endAll, when each watch has its time to end
+	watches map[*forwardedWatch]struct{} // nil before the first watch, and after endAll, which has set a timer for each
 	ending  bool                         // endAll was called
 }
 
@@ -89,18 +89,18 @@ type forwardedWatch struct {
 
 	mu           sync.Mutex
 	events       endFinder // finds the ends of events in the bytes that were passed on
-	endsByItself bool      // the answer has no events
+	notEvents    bool      // the answer is not a stream of events, and ends by itself
 	endRequested bool      // endAfterEvent was called
 	stopped      bool      // nothing more is passed on to the client
 }
 
-// endAfterEvent stops the watch after the current event: at once if there is none, or no answer yet, or if the ends of events
-// cannot be found. It does nothing to an answer without events.
+// endAfterEvent stops the watch at once, unless the client has got only a part of an event: then Read stops it at the end of the
+// event. If the ends of events cannot be found, it stops at once, too. It does nothing to an answer that is not a stream of events.
 func (w *forwardedWatch) endAfterEvent() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.endRequested = true
-	if !w.endsByItself && !w.events.inside {
+	if !w.notEvents && !w.events.inside {
 		w.stopLocked()
 	}
 }
@@ -111,8 +111,11 @@ func (w *forwardedWatch) stopLocked() {
 	w.cancel() // ends a Read that waits, too
 }
 
-// setResponse makes w the body of res if res is a stream of events. Any other answer keeps its body. If the watch was stopped
-// before, that body may be incomplete, since its request was canceled, so setResponse returns errStopped.
+// setResponse takes the API server's answer:
+//
+//   - If res is a stream of events, w becomes its body. If the watch was stopped before, that is an empty stream.
+//   - Any other answer keeps its body. If the watch was stopped before, its request was canceled, so the body may be incomplete,
+//     and setResponse returns errStopped.
 func (w *forwardedWatch) setResponse(res *http.Response) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -120,11 +123,11 @@ func (w *forwardedWatch) setResponse(res *http.Response) error {
 	case res.StatusCode == http.StatusOK && res.ContentLength < 0:
 		w.body = res.Body
 		w.events = newEndFinder(res.Header)
-		res.Body = w // a watch that was stopped before is an empty stream
+		res.Body = w
 	case w.stopped:
 		return errStopped
 	default:
-		w.endsByItself = true
+		w.notEvents = true
 	}
 	return nil
 }

@@ -21,9 +21,9 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// exchange forwards one request. rewrite, RoundTrip, modifyResponse, fail and Write are hooks of its
-// [httputil.ReverseProxy], which calls them in this order. fail is called in place of an answer, and Write when an answer
-// breaks off.
+// exchange forwards one request. Its methods are hooks of a [httputil.ReverseProxy], which calls rewrite, RoundTrip and
+// modifyResponse, in this order. If there is no usable answer, it calls fail. If an answer breaks off, it calls Write with a line
+// for the log.
 //
 // A request that the API server has certainly not looked at is sent again, up to maxAttempts times in all. A read without a
 // body that may have arrived is sent once more. If there is still no usable answer, fail says what the caller gets.
@@ -94,9 +94,13 @@ var errTooManyAttempts = fmt.Errorf("%d connections were closed when the request
 // ctx, is called when the transport makes more than maxAttempts attempts.
 func (x *exchange) withTrace(ctx context.Context, cancel context.CancelFunc) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		// The transport looks for a connection for the first attempt, after an attempt that the API server has not looked
-		// at, or for a repeated read. So nothing was carried out, unless the last attempt was broken off by cancel.
-		GetConn: func(string) { x.mayHaveArrived = x.attempts > maxAttempts },
+		// The transport begins an attempt. Another one follows only if the API server has not looked at the last, or if RoundTrip
+		// repeats a read. So nothing can have been carried out yet, unless cancel has broken off the last attempt.
+		GetConn: func(string) {
+			if x.attempts <= maxAttempts {
+				x.mayHaveArrived = false
+			}
+		},
 		// The transport has a connection, and sends the request on it.
 		GotConn: func(httptrace.GotConnInfo) {
 			x.mayHaveArrived = true
@@ -187,7 +191,8 @@ func (x *exchange) mayBeOfBackend(res *http.Response) bool {
 // adaptHeader adapts the answer's header to the caller's connection, and adds listproxy's own headers. apiserver401 means that
 // the answer is kube-apiserver's own 401.
 func (x *exchange) adaptHeader(res *http.Response, apiserver401 bool) {
-	callerIsUnknown := apiserver401 || x.caller.VerifiedUser() == nil && !x.caller.HasToken()
+	hasNoCredentials := x.caller.VerifiedUser() == nil && !x.caller.HasToken()
+	callerIsUnknown := apiserver401 || hasNoCredentials
 	if x.request.ProtoMajor == 2 && callerIsUnknown && !x.asked.LongRunning {
 		// HTTP/2 connections are expensive. An unknown caller gets one for a single request, as at kube-apiserver
 		// (UnauthenticatedHTTP2DOSMitigation).
@@ -274,14 +279,14 @@ func (x *exchange) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// logEnd logs that the exchange has ended early. An end by the caller, or by listproxy's own shutdown, is a debug message.
-// Any other end is a warning. The number of warnings is limited.
-func (x *exchange) logEnd(byCaller bool, cause string) {
+// logEnd logs that the exchange has ended early: as a debug message if that is expected (the caller has left, the request is
+// malformed, or listproxy shuts down), otherwise as a warning. The number of warnings is limited.
+func (x *exchange) logEnd(isExpected bool, cause string) {
 	logAt := func(level slog.Level) {
 		x.forwarder.log.Log(x.request.Context(), level, "a forwarded request ended early",
 			"method", x.request.Method, "target", kubehttp.LoggedTarget(x.request), "cause", cause)
 	}
-	if byCaller {
+	if isExpected {
 		logAt(slog.LevelDebug)
 		return
 	}

@@ -37,13 +37,13 @@ func removeCallerClaims(h http.Header) {
 	}
 }
 
-// normalizeName returns the same text for all header names that some server may read as one name. net/http does not
-// canonicalize a name that is not a valid token, so names may differ in case. A server behind the API server's address may
-// read an underscore as a dash.
+// normalizeName returns one spelling, in lower case and with dashes, for all header names that a server may take for the same
+// name. net/http does not canonicalize a name that is not a valid token, so names may differ in case. A server behind the API
+// server's address may read an underscore as a dash.
 func normalizeName(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 
-// hideIdempotencyKeys hides two headers from net/http: it writes their names in lower case, which mean the same to servers.
-// net/http would repeat a write with one of these headers if the connection ended before the answer. But kube-apiserver
+// hideIdempotencyKeys writes the names of two headers in lower case. Servers read them as before, but net/http does not find them.
+// With one of these headers, net/http would send a write again if the connection ended before the answer. But kube-apiserver
 // ignores the headers, and may have carried out the write.
 func hideIdempotencyKeys(h http.Header) {
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
@@ -57,8 +57,9 @@ func hideIdempotencyKeys(h http.Header) {
 // identityHeaderInConnection returns the name of an identity header that the Connection header lists, or "". Connection must
 // not list a header that is meant for all recipients, so the request is malformed.
 //
-// It is dangerous, too. A proxy must remove the headers that Connection lists (RFC 9110, 7.6.1). If a proxy in front of
-// listproxy impersonates its callers, a caller could have the Impersonate-User removed, and act with that proxy's rights.
+// It is dangerous, too. A proxy must remove the headers that Connection lists (RFC 9110, 7.6.1). If a proxy in front of listproxy
+// impersonates its callers, a caller could name Impersonate-User in Connection, so that listproxy would remove the header that the
+// other proxy has set. The caller would act with that proxy's own rights.
 func identityHeaderInConnection(h http.Header) string {
 	for _, value := range h["Connection"] {
 		for option := range strings.SplitSeq(value, ",") {

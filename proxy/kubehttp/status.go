@@ -20,7 +20,7 @@ func WriteStatus(w http.ResponseWriter, r *http.Request, code int, reason metav1
 // pkg/server/filters, retryAfter).
 const retryAfterSeconds = 1
 
-// WriteTooManyRequests answers r, which was not carried out even in part, with 429 and Retry-After.
+// WriteTooManyRequests answers r, no part of which was carried out, with 429 and Retry-After.
 func WriteTooManyRequests(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", strconv.Itoa(retryAfterSeconds))
 	status := newFailure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
@@ -30,7 +30,7 @@ func WriteTooManyRequests(w http.ResponseWriter, r *http.Request) {
 }
 
 // WriteUnavailable answers r with 503, and with Retry-After if mayRepeat is true. Clients repeat any request whose answer has
-// Retry-After, even a write. So mayRepeat may be true only if r reads, or was not carried out even in part.
+// Retry-After, even a write. So mayRepeat may be true only if r reads, or if no part of it was carried out.
 func WriteUnavailable(w http.ResponseWriter, r *http.Request, message string, mayRepeat bool) {
 	if mayRepeat {
 		w.Header().Set("Retry-After", strconv.Itoa(retryAfterSeconds))

@@ -23,7 +23,7 @@ type Connections struct {
 	idle list.List
 }
 
-// NewConnections returns Connections of which at most limit are open at a time.
+// NewConnections returns a Connections that allows at most limit open connections.
 func NewConnections(limit int) *Connections {
 	cs := &Connections{limit: int64(limit)}
 	cs.room.L = &cs.mu
@@ -52,7 +52,8 @@ type listener struct {
 	closed bool // guarded by all.mu
 }
 
-// Accept implements [net.Listener]. At the bound it waits until there is room.
+// Accept implements [net.Listener]. At the bound it closes the connection that has been idle for longest. If none is idle, it waits
+// until there is room.
 func (l *listener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
@@ -90,12 +91,13 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// connection is a connection that a listener has accepted. It is in one of these states:
+// connection is a connection that a listener has accepted. It takes one of the places of all until it is closed, by either side or
+// to make room. It is in one of these states:
 //
-//	state        has                              in all.idle   counted in all.open
-//	idle         no request                       yes           yes
-//	in use       requests, or just answered one   no            yes
-//	place lost   ended, or will end at once       no            no
+//	state        the connection                       in all.idle   counted in all.open
+//	idle         has no request                       yes           yes
+//	in use       has requests, or just answered one   no            yes
+//	place lost   was closed, or will be at once       no            no
 type connection struct {
 	net.Conn
 	all *Connections
@@ -109,7 +111,7 @@ type connection struct {
 
 	// The last two fields are atomic, so that a request does not lock all.mu.
 
-	// placeLost reports that the connection has lost its place.
+	// placeLost is set when the connection loses its place, for ever. Its requests are not carried out then.
 	placeLost atomic.Bool
 	// http2Request is set by a request over HTTP/2, and cleared when the connection gets idle.
 	http2Request atomic.Bool
@@ -140,7 +142,7 @@ func NoteState(conn net.Conn, state http.ConnState) {
 		c.leaveIdleLocked()
 	case http.StateIdle:
 		c.generation++
-		if c.http2Request.Swap(false) {
+		if c.http2Request.Swap(false) { // the end of the answer may still have to be sent (see answerEndDelay)
 			c.setIdleLaterLocked()
 		} else {
 			c.setIdleLocked()

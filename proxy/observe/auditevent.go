@@ -40,8 +40,7 @@ type AuditEvent struct {
 //   - Its stage is ResponseStarted, also for a list, since it is written before the answer.
 //   - It has annotations of listproxy.
 //   - The client's address is the peer of the connection, since listproxy does not believe X-Forwarded-For and X-Real-Ip.
-//   - It never says that impersonation was constrained: only the API server that reviewed the caller's right to impersonate
-//     knows that.
+//   - It never says that impersonation was constrained, since listproxy does not learn this from the API server.
 func sendAuditEvent(sink audit.Sink, e AuditEvent) bool {
 	// The context is not the request's, so that the event is written even if the client leaves.
 	ctx := audit.WithAuditContext(context.Background())

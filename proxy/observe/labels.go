@@ -22,9 +22,9 @@ const (
 	maxResourceValues = 512
 )
 
-// servedResources has the label values ("pods", "deployments.apps") of resources that the upstream is known to serve, so
-// that callers cannot make up values. The first maxResourceValues resources keep their values until the process ends. All
-// others have [OtherLabel]. The zero value is empty. servedResources is safe for concurrent use.
+// servedResources maps resources to label values ("pods", "deployments.apps"). It has only resources that the upstream is known to
+// serve, since callers could make up any others. The first maxResourceValues resources keep their values until the process ends.
+// All others have [OtherLabel]. The zero value is empty. servedResources is safe for concurrent use.
 type servedResources struct {
 	mu     sync.RWMutex
 	values map[schema.GroupVersionResource]string
@@ -68,17 +68,19 @@ func (rec *Record) resourceLabel() string {
 	return OtherLabel
 }
 
-// isServed reports whether the upstream serves the request's resource: it has just answered a GET with a 2xx, or the cluster's
-// catalog has the resource.
+// isServed reports whether the upstream serves gvr, the request's resource: the request is a GET that was answered with a 2xx, or
+// the cluster's catalog has gvr.
 func (rec *Record) isServed(gvr schema.GroupVersionResource) bool {
 	code := rec.response.Code
-	succeeded := rec.request.Method == http.MethodGet && code >= http.StatusOK && code < http.StatusMultipleChoices
+	if rec.request.Method == http.MethodGet && code >= http.StatusOK && code < http.StatusMultipleChoices {
+		return true
+	}
 	inCatalog := rec.observer.IsServed
-	return succeeded || inCatalog != nil && inCatalog(gvr.Group, gvr.Version, gvr.Resource)
+	return inCatalog != nil && inCatalog(gvr.Group, gvr.Version, gvr.Resource)
 }
 
-// namedResource returns the resource that the request names, which may not exist. It returns zero if the request was neither
-// answered from memory nor forwarded, if its path has no resource, and if Kubernetes would not accept the names.
+// namedResource returns the resource that the request names, which may not exist. It returns the zero value in three cases: the
+// request was neither answered from memory nor forwarded, its path has no resource, or Kubernetes would not accept the names.
 func (rec *Record) namedResource() schema.GroupVersionResource {
 	if rec.labels.decision != DecisionServe && rec.labels.decision != DecisionForward {
 		return schema.GroupVersionResource{}

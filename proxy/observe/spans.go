@@ -54,12 +54,12 @@ func (rec *Record) ForwardTransport(next http.RoundTripper) (_ http.RoundTripper
 	if rec.observer == nil {
 		return next, func() {}
 	}
-	endSpan := func() {} // until send has begun the span
+	endSpan := func() {} // send replaces it
 	send := func(r *http.Request) (res *http.Response, err error) {
 		res, endSpan, err = rec.observer.spans.send(SpanForward, next, r)
 		return res, err
 	}
-	return roundTripper(send), func() { endSpan() }
+	return roundTripper(send), func() { endSpan() } // not endSpan itself, which send replaces later
 }
 
 // send sends r to the API server through next, in a new client span, and with the span's traceparent in place of r's own.

@@ -11,8 +11,8 @@ import (
 const (
 	// maxWatchSpread bounds the time over which the ends of watches are spread.
 	maxWatchSpread = 5 * time.Second
-	// lastFlush is the time for the server to send its last frames after all handlers have returned. Shutdown then closes
-	// idle connections, but net/http counts an HTTP/2 connection as idle shortly before it sends these frames.
+	// lastFlush is the pause between the end of the last handler and the closing of idle connections. net/http counts an HTTP/2
+	// connection as idle shortly before it sends the last frames of an answer, which would be lost without the pause.
 	lastFlush = 250 * time.Millisecond
 	// cutTime bounds the wait for the handlers of the requests that were cut off, so that metrics and logs record their end.
 	cutTime = time.Second
@@ -64,8 +64,8 @@ func (d *Drain) countRunning(next http.Handler) http.Handler {
 //  3. All requests end, and then all connections.
 //  4. If that takes longer than timeout, the requests that are left are cut off, and all connections are closed.
 //
-// cut is the number of requests that were cut off. clean is false if a request was cut off, or a connection on which a request
-// was still coming in or an answer going out.
+// cut is the number of requests that were cut off. clean reports whether everything has ended by itself. It may be false although
+// cut is 0: a connection may have been closed while a request was still coming in, or an answer going out.
 func (d *Drain) Shutdown(timeout time.Duration) (cut int64, clean bool) {
 	defer d.cancelAll()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -78,8 +78,8 @@ func (d *Drain) Shutdown(timeout time.Duration) (cut int64, clean bool) {
 		return 0, true
 	}
 	cut = d.running.Load()
-	// cancelAll also ends upgraded connections, which Close does not close. Only those whose clients read nothing last until
-	// the process ends.
+	// Close does not close upgraded connections, but cancelAll ends them, too. Only those whose clients read nothing stay until the
+	// process ends.
 	d.cancelAll()
 	_ = d.server.Close()
 	lastWait, cancelLastWait := context.WithTimeout(context.Background(), cutTime)
@@ -88,8 +88,8 @@ func (d *Drain) Shutdown(timeout time.Duration) (cut int64, clean bool) {
 	return cut, false
 }
 
-// awaitConnections waits until the server has closed all its connections, and requests that were still coming in on
-// them have ended. It returns false if ctx ends before.
+// awaitConnections gives the server lastFlush for its last frames. Then it waits until the server has closed all connections, and
+// until the requests that were still coming in on them have ended. It returns false if ctx ends first.
 func (d *Drain) awaitConnections(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
@@ -99,7 +99,7 @@ func (d *Drain) awaitConnections(ctx context.Context) bool {
 	return d.server.Shutdown(ctx) == nil && d.awaitRequests(ctx)
 }
 
-// awaitRequests waits until no handler runs. It returns false if ctx ends before.
+// awaitRequests waits until no handler runs. It returns false if ctx ends first.
 func (d *Drain) awaitRequests(ctx context.Context) bool {
 	for d.running.Load() > 0 {
 		select {

@@ -34,6 +34,7 @@ func (f *Filter) matches(o *Object) bool {
 // Event returns the type and the object of a watch's event for a change, or "" and nil if the watch gets no event. The event
 // must be sent with the revision of the change.
 func (f *Filter) Event(c Change) (eventType string, object *Object) {
+	// If c.Deleted, c.After is the last state of the deleted object.
 	matchedBefore := c.Before != nil && f.matches(c.Before)
 	matchesNow := c.After != nil && !c.Deleted && f.matches(c.After)
 	switch {
@@ -42,42 +43,43 @@ func (f *Filter) Event(c Change) (eventType string, object *Object) {
 	case matchesNow:
 		return wire.Added, c.After
 	case matchedBefore && c.Deleted:
-		return wire.Deleted, c.After // This is the object's last state.
+		return wire.Deleted, c.After
 	case matchedBefore:
 		return wire.Deleted, c.Before // The client sees the object as it was when it last matched.
 	}
 	return "", nil
 }
 
-// Bucket is a set of objects, for example those of one namespace. The zero Bucket has all objects. A filter chooses only
-// objects of its own bucket, so a change concerns only the filters whose buckets have the changed object.
+// Bucket is a set of objects, for example those of one namespace. The zero Bucket has all objects. Buckets serve to find the filters
+// that a change concerns: each filter is kept under its [Filter.NarrowestBucket], and a change concerns only filters under its
+// [Change.Buckets].
 //
 // kube-apiserver dispatches events by the same properties (storage/cacher, its triggers and scopes), and by one more: a
 // name in all namespaces.
 type Bucket struct {
-	property property
-	value    string
+	kind  bucketKind
+	value string
 }
 
-// property is what the objects of a bucket have in common.
-type property uint8
+// bucketKind says what the value of a bucket is, which its objects have in common.
+type bucketKind uint8
 
 const (
-	anyObject property = iota
-	sameNamespace
-	sameIndexedValue // This is the value of the indexed field, such as the node of a pod.
-	sameKey
+	allObjects bucketKind = iota
+	ofNamespace
+	ofIndexedValue // This is the value of the indexed field, such as the node of a pod.
+	ofKey
 )
 
 // NarrowestBucket returns the narrowest bucket that has all objects of the filter.
 func (f *Filter) NarrowestBucket() Bucket {
 	switch {
 	case f.key != "":
-		return Bucket{property: sameKey, value: f.key}
+		return Bucket{kind: ofKey, value: f.key}
 	case f.matcher.hasIndexedValue:
-		return Bucket{property: sameIndexedValue, value: f.matcher.indexedValue}
+		return Bucket{kind: ofIndexedValue, value: f.matcher.indexedValue}
 	case f.matcher.namespace != "":
-		return Bucket{property: sameNamespace, value: f.matcher.namespace}
+		return Bucket{kind: ofNamespace, value: f.matcher.namespace}
 	}
 	return Bucket{}
 }
@@ -99,9 +101,9 @@ func (c Change) Buckets() (all []Bucket) {
 
 // buckets returns the buckets that have the object.
 func (o *Object) buckets() []Bucket {
-	all := []Bucket{{}, {property: sameKey, value: o.Key}, {property: sameNamespace, value: o.namespace()}}
+	all := []Bucket{{}, {kind: ofKey, value: o.Key}, {kind: ofNamespace, value: o.namespace()}}
 	if len(o.Fields) > 0 {
-		all = append(all, Bucket{property: sameIndexedValue, value: o.Fields[0]})
+		all = append(all, Bucket{kind: ofIndexedValue, value: o.Fields[0]}) // the indexed field is the first
 	}
 	return all
 }

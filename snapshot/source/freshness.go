@@ -22,7 +22,8 @@ import (
 //	10 ms   ProbeAnswered(30, not reached)   Wait until progressDelay is over
 //	110 ms                                   OpenProgressWatch
 //	110 ms  ProgressOpened                   Wait until the schedule's next probe
-//	900 ms  StateReached(30), ProgressEnded  OpenProgressWatch: while lists keep coming, the next list needs a bookmark soon
+//	900 ms  StateReached(30): proven         Wait
+//	900 ms  ProgressEnded(helped)            OpenProgressWatch: for progressKept, another list is likely to come
 //
 // Events do not prove how new the state is: later ones may be on their way. A probe has a second effect: it makes the
 // upstream's watch cache ask etcd for the current revision, and the next bookmark then has that revision.
@@ -31,9 +32,10 @@ import (
 // isAwaited). If no probe can do so any more, since it was refused or got no answer, or since the stream has ended, another one
 // is due (see needsProbe).
 //
-// After an unanswered probe the feed keeps the stream: the pings of its connection end the stream if the connection is dead.
-// But another server may answer then, with another timeline (a restored etcd). Until the stream sends something again, its
-// revisions and the server's cannot be compared. If a progress watch becomes due in that time, the feed leaves the stream.
+// After an unanswered probe the feed keeps the stream: if the connection is dead, its pings end the stream. But the next probe may
+// be answered by another server, with another timeline (a restored etcd), whose revisions cannot be compared with the stream's.
+// The timeline is uncertain until the stream sends something again. If a progress watch becomes due in that time, the feed leaves
+// the stream.
 type Freshness struct {
 	schedule probeSchedule
 	// probe is the last probe that was sent.
@@ -56,8 +58,8 @@ type Freshness struct {
 
 // streamState is the part of a Freshness that is forgotten when another stream is opened.
 type streamState struct {
-	// sentAt is the time at which the stream last sent something, or was opened.
-	sentAt time.Time
+	// heardAt is the time at which the stream last sent something, or was opened.
+	heardAt time.Time
 
 	// probeRequested reports whether RequestProbe was called since the last probe was sent.
 	probeRequested bool
@@ -190,14 +192,15 @@ func (f *Freshness) isAwaited(now time.Time, proven Probe) bool {
 	return f.awaitedProbe > proven.Number && now.Sub(f.awaitedAt) < longestWait
 }
 
-// needsProbe reports whether a request waits for a proof that no answer so far can give, even when the state reaches it.
+// needsProbe reports whether a request waits, and all answers so far are to probes before awaitedProbe. Such answers prove nothing
+// for the request, even when the state reaches them.
 func (f *Freshness) needsProbe(now time.Time, proven Probe) bool {
 	return f.isAwaited(now, proven) && f.lastUnreached.number < f.awaitedProbe
 }
 
 // TimelineUncertain reports whether the server that answers now may have another timeline than the stream.
 func (f *Freshness) TimelineUncertain(now time.Time) bool {
-	return f.unansweredAt.After(f.sentAt) || clock.Age(f.sentAt, now) > BookmarkEvery
+	return f.unansweredAt.After(f.heardAt) || clock.Age(f.heardAt, now) > BookmarkEvery
 }
 
 // maxWithoutBookmark is the number of progress watches in a row without a bookmark that show that the upstream sends no
@@ -230,5 +233,5 @@ func (f *Freshness) EarliestProof() time.Time { return later(f.noProbeBefore, f.
 // NoProbeBefore returns the end of the pause after a probe that was refused or got no answer.
 func (f *Freshness) NoProbeBefore() time.Time { return f.noProbeBefore }
 
-// StreamSentAt returns the time at which the stream last sent something, or was opened.
-func (f *Freshness) StreamSentAt() time.Time { return f.sentAt }
+// StreamHeardAt returns the time at which the stream last sent something, or was opened.
+func (f *Freshness) StreamHeardAt() time.Time { return f.heardAt }

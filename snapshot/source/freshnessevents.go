@@ -12,8 +12,8 @@ func (f *Freshness) ProbeAwaited(now time.Time, number uint64) {
 	}
 }
 
-// probePause is the shortest time between two probes for a request that waits for a revision: the upstream may not have
-// reached the revision either. It is also the shortest pause after a probe that got no answer.
+// probePause is the shortest time between two probes that RequestProbe asks for: the upstream itself may not have reached the
+// revision yet for which a request waits. It is also the shortest pause after a probe that got no answer.
 const probePause = 500 * time.Millisecond
 
 // RequestProbe makes a probe due, probePause after the last one, for example because a request waits for a revision.
@@ -51,7 +51,7 @@ func (f *Freshness) ProbeRefused(now time.Time, pause time.Duration) {
 	f.noProbeBefore = later(f.noProbeBefore, now.Add(pause))
 }
 
-// EndProbePause ends the pause after a probe that was refused.
+// EndProbePause ends the pause after a probe that was refused or got no answer.
 func (f *Freshness) EndProbePause(now time.Time) {
 	if now.Before(f.noProbeBefore) {
 		f.noProbeBefore = now
@@ -66,10 +66,10 @@ func (f *Freshness) ProbeUnanswered(now time.Time) {
 }
 
 // StreamOpened records that another stream is read now.
-func (f *Freshness) StreamOpened(now time.Time) { f.streamState = streamState{sentAt: now} }
+func (f *Freshness) StreamOpened(now time.Time) { f.streamState = streamState{heardAt: now} }
 
 // StreamSent records that the stream has sent something.
-func (f *Freshness) StreamSent(at time.Time) { f.sentAt = at }
+func (f *Freshness) StreamSent(at time.Time) { f.heardAt = at }
 
 // StreamBookmark records that the stream has sent a bookmark. If the upstream seemed to send none, the noBookmarksPause
 // ends.
@@ -80,10 +80,11 @@ func (f *Freshness) StreamBookmark(now time.Time) {
 	}
 }
 
-// StateReached records the revision that the state has reached.
+// StateReached records the revision that the state has reached. If it has reached the first unreached answer, but not the last,
+// the last becomes the first, too.
 func (f *Freshness) StateReached(to uint64) {
 	switch {
-	case f.firstUnreached.revision > to: // The state has reached none of the answers.
+	case f.firstUnreached.revision > to: // The state has reached neither.
 	case f.lastUnreached.revision > to:
 		f.firstUnreached = f.lastUnreached
 	default:
@@ -122,8 +123,8 @@ func (f *Freshness) ProgressFailed(now time.Time, retryAfter time.Duration) {
 	f.noProgressBefore = now.Add(max(retryAfter, f.failurePause))
 }
 
-// noBookmarksPause is the pause in probes and progress watches while the upstream seems to send no bookmarks. After the
-// pause, one more progress watch tries.
+// noBookmarksPause is the pause before the next progress watch while the upstream seems to send no bookmarks. There are no probes
+// meanwhile, either (see nextProbe).
 const noBookmarksPause = time.Minute
 
 // ProgressWithoutBookmark records that the progress watch has reached its timeout without a bookmark.

@@ -48,9 +48,9 @@ func retryAfter(h http.Header) time.Duration {
 
 // readStatus parses a Status in JSON or protobuf. It returns the zero Status if text is not a Status.
 func readStatus(text []byte) (status metav1.Status) {
-	w, err := parseWrapper(text)
+	wrapper, err := parseWrapper(text) // fails if text is not protobuf
 	if err == nil {
-		err = status.Unmarshal(w.object)
+		err = status.Unmarshal(wrapper.object)
 	} else {
 		err = json.Unmarshal(text, &status)
 	}

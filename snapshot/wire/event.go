@@ -18,7 +18,7 @@ const (
 type Event struct {
 	Type   string // Added, Modified, Deleted or Bookmarked
 	Meta   ObjectMeta
-	Object []byte // as received: with the lead of [ItemForm] in JSON, and in its wrapper in protobuf
+	Object []byte // as received: JSON begins with kind and apiVersion ([ItemForm]), and protobuf is in its wrapper
 	// ReadAt is the time at which the event was read.
 	ReadAt time.Time
 	// Reproducible reports whether [Envelope.AppendEvent] would write this event with the same bytes.

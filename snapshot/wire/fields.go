@@ -20,25 +20,23 @@ type Field struct {
 	// Indexed reports whether kube-apiserver has an index by the field. If so, a collection has one, too (see
 	// index.Query.EndsWithIndex).
 	Indexed bool
-	// Zero is the value for an object that lacks the field. It shows the type of the value in protobuf: "" for a string,
-	// "false" for a boolean, "0" for an integer.
+	// Zero is the value that a selector sees if the object lacks the field. It also shows the type of the value in protobuf: ""
+	// for a string, "false" for a boolean, "0" for an integer.
 	Zero string
 }
 
-// BuiltinFields returns the selectable fields that kube-apiserver 1.36 has for a built-in type, in addition to
-// metadata.name and metadata.namespace. The slice is the caller's.
+// BuiltinFields returns the selectable fields that kube-apiserver 1.36 has for a built-in type, in addition to metadata.name and
+// metadata.namespace. (Nodes, namespaces, resourceslices and all types of certificates.k8s.io refuse metadata.namespace.) The
+// slice is the caller's.
 //
-// A field is listed if kube-apiserver
+// Each field meets three conditions:
 //
-//   - accepts it in a selector of the type's version (kubernetes, pkg/apis, AddFieldLabelConversionFunc): not status.replicas
-//     of replicasets and spec.leaseName of leasecandidates;
-//   - gives it a value (pkg/registry, the GetAttrs of the type): not status.podIPs of pods;
-//   - and always sends the value in the object.
+//   - kube-apiserver accepts it in a selector of the type's version (kubernetes, pkg/apis, AddFieldLabelConversionFunc).
+//     status.replicas of replicasets and spec.leaseName of leasecandidates do not meet this.
+//   - kube-apiserver gives it a value (pkg/registry, the GetAttrs of the type). status.podIPs of pods does not meet this.
+//   - kube-apiserver always sends the value in the object.
 //
-// Events are never kept, so they have no fields here.
-//
-// Another version of kube-apiserver may have other fields. Nodes, namespaces, resourceslices and all types of
-// certificates.k8s.io refuse metadata.namespace.
+// Events are never kept, so they have no fields here. Another version of kube-apiserver may have other fields.
 func BuiltinFields(gvr schema.GroupVersionResource) []Field {
 	switch gvr.Version + " " + gvr.GroupResource().String() { // "version resource.group"
 	case "v1 pods":
@@ -49,7 +47,7 @@ func BuiltinFields(gvr schema.GroupVersionResource) []Field {
 			builtin("spec.restartPolicy", 2, 3),
 			builtin("spec.schedulerName", 2, 19),
 			builtin("spec.serviceAccountName", 2, 8),
-			// Only kube-apiserver's internal type has hostNetwork in the security context.
+			// hostNetwork is a field of PodSpec. (In kube-apiserver's internal type, it is in the security context.)
 			builtin("spec.hostNetwork", 2, 11).withZero("false"),
 			builtin("status.phase", 3, 1),
 			// kube-apiserver selects by the first of podIPs, which is also the value of podIP.

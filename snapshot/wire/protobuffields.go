@@ -40,7 +40,7 @@ type wireField struct {
 	begin, end int // The field is message[begin:end], with its tag.
 	number     protowire.Number
 	wireType   protowire.Type
-	content    []byte // The value if wireType is BytesType, never nil then.
+	content    []byte // The value if wireType is BytesType: not nil, even if it is empty. Otherwise nil.
 	varint     uint64 // The value if wireType is VarintType.
 }
 
@@ -74,8 +74,8 @@ func walkFields(message []byte, visit func(wireField) error) error {
 	return nil
 }
 
-// splitMessage sets *contents[i] to the content of field i+1 of a message, or leaves it nil if there is no such field. Any
-// other field is an error, and so is a second one of a number: a client could read either. name names the message in the error.
+// splitMessage sets *contents[i] to the content of field i+1 of a message, or leaves it nil if there is no such field. A field with
+// a higher number is an error. So is a repeated field, since a client could read either. name names the message in the error.
 func splitMessage(message []byte, name string, contents ...*[]byte) error {
 	return walkFields(message, func(f wireField) error {
 		if int(f.number) > len(contents) {
@@ -85,8 +85,8 @@ func splitMessage(message []byte, name string, contents ...*[]byte) error {
 	})
 }
 
-// singularField returns the field with a number in an object or in its metadata. The content is nil if there is no such
-// field. A repeated field is an error.
+// singularField returns the one field with the given number in message, an object or its metadata. The content is nil if there is
+// no such field. A second one is an error, and so is one that is not of BytesType.
 func singularField(message []byte, number protowire.Number) (only wireField, err error) {
 	err = walkFields(message, func(f wireField) error {
 		switch {
@@ -110,7 +110,7 @@ func (f wireField) setOnce(content *[]byte, message string) error {
 	return nil
 }
 
-// isBytesField reports whether f has a number and a content.
+// isBytesField reports whether f has the given number, and is of BytesType.
 func (f wireField) isBytesField(number protowire.Number) bool {
 	return f.number == number && f.wireType == protowire.BytesType
 }

@@ -53,7 +53,8 @@ func (a *analyzer) readLog(name string, log io.Reader) error {
 // readLine counts the line in f, and the requests of its events in the tally.
 func (a *analyzer) readLine(f *File, line []byte) {
 	f.Lines++
-	events := eventsIn(line, 0)
+	const topLevel = 0
+	events := eventsIn(line, topLevel)
 	if len(events) == 0 {
 		f.Bad++
 	}

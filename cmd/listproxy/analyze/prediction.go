@@ -19,8 +19,8 @@ const (
 	verbWatch verb = "watch"
 )
 
-// form says what a list or watch asks for. The form of a list is one of the [policy.Semantics], like any or exact, or
-// formUnknown.
+// form says what a list or watch asks for, as the report calls it. For a list it is one of the [policy.Semantics], like any or
+// exact. For a watch, or if the options cannot be read, it is one of the constants below.
 type form string
 
 const (
@@ -79,10 +79,11 @@ func (p *predictor) predict(e *auditEvent) prediction {
 	}
 	request, parseReason := policy.Parse(httpRequest, kubehttp.Parse(httpRequest).Info, credentials)
 	result.form = formOf(request, parseReason)
-	result.reason = reasonRefused
-	if succeeded(e.ResponseStatus.Code) {
-		result.answeredBy, result.reason = p.whoAnswers(request, parseReason)
+	if !succeeded(e.ResponseStatus.Code) {
+		result.reason = reasonRefused
+		return result
 	}
+	result.answeredBy, result.reason = p.whoAnswers(request, parseReason)
 	return result
 }
 
@@ -123,15 +124,15 @@ func whyForwarded(p *policy.Config, request *policy.Request) reason.Reason {
 	return mismatchOf(evaluation.Rule, request)
 }
 
-// mismatchOf returns the reason why a request does not fit its resource, or None if it may fit: a log does not say whether
-// the resource has namespaces, so a request without a namespace may be for a resource of either kind. A log does not say,
-// either, whether the resource is custom. That makes no difference, since [auditEvent.httpRequest] asks for JSON or a table.
+// mismatchOf returns the reason why a request does not fit its resource, or None if it may fit. A log does not say two things
+// about the resource. Whether it has namespaces: a request without a namespace fits if it fits one of the two kinds. Whether it is
+// custom: that makes no difference, since [auditEvent.httpRequest] asks for JSON or a table.
 func mismatchOf(rule policy.Rule, request *policy.Request) reason.Reason {
 	const namespaced, clusterScoped = true, false
-	const builtIn = false
-	_, mismatch := rule.Representation(request, namespaced, builtIn)
+	const notCustom = false
+	_, mismatch := rule.Representation(request, namespaced, notCustom)
 	if mismatch != reason.None && request.Namespace == "" {
-		_, mismatch = rule.Representation(request, clusterScoped, builtIn)
+		_, mismatch = rule.Representation(request, clusterScoped, notCustom)
 	}
 	return mismatch
 }
@@ -142,7 +143,7 @@ func formOf(request *policy.Request, parseReason reason.Reason) form {
 	case reason.NotList, reason.Watch, reason.NotCanonical:
 		return formUnknown // Parse did not read the query
 	}
-	// Decide returns no Semantics for a request that must be forwarded. With these settings it forwards as few as possible.
+	// With these settings, Decide forwards as few requests as possible. One that it forwards nevertheless has no Semantics.
 	decision := request.Decide(policy.LimitIgnored, policy.ConsistentAll)
 	switch {
 	case decision.Semantics == "":

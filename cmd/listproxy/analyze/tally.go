@@ -26,8 +26,8 @@ type counter struct {
 	duration  time.Duration // the total duration of lists
 }
 
-// requests returns the number of requests. It is not the sum of the events: a watch with two events is in opened and in
-// completed. If all watches have only one of the two events, the other number is 0.
+// requests returns the number of requests. It is not the sum of the events, since a watch with two events is in opened and in
+// completed. If the audit policy drops one of the two events, the other number still has all watches.
 func (c *counter) requests() int64 { return max(c.opened, c.completed) }
 
 // tally counts requests. Its size grows with the number of clients, resources and predictions.

@@ -14,7 +14,8 @@ import (
 type Config struct {
 	// defaults has the settings of every resource without a rule of its own.
 	defaults Rule
-	// rules have all settings, including the inherited ones.
+	// rules has the file's rules, each completed by what it inherits. ConsistentLists and Watches may be missing before
+	// WithSwitches.
 	rules map[schema.GroupResource]Rule
 	// order has the keys of rules in the order of the file.
 	order []schema.GroupResource
@@ -38,7 +39,9 @@ type Switches struct {
 func (c *Config) WithSwitches(s Switches) *Config {
 	fill := func(r Rule) Rule {
 		r.ConsistentLists = cmp.Or(r.ConsistentLists, s.ConsistentLists)
-		r.Watches = cmp.Or(r.Watches, &s.Watches)
+		if r.Watches == nil {
+			r.Watches = &s.Watches
+		}
 		return r
 	}
 	filled := &Config{defaults: fill(c.defaults), rules: map[schema.GroupResource]Rule{}, order: c.order}
@@ -48,9 +51,9 @@ func (c *Config) WithSwitches(s Switches) *Config {
 	return filled
 }
 
-// RuleFor returns the rule for a resource: its own, else the rule for all resources of its group, else the defaults. Two
-// resources are never kept by a rule for their group or by the defaults: Secrets, which a rule of their own can keep, and
-// Events, for which ParseConfig refuses such a rule. group is empty for the core group. RuleFor does not allocate.
+// RuleFor returns the rule for a resource: its own, else the rule for all resources of its group, else the defaults. Secrets and
+// Events are exceptions: the rule for their group and the defaults never keep them. For Secrets, a rule of their own can. For
+// Events, ParseConfig refuses such a rule. group is empty for the core group. RuleFor does not allocate.
 func (c *Config) RuleFor(group, resource string) Rule {
 	if rule, ok := c.rules[schema.GroupResource{Group: group, Resource: resource}]; ok {
 		return rule
@@ -76,8 +79,8 @@ type Evaluation struct {
 	Rule Rule
 }
 
-// Evaluate decides about a list or watch that [Parse] has returned with parseReason. If the rule answers no watches, every
-// watch has reason.Watch, even if parseReason says something else: the operator should learn first of the missing switch.
+// Evaluate decides about a list or watch. [Parse] has returned req and parseReason together. If the rule answers no watches, every
+// watch has reason.Watch, whatever parseReason is: the operator should learn first of the missing switch.
 func (c *Config) Evaluate(req *Request, parseReason reason.Reason) Evaluation {
 	rule := c.RuleFor(req.Group, req.Resource)
 	switch {

@@ -28,9 +28,8 @@ const (
 //	"Bearer abc", "bearer abc"                    PlainToken, "abc"
 //	"Bearer abc def", " Bearer abc", two headers  AmbiguousToken
 //
-// A plain token has one space before it, and is in visible ASCII.
-// kube-apiserver ignores what follows a second space. If such a value were plain, one token could have any number of
-// spellings, and each would seem to be another caller.
+// A plain token follows exactly one space, and is in visible ASCII. kube-apiserver ignores what follows a second space. If "Bearer
+// abc x" and "Bearer abc y" were plain, one token could have any number of spellings, and each would seem to be another caller.
 func ReadAuthorization(values []string) (kind CredentialKind, token string) {
 	switch {
 	case len(values) > 1:

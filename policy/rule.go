@@ -57,8 +57,8 @@ type ConsistentLists string
 const (
 	// ConsistentNone forwards all these lists.
 	ConsistentNone ConsistentLists = "false"
-	// ConsistentLarge answers large lists from memory, and forwards a few small lists at a time, since kube-apiserver
-	// answers these sooner than memory can be proven to have the newest state. Further small lists are answered from memory.
+	// ConsistentLarge answers large lists from memory. Small lists are forwarded, since kube-apiserver answers these sooner than
+	// memory can be proven to have the newest state, but only a few at a time. The others are answered from memory.
 	ConsistentLarge ConsistentLists = "true"
 	// ConsistentAll answers all these lists from memory.
 	ConsistentAll ConsistentLists = "always"

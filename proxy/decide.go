@@ -22,9 +22,9 @@ import (
 // decide decides in stages whether a request can be answered from memory. It returns the reason to forward the request, or
 // None. Who may learn the reason depends on the stage that finds it:
 //
-//   - Everybody may learn a reason that follows from the request and from the resource's rule, except from the rule's Cache.
-//   - Callers whom kube-apiserver accepts may also learn a reason that depends on Cache or on the cluster.
-//   - Callers who may list the resource may also learn a reason that depends on memory.
+//   - Evaluate finds reasons in the request and in the resource's rule, except in the rule's Cache. Everybody may learn them.
+//   - After checkAccepted, Cache and the cluster count. Only callers whom kube-apiserver accepts may learn these reasons.
+//   - After review, memory counts. Only callers who may list the resource may learn these reasons.
 //
 // What one stage finds may change while a later stage waits, so [lastCheck] checks everything again at the end.
 func (h *Handler) decide(r *http.Request) (*decision, reason.Reason) {
@@ -48,6 +48,7 @@ func (h *Handler) decide(r *http.Request) (*decision, reason.Reason) {
 	if why := h.lookUp(d); why != reason.None {
 		return d, why
 	}
+	// A list that will be forwarded anyway needs no review: a 200 from kube-apiserver proves the caller's right.
 	d.provesRight = !d.asked.Watch
 	if why := h.forwardUnreviewed(d); why != reason.None {
 		return d, why
@@ -123,7 +124,7 @@ func (h *Handler) checkAccepted(ctx context.Context, d *decision) reason.Reason 
 	case auth.Refused, auth.NoToken:
 		return reason.UnknownCaller
 	case auth.Unjudged:
-		d.caller.seat.Pause() // many unknown callers may wait for their reviews
+		d.caller.seat.Pause() // many unknown callers may wait for their reviews at the same time
 		return h.review(ctx, d)
 	}
 	return reason.None
@@ -159,7 +160,7 @@ func queryFor(asked *policy.Request, d policy.Decision, entry cluster.Entry) ind
 		Labels: asked.Labels,
 		Fields: asked.Fields,
 		Shards: asked.Shards,
-		// Not for Any: a page at resourceVersion=0 looks like a page at exactly the state's revision.
+		// Not for Any: a page at resourceVersion=0 ends like a page at exactly the state's revision.
 		EndsWithIndex: d.Semantics == policy.NotOlderThan || d.Semantics == policy.Consistent,
 		Indented:      asked.Indented(entry.Custom),
 	}
@@ -181,7 +182,7 @@ func (h *Handler) review(ctx context.Context, d *decision) reason.Reason {
 	var err error
 	d.ruling, err = h.Authorizer.Review(ctx, &d.caller.Caller, &d.attributes)
 	switch {
-	case errors.Is(err, auth.ErrNoSeat): // only questions about callers who are not accepted yet get none
+	case errors.Is(err, auth.ErrNoSeat): // of the few for questions about callers who are not accepted yet
 		return reason.UnknownCaller
 	case err != nil:
 		h.logRateLimited("a caller's right could not be reviewed", err)

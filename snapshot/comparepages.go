@@ -19,7 +19,7 @@ const (
 	// The pause after a page is pauseFactor times as long as its comparison took, and at least minPause.
 	pauseFactor = 4
 	minPause    = 50 * time.Millisecond
-	// pageTries is the number of revisions at which a page is tried.
+	// pageTries is the largest number of tries for one page. Each is at the revision that is the newest then.
 	pageTries = 3
 	// confirmPause is the pause before a page with other objects is compared again.
 	confirmPause = 2 * time.Second
@@ -36,8 +36,8 @@ var errDropped = errors.New("the state is not there any more")
 
 // comparedPages says how far comparePages came.
 type comparedPages struct {
-	// next is the key of the page to begin with next time; "" if no page is left. A page that the upstream never gives is
-	// skipped: next is the page after it.
+	// next is the key of the page to begin with next time; "" if no page is left. After a comparison that failed it is the page
+	// after that one, so that a page that the upstream never gives does not hold up the others.
 	next string
 	// revision is the revision of the last comparison, or of a state that needed none; 0 if the state was dropped.
 	revision uint64
@@ -74,12 +74,12 @@ func (c *Collections) compareAtNewest(r *runningCollection, start string, change
 		}
 		begun := time.Now()
 		next, err := c.comparePage(r, v.snapshot(), start)
-		mustRetry := try < pageTries && source.Answered(err, http.StatusGone, http.StatusGatewayTimeout)
+		mayRetry := try < pageTries && source.Answered(err, http.StatusGone, http.StatusGatewayTimeout)
 		hasNextPage := err == nil && next != ""
-		if mustRetry || hasNextPage {
-			clock.Sleep(c.ctx, max(minPause, pauseFactor*time.Since(begun))) // callers ignore what comes after Close
+		if mayRetry || hasNextPage {
+			clock.Sleep(c.ctx, max(minPause, pauseFactor*time.Since(begun))) // after Close, callers ignore all results
 		}
-		if !mustRetry {
+		if !mayRetry {
 			return comparedPages{next: next, revision: v.To}, err
 		}
 	}
@@ -104,7 +104,7 @@ func (c *Collections) comparePage(r *runningCollection, s Snapshot, start string
 		return next, c.ctx.Err()
 	}
 	_, secondErr := upstream.ComparePage(c.ctx, upstream.List, s.listState(), start, limit)
-	if secondErr == nil {
+	if secondErr == nil { // of one revision, a page cannot differ and then agree, so neither result is trusted
 		return next, fmt.Errorf("a mismatch was gone the second time: %s", mismatch.Difference)
 	}
 	if r.view.Load().epoch != s.epoch {

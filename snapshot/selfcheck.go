@@ -98,7 +98,8 @@ func (c *Collections) recordCheck(r *runningCollection, revision uint64, err err
 	return c.countCheck(r.key, result, time.Now())
 }
 
-// countCheck counts the result of a check that ended now. It returns what recordCheck returns.
+// countCheck counts the result of a check that ended now. After a second mismatch within mismatchWindow it returns mismatchBan, and
+// otherwise 0.
 func (c *Collections) countCheck(key CollectionKey, result CheckResult, now time.Time) (banFor time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

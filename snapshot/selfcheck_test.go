@@ -26,8 +26,8 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 	}{
 		"one byte":                   {change: changeOne("n/0300", changeByte), wantLog: "n/0300 has other bytes"},
 		"a revision":                 {change: changeOne("n/0300", func(o *index.Object) { o.Revision-- }), wantLog: "n/0300 is of revision"},
-		"a missing object":           {change: removeOne("n/0300"), wantLog: "n/0300 is missing"},
-		"an additional object":       {change: addOne("n/0300x"), wantLog: "n/0300x is not there upstream"},
+		"a missing object":           {change: removeOne("n/0300"), wantLog: "n/0300 is upstream, but not here"},
+		"an additional object":       {change: addOne("n/0300x"), wantLog: "n/0300x is here, but not upstream"},
 		"the last object is missing": {change: removeOne("n/0699"), wantLog: "has 199 objects after it, upstream 200"},
 		"an object after the last":   {change: addOne("n/0699x"), wantLog: "has 201 objects after it, upstream 200"},
 	} {

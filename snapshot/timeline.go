@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// proveTimeline waits for a Lease of an API server in up to leasePauses pauses of leasePause. Together they are longer than
-	// the ten seconds in which each API server writes its Lease once.
+	// proveTimeline looks at the Leases again up to leasePauses times, each time after a leasePause. Together they are longer than
+	// ten seconds, in which each API server that runs writes its Lease once.
 	leasePauses = 2
 	leasePause  = 6 * time.Second
 )
@@ -30,7 +30,7 @@ const (
 //  1. An API server that ran before the break still runs: all are stopped before etcd is restored. Their Leases show this.
 //  2. The upstream sends the newest known change once more.
 //
-// The second proof needs a known change that is no deletion. Without one, proveTimeline waits for the first.
+// The second proof needs a known change that is no deletion. If there is none, proveTimeline waits for the Leases.
 func (f *feed) proveTimeline(ctx context.Context) error {
 	v := f.collection.view.Load()
 	last, revisions := v.lastChange()
@@ -57,10 +57,10 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 //
 // An example with the newest revision 120, where a is an object:
 //
-//	the last changes known         the watch from 114 shows      result
-//	115 of a, deletions 117, 120   the same                      nil
-//	115 of a, deletions 117, 120   115 of a, 117, and not 120    errUnproven
-//	115 of a, deletions 117, 120   115 of a with other bytes     errUnproven
+//	the last changes known             the watch from 114 shows           result
+//	put a at 115, deletions 117, 120   the same                           nil
+//	put a at 115, deletions 117, 120   put a at 115, deletion 117         errUnproven
+//	put a at 115, deletions 117, 120   put a at 115 with other bytes, …   errUnproven
 func (f *feed) compareLastChange(ctx context.Context, v *View, last *index.Object, revisions []uint64) error {
 	var first wire.Event
 	shown, err := f.watchProgress(ctx, last.Revision-1, v.To, func(ev wire.Event) error {

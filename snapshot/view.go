@@ -13,6 +13,16 @@ import (
 )
 
 // View is what a collection knows at one moment. It is immutable.
+//
+// A timeline is one history of etcd. A restored backup begins another one, with other states at the same revisions. What a View
+// gives to requests:
+//
+//	method       gives                            needs
+//	latest       the newest state                 an age below the bound
+//	notOlder     the newest state, for a list     likewise, and with minRevision > 0 a known timeline
+//	follow       the newest state, for a watch    likewise, and a known timeline
+//	exact        the state at a revision          a known timeline, whatever its age
+//	consistent   the newest state                 a later probe that has proven it
 type View struct {
 	// unavailable is the reason why there is no state; [reason.None] if there is one.
 	unavailable reason.Reason
@@ -64,17 +74,6 @@ func (v *View) clone() *View {
 func (v *View) replaced() <-chan struct{}  { return v.replacedCh }
 func (v *View) freshened() <-chan struct{} { return v.freshenedCh }
 
-// What a View gives to requests:
-//
-//	method       gives                        if
-//	latest       the newest state             its age is below the bound
-//	notOlder     the newest state             likewise; with minRevision > 0, only in a known timeline
-//	follow       the newest, to watch from    likewise, only in a known timeline
-//	exact        the state at a revision      in a known timeline, at any age
-//	consistent   the newest state             a later probe has proven it
-//
-// A timeline is one history of etcd. A restored backup begins another one, with other states at the same revisions.
-
 // moment is the time of a request, and what else decides whether the newest state is too old.
 type moment struct {
 	at     time.Time
@@ -87,13 +86,13 @@ func (m moment) inOutage() bool {
 	return m.outage.Ongoing && clock.Age(m.outage.LastHeard, m.at) < m.bound
 }
 
-// age returns the age of the newest state. While the feed has no stream and the upstream is down for all, the age stands
-// still: nobody can have read a newer state.
+// age returns the age of the newest state. Without a stream it stands still during an outage: nobody can have read a newer state.
 func (v *View) age(m moment) time.Duration {
-	if v.streaming {
-		return clock.Age(v.provenBy.Sent, m.at)
+	asOf := m.at
+	if !v.streaming {
+		asOf = m.outage.AsOfWithoutStream(m.at, m.bound)
 	}
-	return clock.Age(v.provenBy.Sent, m.outage.AsOfWithoutStream(m.at, m.bound))
+	return clock.Age(v.provenBy.Sent, asOf)
 }
 
 // knowsTimeline reports whether the state is known to be of the upstream's timeline. A stream that is read shows the
@@ -111,7 +110,7 @@ func (v *View) latest(m moment, minRevision uint64) (Snapshot, reason.Reason) {
 		return Snapshot{}, reason.NotProven
 	}
 	s := v.snapshot()
-	s.CurrentAt = m.at.Add(-v.age(m)) // in an outage, later than v.provenBy.Sent
+	s.CurrentAt = m.at.Add(-v.age(m)) // v.provenBy.Sent, or later in an outage
 	return s, reason.None
 }
 
@@ -138,13 +137,13 @@ func (v *View) snapshot() Snapshot {
 
 // exact returns the state at a revision.
 func (v *View) exact(m moment, revision uint64) (Snapshot, reason.Reason) {
-	why := v.whyUnknown(revision)
-	switch {
-	case v.unavailable != reason.None:
+	if v.unavailable != reason.None {
 		return Snapshot{}, v.unavailable
-	case why != reason.None:
+	}
+	if why := v.whyUnknown(revision); why != reason.None {
 		return Snapshot{}, why
-	case !v.knowsTimeline(m):
+	}
+	if !v.knowsTimeline(m) {
 		return Snapshot{}, reason.NotProven
 	}
 	return Snapshot{Revision: revision, Envelope: v.envelope, epoch: v.epoch, Tree: v.versions.Find(revision).Tree}, reason.None

@@ -11,8 +11,8 @@ import (
 // Masked is what the log has in place of a credential.
 const Masked = "MASKED"
 
-// sensitiveWords are the words of which the key of a credential contains at least one. A key is compared in lower case,
-// without hyphens and underscores.
+// sensitiveWords mark the key of a credential: it contains at least one of them. Keys are compared in lower case, without hyphens
+// and underscores.
 var sensitiveWords = []string{
 	"authorization", "bearer", "token", "cookie", "password", "passwd",
 	"secret", "credential", "apikey", "privatekey", "keydata",
@@ -22,21 +22,21 @@ var sensitiveWords = []string{
 // sensitivePatterns match credentials in a finished line. A match is masked, except its first group, which tells the reader
 // what was masked.
 var sensitivePatterns = []*regexp.Regexp{
-	// Authorization values, with or without the header's name.
+	// "Bearer x" and "Basic x", anywhere in the line.
 	regexp.MustCompile(`(?i)(\bbearer\s+)[a-z0-9._~+/=-]+`),
 	regexp.MustCompile(`(\b[Bb]asic\s+)[A-Za-z0-9+/]{4,}=*`),
 	// The websocket sub-protocol that carries a bearer token.
 	regexp.MustCompile(`(base64url\.bearer\.authorization\.k8s\.io\.)[A-Za-z0-9_-]+`),
 	// JSON web tokens, as service accounts have them.
 	regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*`),
-	// Bootstrap tokens (k8s.io/cluster-bootstrap, token/api). An Event's name ends like one, but is kept, since another part
-	// comes before.
+	// Bootstrap tokens, like abcdef.0123456789abcdef (k8s.io/cluster-bootstrap, token/api). The name of an Event ends like one, but is
+	// kept, since another part comes before.
 	regexp.MustCompile(`(^|[^0-9A-Za-z._-])[0-9a-z]{6}\.[0-9a-z]{16}\b`),
 	// User and password in a URL, with the @.
 	regexp.MustCompile(`(://)[^/\s@"]+@`),
 	// Query parameters.
 	regexp.MustCompile(`(?i)([?&][a-z0-9_-]*(?:token|password|secret)=)[^&\s"\\]+`),
-	// Credentials in a header line, or in an http.Header as fmt prints it.
+	// All that follows "Authorization:" or "Cookie:", in a header line or in an http.Header as fmt prints it.
 	regexp.MustCompile(`(?i)(\b(?:authorization|cookie):[ \t]*\[?)[^\r\n"\\\]]+`),
 	// Members of a JSON document. In a quoted document each quote has a backslash.
 	regexp.MustCompile(`(?i)((?:token|password|passwd|secret|authorization|cookie)\\*"\s*:\s*\[?\\*")[^"\\]+`),
@@ -63,8 +63,8 @@ func isSensitive(key string) bool {
 	return slices.ContainsFunc(sensitiveWords, func(word string) bool { return strings.Contains(key, word) })
 }
 
-// maskingWriter masks credentials in finished lines, in which errors, nested structures and all other values are text. Each
-// Write gets a whole line, as slog's handlers write it.
+// maskingWriter masks credentials in finished lines. There, errors and nested structures are text, too, so it finds what maskAttr
+// cannot see. Each Write gets a whole line, as slog's handlers write it.
 type maskingWriter struct{ w io.Writer }
 
 // Write implements [io.Writer].

@@ -62,9 +62,10 @@ func parseEagerName(name string) (proxy.EagerCollection, error) {
 //	ingresses.networking.k8s.io     networking  k8s.io             yes: networking.k8s.io is a group
 //	widgets.example.com             example     com                yes: no group is named com
 func lacksVersion(gvr schema.GroupVersionResource) bool {
-	isBuiltIn := scheme.Scheme.IsGroupRegistered
-	canBeGroup := isBuiltIn(gvr.Group) || strings.Contains(gvr.Group, ".") // groups of custom resources have a dot
-	return !canBeGroup || isBuiltIn(gvr.Version+"."+gvr.Group)
+	isBuiltInGroup := scheme.Scheme.IsGroupRegistered
+	canBeGroup := isBuiltInGroup(gvr.Group) || strings.Contains(gvr.Group, ".") // groups of custom resources have a dot
+	versionBelongsToGroup := isBuiltInGroup(gvr.Version + "." + gvr.Group)
+	return !canBeGroup || versionBelongsToGroup
 }
 
 // checkEager returns an error if the collection c cannot exist, or if the policy keeps it out of memory. name is the value of

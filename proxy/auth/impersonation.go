@@ -60,7 +60,7 @@ func (a *Authorizer) askAll(
 	return answers, true, nil
 }
 
-// questionsToImpersonate returns the questions whether a caller may "impersonate" u.
+// questionsToImpersonate returns the questions that must all be answered with Yes if a caller may "impersonate" u.
 func questionsToImpersonate(u *user.DefaultInfo) []Attributes {
 	var questions []Attributes
 	add := func(question Attributes) {

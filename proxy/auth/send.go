@@ -14,9 +14,9 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// SendAs sends a request of listproxy's own as the caller id, and returns the upstream's response. r must have no
-// credentials: SendAs adds the caller's, or listproxy's own together with headers that impersonate exactly this caller. It
-// follows no redirects. Its errors contain no credential.
+// SendAs sends r, which listproxy itself has made, as the caller id, and returns the upstream's response. r must have no
+// credentials: SendAs adds the caller's, or for a caller whom listproxy impersonates, listproxy's own and headers that name exactly
+// this caller. It follows no redirects. Its errors contain no credential.
 type SendAs func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error)
 
 // WithOwnAccount returns a SendAs that sends requests of listproxy's own account with the credentials of cfg, and all other
@@ -35,7 +35,7 @@ func WithOwnAccount(send SendAs, cfg *rest.Config) (SendAs, error) {
 }
 
 // postReview sends a review to the upstream as a caller, and returns the reply. If the body of the reply breaks off or has more
-// than maxBody bytes, postReview returns an error, and a reply with the status.
+// than maxBody bytes, postReview returns an error together with a reply, whose code and header are valid.
 func postReview(
 	ctx context.Context, send SendAs, id Identity, endpoint string, review any, maxBody int64,
 ) (rawReply, error) {
@@ -65,15 +65,15 @@ func postReview(
 	return rawReply{code: resp.StatusCode, header: resp.Header, body: body}, err
 }
 
-// noReply is the status in a rawReply if the upstream has not answered.
-const noReply = 0
-
 // rawReply is the upstream's reply to a review.
 type rawReply struct {
 	code   int // the status, or noReply
 	header http.Header
 	body   []byte
 }
+
+// noReply is the code of a rawReply if the upstream has not answered.
+const noReply = 0
 
 // isError reports whether the upstream has answered with a status other than 200 and 201.
 func (r *rawReply) isError() bool {

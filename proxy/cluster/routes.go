@@ -19,8 +19,8 @@ const (
 // coreV1 is the only version of the core group.
 var coreV1 = schema.GroupVersion{Version: "v1"}
 
-// route names the server that answers for a group and version, in words for people. Nothing else in an APIService matters here,
-// not even whether the server is available.
+// route names the server that answers for a group and version, in words for people. It is all that is kept of an APIService:
+// whether the server is available does not matter here.
 type route string
 
 const (
@@ -41,7 +41,8 @@ const (
 // redirect the core group, too, but whoever may write an APIService can read all Secrets anyway.
 func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
 	// The name of an APIService is version.group (kube-aggregator validates that). A version has no dots.
-	// If registered is true, an APIService has the route found. current is false if changes of APIServices may be missing.
+	// found is the route in that APIService, or routeUnknown if registered is false: there is none. current is false if changes of
+	// APIServices may not be known.
 	found, registered, current := c.routes.get(gv.Version + "." + gv.Group)
 	switch {
 	case found == routeAggregated:
@@ -52,15 +53,17 @@ func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
 		return routeBuiltin, reason.None
 	case gv.Group == "" && c.routes.ready(): // the core group has no other version
 		return found, reason.UnknownResource
-	case current, c.routes.isRefused(): // there is no such APIService, or none will ever be known
+	case current: // there is no such APIService
+		return found, reason.UnknownResource
+	case c.routes.isRefused(): // none will ever be known
 		return found, reason.UnknownResource
 	}
 	return found, reason.Warming // the APIServices are not known yet, or not any more
 }
 
 // routeChanged invalidates a group and version if another server, or none, answers for it from now on. An API server that has
-// not learned of the change yet still passes requests to the former server. So Invalidate lets nothing be loaded again before
-// [snapshot.Skew] has passed, and has it verified later.
+// not learned of the change yet still passes requests to the former server. So after Invalidate, nothing is loaded again before
+// [snapshot.Skew] has passed, and what is loaded then is verified later.
 func (c *Cluster) routeChanged(diff change[route]) {
 	if isBuiltin(diff.before) || isBuiltin(diff.after) {
 		c.wakeDiscovery() // discovery is read for all versions with this route

@@ -98,9 +98,9 @@ var (
 	longRunningSubresources = sets.New("attach", "exec", "proxy", "log", "portforward")
 )
 
-// isLongRunning is BasicLongRunningRequestCheck of k8s.io/apiserver (pkg/server/filters), whose package would link all of
-// API priority and fairness. There is one difference: if the path is not a resource's, a request with the HTTP method WATCH,
-// which any client can send, is not long-running.
+// isLongRunning does what BasicLongRunningRequestCheck of k8s.io/apiserver does (pkg/server/filters), whose package would link all of
+// API priority and fairness. There is one difference: if the path is not a resource's, the verb does not count. It is the HTTP
+// method then, and any client can send WATCH.
 func isLongRunning(info *request.RequestInfo) bool {
 	if !info.IsResourceRequest {
 		return strings.HasPrefix(info.Path, "/debug/pprof/")

@@ -131,7 +131,7 @@ func (r *rotating) getByEach(t *testing.T) map[string]error {
 	} {
 		errs[name] = get(t, r.Transports, r.RoundTripper(id, &kubehttp.Request{}), id, "/api")
 		errs[name+", upgrade"] = get(t, r.Transports, r.RoundTripper(id, &kubehttp.Request{Upgrade: "websocket"}), id, "/api")
-		errs[name+", own"] = get(t, r.Transports, r.sendAsTransport(id), id, "/api")
+		errs[name+", own"] = get(t, r.Transports, r.ownTransport(id), id, "/api")
 	}
 	return errs
 }

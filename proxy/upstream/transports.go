@@ -35,9 +35,9 @@ type generation struct {
 }
 
 // lanes is the number of transports over which callers' short requests are spread. Long-running requests have as many of
-// their own. A transport has one connection, and more when that is full. Some load balancers close a connection when one
-// client gives up a request, which ends all requests on the connection. With lanes, a client that gives up many requests
-// disturbs only a few others, and nobody's watches.
+// their own. A transport has one connection, and more when that is full. The reason is that some load balancers close the whole
+// connection when a client gives up one request on it. With lanes, a client that gives up many requests disturbs only a few
+// others, and nobody's watches.
 const lanes = 16
 
 // transportSet sends requests to the API server with listproxy's own credentials, or without.
@@ -45,14 +45,14 @@ type transportSet struct {
 	short   [lanes]http.RoundTripper // for short requests of accepted callers, chosen by a hash of the caller
 	long    [lanes]http.RoundTripper // for their long-running requests, chosen in the same way
 	unknown http.RoundTripper        // for callers whom the API server has not accepted ([unknownCallers])
-	http1   http.RoundTripper        // for upgrades, and for requests that listproxy itself sends as an unknown caller
-	sendAs  http.RoundTripper        // for requests that listproxy itself sends as an accepted caller
+	http1   http.RoundTripper        // for upgrades, and for listproxy's own requests as an unknown caller
+	own     http.RoundTripper        // for listproxy's own requests as an accepted caller
 	all     []*http.Transport        // the transports under all of the above
 }
 
-// New returns the Transports to the API server that cfg names. Of cfg it uses the host with its path prefix, the settings of
-// TLS without a client certificate, the network proxy and the dialer. It uses no credentials, and returns an error if a
-// transport would hold any.
+// New returns the Transports to the API server that cfg names. Of cfg it uses only what it needs to reach the API server: the host
+// with its path prefix, the settings of TLS without a client certificate, the network proxy and the dialer. It uses no credentials,
+// and returns an error if a transport would hold any.
 //
 // The host must be reached over TLS, since callers' tokens are sent to it.
 func New(cfg *rest.Config) (*Transports, error) {
@@ -91,7 +91,7 @@ func (t *Transports) URL() *url.URL {
 // user. It follows no redirects. Its errors contain no credentials.
 func (t *Transports) SendAs(ctx context.Context, id auth.Identity, r *http.Request) (*http.Response, error) {
 	id.SetHeaders(r.Header)
-	res, err := t.sendAsTransport(id).RoundTrip(r.WithContext(ctx))
+	res, err := t.ownTransport(id).RoundTrip(r.WithContext(ctx))
 	if err == nil {
 		const upgrade = false
 		t.RecordAnswer(id, upgrade, r.Method, res.StatusCode)
@@ -104,7 +104,8 @@ func (t *Transports) SendAs(ctx context.Context, id auth.Identity, r *http.Reque
 // redirects, decompresses nothing, and changes no headers, but adds listproxy's credentials for an impersonated user.
 func (t *Transports) RoundTripper(id auth.Identity, r *kubehttp.Request) http.RoundTripper {
 	transports := t.transportsFor(id)
-	flow, accepted := t.AcceptedFlow(id) // flow is a hash of the caller
+	flow, accepted := t.AcceptedFlow(id)
+	lane := flow[0] % lanes // flow is a hash of the caller, so each caller keeps to one lane
 	switch {
 	case transports == nil:
 		return refusingTransport{}
@@ -113,14 +114,14 @@ func (t *Transports) RoundTripper(id auth.Identity, r *kubehttp.Request) http.Ro
 	case !accepted:
 		return transports.unknown
 	case r.LongRunning:
-		return transports.long[flow[0]%lanes]
+		return transports.long[lane]
 	}
-	return transports.short[flow[0]%lanes]
+	return transports.short[lane]
 }
 
-// sendAsTransport returns the transport for a request that listproxy itself has made as a caller. Accepted callers share the
+// ownTransport returns the transport for a request that listproxy itself has made as a caller. Accepted callers share the
 // connections, which carry no other requests.
-func (t *Transports) sendAsTransport(id auth.Identity) http.RoundTripper {
+func (t *Transports) ownTransport(id auth.Identity) http.RoundTripper {
 	transports := t.transportsFor(id)
 	_, accepted := t.AcceptedFlow(id)
 	switch {
@@ -129,7 +130,7 @@ func (t *Transports) sendAsTransport(id auth.Identity) http.RoundTripper {
 	case !accepted:
 		return transports.http1 // a 401 would close an HTTP/2 connection (see unknownCallers)
 	}
-	return transports.sendAs
+	return transports.own
 }
 
 // transportsFor returns the transports for a caller, or nil if listproxy has verified the caller but impersonates nobody.

@@ -90,7 +90,7 @@ func newTransportSet(
 	// is sent just when the other side closes one could not always be sent again.
 	http1.IdleConnTimeout = 30 * time.Second
 	s.http1 = add(http1)
-	s.sendAs = add(newShort())
+	s.own = add(newShort())
 	s.unknown = unknownCallers{http1: s.http1, http2: add(newShort())}
 	for i := range lanes {
 		s.short[i] = add(newShort())

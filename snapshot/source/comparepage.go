@@ -40,8 +40,8 @@ func IsMismatch(err error) bool {
 }
 
 // ComparePage compares one page of a state with the upstream's page at the same revision: the objects, the bytes around them,
-// the number of objects that follow, and the headers. The page begins with the key start and has at most limit objects. If
-// the pages differ, the error is a [MismatchError].
+// the number of objects that follow, and the headers. The page begins with the key start and has at most limit objects. list reads
+// the upstream's page. If the pages differ, the error is a [MismatchError].
 //
 // next is the key with which the state's next page begins, even if there is an error; "" after the last page.
 func (s *Source) ComparePage(
@@ -71,18 +71,18 @@ func (s *Source) compare(ctx context.Context, state ListState, start string, our
 	if err != nil {
 		return err
 	}
-	otherObjects, otherBytes := s.compareObjects(ours.Objects, theirs.Items)
+	objectDiff, byteDiff := s.compareObjects(ours.Objects, theirs.Items)
 	sameCount := ours.Remaining == theirs.Meta.Remaining || state.isUncounted(theirs)
-	// Other objects come before other bytes: they show that the state is wrong, and not only its form.
+	// A difference in objects is reported before one in bytes: it shows that the state is wrong, and not only its form.
 	switch {
-	case otherObjects != nil:
-		return otherObjects
+	case objectDiff != nil:
+		return objectDiff
 	case !sameCount: // Objects are missing after this page, here or upstream.
 		return &MismatchError{
 			Difference: fmt.Sprintf("the page from %q on has %d objects after it, upstream %d", start, ours.Remaining, theirs.Meta.Remaining),
 		}
-	case otherBytes != nil:
-		return otherBytes
+	case byteDiff != nil:
+		return byteDiff
 	case !state.isWrittenAs(ours, theirs, headers):
 		return &MismatchError{
 			Difference:  fmt.Sprintf("the page from %q on has other bytes around its objects, or other headers", start),
@@ -92,32 +92,33 @@ func (s *Source) compare(ctx context.Context, state ListState, start string, our
 	return nil
 }
 
-// compareObjects compares the objects of a page with the upstream's items. otherObjects is the first difference in names or
-// revisions. If there is none, otherBytes is the first difference in bytes.
-func (s *Source) compareObjects(objects []*index.Object, items [][]byte) (otherObjects, otherBytes *MismatchError) {
+// compareObjects compares the objects of a page with the upstream's items. objectDiff is the first difference in names or
+// revisions. If there is none, byteDiff is the first difference in bytes.
+func (s *Source) compareObjects(objects []*index.Object, items [][]byte) (objectDiff, byteDiff *MismatchError) {
 	for i, item := range items {
 		m, err := s.Encoding().ParseItem(item)
 		if err != nil {
 			return &MismatchError{Difference: fmt.Sprintf("object %d of a page cannot be read upstream", i+1)}, nil
 		}
+		// Both sides are sorted by key and agree up to here. So of two different keys, the other side lacks the lower one.
 		key := index.JoinKey(m.Namespace, m.Name)
 		if i == len(objects) || key < objects[i].Key {
-			return &MismatchError{Difference: key + " is missing"}, nil
+			return &MismatchError{Difference: key + " is upstream, but not here"}, nil
 		}
 		o := objects[i]
 		switch {
 		case key > o.Key:
-			return &MismatchError{Difference: o.Key + " is not there upstream"}, nil
+			return &MismatchError{Difference: o.Key + " is here, but not upstream"}, nil
 		case m.Revision != o.Revision:
 			return &MismatchError{Difference: fmt.Sprintf("%s is of revision %d, upstream of %d", key, o.Revision, m.Revision)}, nil
-		case otherBytes == nil && !bytes.Equal(o.Bytes, item):
-			otherBytes = &MismatchError{Difference: key + " has other bytes", SameObjects: true}
+		case byteDiff == nil && !bytes.Equal(o.Bytes, item):
+			byteDiff = &MismatchError{Difference: key + " has other bytes", SameObjects: true}
 		}
 	}
 	if len(objects) > len(items) {
-		return &MismatchError{Difference: objects[len(items)].Key + " is not there upstream"}, nil
+		return &MismatchError{Difference: objects[len(items)].Key + " is here, but not upstream"}, nil
 	}
-	return nil, otherBytes
+	return nil, byteDiff
 }
 
 // isUncounted reports whether the upstream did not count the objects after a page: Kubernetes 1.37 does not count them in a

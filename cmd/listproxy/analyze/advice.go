@@ -9,8 +9,8 @@ import (
 
 // Advice says what to change so that more requests are answered from memory.
 type Advice struct {
-	// What is the reason why kube-apiserver answers. If listproxy would answer with one more switch, What is the [answerer]
-	// with this switch.
+	// What is the reason why kube-apiserver answers. If only a switch of listproxy is missing, What is the [answerer] with this
+	// switch.
 	What string `json:"what"`
 	// Lists and Watches are the numbers of requests that the advice is about.
 	Lists   int64 `json:"lists,omitempty"`
@@ -22,7 +22,7 @@ type Advice struct {
 	// TopSenders are the senders of the most of these requests, at most maxSenders.
 	TopSenders []Sender `json:"most"`
 
-	senders map[Sender]int64 // the numbers of requests of all senders, whose Count is 0 here
+	countBySender map[Sender]int64 // the numbers of requests of all senders; Count is not set in the keys
 }
 
 // Sender is a client with the number of its requests for one resource.
@@ -36,10 +36,10 @@ type Sender struct {
 // maxSenders is the largest number of senders that an Advice names.
 const maxSenders = 3
 
-// texts are the texts of an Advice. In place of an empty one, the Advice has that of [reason.Reason.Explain].
+// texts are the Why and Do of an Advice. In place of an empty one, the Advice has the text of [reason.Reason.Explain].
 type texts struct{ why, do string }
 
-// ownTexts has the texts that Explain lacks, and better ones for the reader of a log, by [Advice.What].
+// ownTexts has, by [Advice.What], the texts for which Explain has none, or none that suits the reader of a log.
 var ownTexts = map[string]texts{
 	string(byMemoryIfConsistentLists): {
 		why: "They name no resourceVersion: they ask for the newest state.",
@@ -88,11 +88,11 @@ func advise(rows []Row) []Advice {
 	return all
 }
 
-// newAdvice returns the Advice about no requests yet. why is None if What is a switch.
-func newAdvice(what string, why reason.Reason) *Advice {
+// newAdvice returns an Advice that has counted no requests yet. r is None if What is a switch.
+func newAdvice(what string, r reason.Reason) *Advice {
 	own := ownTexts[what]
-	sentence, remedy := why.Explain()
-	return &Advice{What: what, Why: cmp.Or(own.why, sentence), Do: cmp.Or(own.do, remedy), senders: map[Sender]int64{}}
+	why, do := r.Explain()
+	return &Advice{What: what, Why: cmp.Or(own.why, why), Do: cmp.Or(own.do, do), countBySender: map[Sender]int64{}}
 }
 
 // add counts the requests of one form of a row.
@@ -102,12 +102,12 @@ func (a *Advice) add(row Row, f FormCount) {
 	} else {
 		a.Lists += f.Count
 	}
-	a.senders[Sender{UserAgent: row.UserAgent, User: row.User, Resource: row.Resource}] += f.Count
+	a.countBySender[Sender{UserAgent: row.UserAgent, User: row.User, Resource: row.Resource}] += f.Count
 }
 
-// setTopSenders sets TopSenders from senders.
+// setTopSenders sets TopSenders from countBySender.
 func (a *Advice) setTopSenders() {
-	for sender, count := range a.senders {
+	for sender, count := range a.countBySender {
 		sender.Count = count
 		a.TopSenders = append(a.TopSenders, sender)
 	}

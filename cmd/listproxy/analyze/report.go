@@ -30,7 +30,8 @@ type Counts struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// RequestCounts has the number of requests, and parts of it by who would answer them. Each part has an [answerer].
+// RequestCounts has the number of requests, in all and by who would answer them. The fields after Count stand for the values of
+// [answerer].
 type RequestCounts struct {
 	// Count is the number of all requests: the sum of the other numbers.
 	Count int64 `json:"count"`
@@ -50,7 +51,8 @@ type Row struct {
 	User      string `json:"user,omitempty"`
 	Resource  string `json:"resource"`
 	Counts
-	// Forms are the numbers of requests by their form. The most frequent form is first.
+	// Forms has the numbers of requests by what they ask for (FormCount.Form) and by who would answer them. The most frequent is
+	// first.
 	Forms []FormCount `json:"forms"`
 }
 
@@ -123,7 +125,7 @@ func compareRows(a, b Row) int {
 	)
 }
 
-// add adds the requests that were counted with the prediction p.
+// add adds the requests of one counter. p is the prediction that they share.
 func (c *Counts) add(p prediction, counted *counter) {
 	counts := &c.Lists
 	if p.verb == verbWatch {

@@ -48,7 +48,7 @@ The kubeconfig has your credentials in it, so let nobody else read it:
   kubectl --kubeconfig proxy.kubeconfig get --raw '/api/v1/namespaces?resourceVersion=0'`,
 		Args: cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
-			// Each way has a flag of its name, with the URL. The URL for the other way would have no effect.
+			// Each way has a flag of its name, with the URL. The flag of the other way would have no effect, so it is refused.
 			for _, way := range []string{viaServer, viaProxyURL} {
 				if cmd.Flags().Changed(way) && route.way != way {
 					return fmt.Errorf("--%s goes with --via=%s", way, way)

@@ -43,12 +43,14 @@ func (p *poller) run(ctx context.Context, wait time.Duration) error {
 			return failure
 		}
 		p.printIfNew(a, why)
+		if why == reason.None { // the list came from memory
+			return nil
+		}
+		if !why.IsTransient() {
+			return forwardedError{fmt.Errorf("the list did not come from memory: %s", why)}
+		}
 		isOver := time.Now().Add(retryInterval).After(deadline)
 		switch {
-		case why == reason.None: // the list came from memory
-			return nil
-		case !why.IsTransient():
-			return forwardedError{fmt.Errorf("the list did not come from memory: %s", why)}
 		case isOver && failure != nil:
 			return failure
 		case isOver:
@@ -89,9 +91,9 @@ func (p *poller) request(ctx context.Context) (answer, error) {
 	return a, err
 }
 
-// judge returns the reason for which the list was forwarded; reason.None if it came from memory, or if the answer names no
-// reason. failure says that the answer is not a list, or did not come through a listproxy. After a failure with a transient
-// reason, the next request may succeed.
+// judge says what the answer means. Without a failure it is a list, and why is the reason for which it was forwarded; None if it
+// came from memory. With a failure it is no list, or did not come through a listproxy, and why is the reason in it, or None. If
+// that reason is transient, the next request may succeed.
 func (a answer) judge() (why reason.Reason, failure error) {
 	fromMemory, detail := kubehttp.ReadCacheStatus(a.cacheStatus)
 	why = reason.Reason(detail) // as kubehttp.CacheForwarded writes it
@@ -111,18 +113,20 @@ func (a answer) judge() (why reason.Reason, failure error) {
 	return why, nil
 }
 
-// printIfNew prints where the answer came from, and why it was forwarded, unless it would repeat the last text.
+// printIfNew prints that the list came from memory, or why it was forwarded, unless it would repeat the last text.
 func (p *poller) printIfNew(a answer, why reason.Reason) {
-	explanation, _ := why.Explain()
-	text := fmt.Sprintf("forwarded: %s. %s", why, explanation)
+	var text string
 	if why == reason.None {
 		size := humanize.IBytes(uint64(a.size)) // #nosec G115 -- not negative
 		text = fmt.Sprintf("from memory: %s in %v", size, a.duration.Round(100*time.Microsecond))
+	} else {
+		explanation, _ := why.Explain()
+		text = fmt.Sprintf("forwarded: %s. %s", why, explanation)
 	}
 	if text == p.lastPrint {
 		return
 	}
 	p.lastPrint = text
-	// A failed write is ignored: the exit code says the same.
+	// A failed write is ignored: the exit code, too, says whether the list came from memory.
 	_, _ = fmt.Fprintf(p.out, "%s\n  Cache-Status: %s\n", text, strings.Map(dropControl, a.cacheStatus))
 }

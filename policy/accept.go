@@ -13,13 +13,13 @@ import (
 // built-in and one for custom resources. The zero value means that the request is forwarded.
 //
 //	header of a list                                    built-in    custom
-//	none, application/json or */*                       JSON        JSON
+//	none, application/json or */*                       JSON        the same
 //	application/* or * (alone)                          forwarded   JSON
 //	application/vnd.kubernetes.protobuf                 protobuf    forwarded
 //	application/vnd.kubernetes.protobuf,*/*             protobuf    JSON
-//	…;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1   metadata    metadata
-//	…;as=Table;g=meta.k8s.io;v=v1,application/json      forwarded   forwarded
-//	two headers, or more than 12 clauses                forwarded   forwarded
+//	…;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1   metadata    the same
+//	…;as=Table;g=meta.k8s.io;v=v1,application/json      forwarded   the same
+//	two headers, or more than 12 clauses                forwarded   the same
 type Accept struct {
 	builtin, custom choice
 	// ambiguous means that the header can be read in several ways: the request is forwarded.

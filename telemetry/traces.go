@@ -68,7 +68,7 @@ func NewTraces(ctx context.Context, version string, log *slog.Logger) (*sdktrace
 	}
 	logLimiter := rate.Sometimes{Interval: time.Minute}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		logLimiter.Do(func() { log.Warn("OpenTelemetry reports an error", "error", err) })
+		logLimiter.Do(func() { log.Warn("a library for traces reports an error", "error", err) })
 	}))
 	return sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res)), nil
 }

@@ -33,35 +33,35 @@ func (pipeListener) Addr() net.Addr { return nil }
 func TestConnections(t *testing.T) {
 	const maxOpen = 3
 	for name, tt := range map[string]struct {
-		// steps are 400 ms apart. "new" is a new connection. "2 active" sets the state of the third connection. "2 asked" is an
-		// HTTP/2 request on the third connection. "wait" only lets time pass.
+		// steps are 400 ms apart. "2 opened" is two new connections. "2 active" sets the state of the third connection. "2 asked" is
+		// an HTTP/2 request on the third connection. "wait" only lets time pass.
 		steps    string
 		wantOpen string // the connections that are open in the end: "023" are the first, third and fourth
 	}{
 		// Which connection is replaced.
-		"the one that has waited longest goes": {steps: "new, new, new, new", wantOpen: "123"},
-		"its last answer counts":               {steps: "new, new, new, 0 active, 0 idle, new", wantOpen: "023"},
+		"the one that has waited longest goes": {steps: "4 opened", wantOpen: "123"},
+		"its last answer counts":               {steps: "3 opened, 0 active, 0 idle, 1 opened", wantOpen: "023"},
 		// Connections with a request.
-		"one with a request stays":                {steps: "new, 0 active, new, new, new", wantOpen: "023"},
-		"all have a request":                      {steps: "new, new, new, 0 active, 1 active, 2 active, new", wantOpen: "012"},
-		"all have a request, and one ends":        {steps: "new, new, new, 0 active, 1 active, 2 active, new, 1 closed", wantOpen: "023"},
-		"all have a request, and one is answered": {steps: "new, new, new, 0 active, 1 active, 2 active, new, 1 idle", wantOpen: "023"},
-		"answered, and in use again":              {steps: "new, new, new, 0 active, 0 idle, 0 active, 1 active, new", wantOpen: "013"},
+		"one with a request stays":                {steps: "1 opened, 0 active, 3 opened", wantOpen: "023"},
+		"all have a request":                      {steps: "3 opened, 0 active, 1 active, 2 active, 1 opened", wantOpen: "012"},
+		"all have a request, and one ends":        {steps: "3 opened, 0 active, 1 active, 2 active, 1 opened, 1 closed", wantOpen: "023"},
+		"all have a request, and one is answered": {steps: "3 opened, 0 active, 1 active, 2 active, 1 opened, 1 idle", wantOpen: "023"},
+		"answered, and in use again":              {steps: "3 opened, 0 active, 0 idle, 0 active, 1 active, 1 opened", wantOpen: "013"},
 		// States that change nothing.
-		"another state changes nothing": {steps: "new, new, new, 0 new, new", wantOpen: "123"},
-		"closed twice":                  {steps: "new, 0 closed, 0 closed, 0 idle, new, new, new", wantOpen: "123"},
+		"another state changes nothing": {steps: "3 opened, 0 new, 1 opened", wantOpen: "123"},
+		"closed twice":                  {steps: "1 opened, 0 closed, 0 closed, 0 idle, 3 opened", wantOpen: "123"},
 		// Over HTTP/2, a connection counts as in use until answerEndDelay after an answer.
 		"answered over HTTP/2 just now": {
-			steps: "new, new, new, 0 active, 0 asked, 1 active, 2 active, 0 idle, new", wantOpen: "012",
+			steps: "3 opened, 0 active, 0 asked, 1 active, 2 active, 0 idle, 1 opened", wantOpen: "012",
 		},
 		"answered over HTTP/2 a second ago": {
-			steps: "new, new, new, 0 active, 0 asked, 1 active, 2 active, 0 idle, new, wait, wait", wantOpen: "123",
+			steps: "3 opened, 0 active, 0 asked, 1 active, 2 active, 0 idle, 1 opened, wait, wait", wantOpen: "123",
 		},
 		"answered over HTTP/2, and in use again": {
-			steps: "new, new, new, 0 active, 0 asked, 1 active, 2 active, 0 idle, 0 active, new, wait", wantOpen: "012",
+			steps: "3 opened, 0 active, 0 asked, 1 active, 2 active, 0 idle, 0 active, 1 opened, wait", wantOpen: "012",
 		},
 		"a request comes on a closed connection": {
-			steps: "new, new, new, new, 0 active, 0 idle, new", wantOpen: "234",
+			steps: "4 opened, 0 active, 0 idle, 1 opened", wantOpen: "234",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -81,18 +81,27 @@ func TestConnections(t *testing.T) {
 						accepted = append(accepted, tls.Server(conn, nil))
 					}
 				}()
-				for step := range strings.SplitSeq(tt.steps, ", ") {
-					number, what, isState := strings.Cut(step, " ")
-					switch {
-					case isState:
-						apply(accepted[number[0]-'0'], what)
-					case step != "wait":
-						here, there := net.Pipe()
-						t.Cleanup(func() { _ = there.Close() })
-						incoming <- here
-					}
+				pass := func() {
 					time.Sleep(400 * time.Millisecond)
 					synctest.Wait()
+				}
+				for step := range strings.SplitSeq(tt.steps, ", ") {
+					digit, what, _ := strings.Cut(step, " ")
+					number := int(digit[0] - '0')
+					switch {
+					case step == "wait":
+						pass()
+					case what == "opened":
+						for range number {
+							here, there := net.Pipe()
+							t.Cleanup(func() { _ = there.Close() })
+							incoming <- here
+							pass()
+						}
+					default:
+						apply(accepted[number], what)
+						pass()
+					}
 				}
 				open := ""
 				for i, conn := range accepted {

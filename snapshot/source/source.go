@@ -136,7 +136,7 @@ func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, 
 	errLate := fmt.Errorf("the upstream did not begin to answer a watch of %s within %v", s.Collection, AnswerTimeout)
 	answerTimer := time.AfterFunc(AnswerTimeout, func() { cancel(errLate) })
 	sentAt := time.Now()
-	resp, err := s.get(ctx, namespace, s.Collection.Representation.AcceptWatch(), query)
+	resp, err := s.get(ctx, namespace, s.Collection.Representation.AcceptWatch(), query) //nolint:bodyclose // the stream closes it
 	answerTimer.Stop()
 	if err != nil {
 		err = errors.Join(context.Cause(ctx), err)

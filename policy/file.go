@@ -46,7 +46,7 @@ type writtenRule struct {
 // settings are the settings of a rule. A setting that is not given is inherited (see config).
 type settings struct {
 	// Cache is onDemand (loaded when asked for, dropped when idle) or never (always forwarded, with the reason not-cached).
-	// Default: onDemand, but never for Events, and for Secrets unless a rule that names them sets it.
+	// Default: onDemand; for Events never; for Secrets never, unless a rule that names them sets it.
 	Cache CacheMode `json:"cache"`
 	// HistoryWindow is how far back a revision can be asked for, 1s to 1h. Default: --history-window.
 	// More costs memory for every object that changes.

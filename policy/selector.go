@@ -72,7 +72,7 @@ func parseFields(raw string) (selector fields.Selector, ok bool) {
 	return selector, len(selector.Requirements()) <= maxRequirements
 }
 
-// fitsAccessReview reports whether a SubjectAccessReview can carry the selector: it is short enough, and UTF-8.
+// fitsAccessReview reports whether listproxy puts the selector into a SelfSubjectAccessReview: it is short enough, and UTF-8.
 func fitsAccessReview(raw string) bool {
 	return len(raw) <= maxSelectorLength && utf8.ValidString(raw)
 }

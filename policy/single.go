@@ -49,7 +49,7 @@ func (r *Request) Single(namespaced bool) (namespace, name string, ok bool) {
 //   - a requirement on metadata.namespace, if the resource has no namespaces, or refuses that field
 //   - a list of a single object with limit=5&resourceVersion=7, but no resourceVersionMatch: a range would be read at exactly
 //     7, but a single object is read in its newest state
-//   - pages over all namespaces with metadata.namespace=x: the first page is of x only, but later pages are of all namespaces
+//   - pages over all namespaces with metadata.namespace=x: the first page has the scope x, but later pages have all namespaces
 func (r *Request) checkSelectors(namespaced bool, limitAtZero LimitAtZero) reason.Reason {
 	if r.selectsNamespace() && (!namespaced || r.refusesNamespace()) {
 		return reason.NotCanonical

@@ -442,8 +442,8 @@ func TestNoAnswerToWhoLeft(t *testing.T) {
 	handler.refuse(httptest.NewRecorder(), r, ctx.Err())
 }
 
-// TestBodyRoom: bodies are kept only for accepted callers, and never those of long-running requests, which may not end.
-func TestBodyRoom(t *testing.T) {
+// TestBodyReserve: bodies are kept only for accepted callers, and never those of long-running requests, which may not end.
+func TestBodyReserve(t *testing.T) {
 	h := &Handler{Limits: limits.New(limits.Config{Bytes: 1 << 30})}
 	for target, want := range map[string]bool{
 		"/api/v1/namespaces/a/pods":                            true,

@@ -77,8 +77,8 @@ func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
 	return stream.Close()
 }
 
-// setHeaders sets the headers that kube-apiserver sends with a list or a watch, and those of the envelope. A watch has another
-// contentType than the envelope, which is of lists.
+// setHeaders sets the headers that kube-apiserver sends with a list or a watch, and those of the envelope. The contentType of a
+// watch may differ from the envelope's, which is that of lists.
 func setHeaders(header http.Header, auditID string, envelope *wire.Envelope, contentType string) {
 	header.Set(auditv1.HeaderAuditID, auditID)
 	header.Set("Cache-Control", "no-cache, private")

@@ -24,7 +24,8 @@ import (
 //
 //   - Evaluate finds reasons in the request and in the resource's rule, except in the rule's Cache. Everybody may learn them.
 //   - After checkAccepted, Cache and the cluster count. Only callers whom kube-apiserver accepts may learn these reasons.
-//   - After review, memory counts. Only callers who may list the resource may learn these reasons.
+//   - forwardUnreviewed and setState find reasons in memory. Only callers who may list the resource may learn these: before the
+//     review, onListAnswer hides them from others.
 //
 // What one stage finds may change while a later stage waits, so [lastCheck] checks everything again at the end.
 func (h *Handler) decide(r *http.Request) (*decision, reason.Reason) {

@@ -48,9 +48,10 @@ func (h *Handler) findState(ctx context.Context, d *decision) (why reason.Reason
 		}
 		why = h.findLoaded(ctx, d, deadline)
 		// Both reasons may mean that the state was lost while findLoaded waited. If it is being loaded again, wait for that, too.
-		mayBeLost := why == reason.Warming || why == reason.NotProven
-		canWait := d.loadWait(d.collection) > 0 && time.Now().Before(deadline)
-		if !mayBeLost || !canWait {
+		if why != reason.Warming && why != reason.NotProven {
+			return why
+		}
+		if d.loadWait(d.collection) == 0 || !time.Now().Before(deadline) {
 			return why
 		}
 	}
@@ -148,7 +149,8 @@ func (h *Handler) findLoaded(ctx context.Context, d *decision, deadline time.Tim
 }
 
 // proveNewest sets the newest state in d. It waits for a probe later than caller.lastProbe, which proves that this state has
-// everything that was written before the probe was sent. If there is no hope of a proof, or the list is small, it does not wait.
+// everything that was written before the probe was sent. If there is no hope of a proof, or if [forwardSmall] forwards the list, it
+// does not wait.
 func (h *Handler) proveNewest(ctx context.Context, d *decision, deadline time.Time) (why reason.Reason) {
 	proofWait := h.ConsistentWait
 	if d.asked.Watch {

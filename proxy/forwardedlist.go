@@ -56,8 +56,8 @@ func (h *Handler) onListAnswer(r *http.Request, d *decision) func(http.Header, i
 	}
 }
 
-// hideReason replaces the reason in Cache-Status and in the request's record by a neutral one. The true reason may tell a
-// caller without the right what is in memory.
+// hideReason replaces the reason in Cache-Status and in the request's record by one that says only that the caller may not list, or
+// is unknown. The true reason may tell such a caller what is in memory.
 func hideReason(r *http.Request, d *decision, header http.Header, code int) {
 	why := reason.NotAllowed
 	if code == http.StatusUnauthorized {

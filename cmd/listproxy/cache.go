@@ -67,11 +67,11 @@ func (o *cacheOptions) Validate() error {
 	if !slices.Contains(values, o.consistentLists) {
 		return fmt.Errorf("--consistent-lists %q: choose true, always or false", o.consistentLists)
 	}
-	fromFile, err := readPolicyFlag(o.policyFile)
+	withoutSwitches, err := readPolicyFlag(o.policyFile)
 	if err != nil {
 		return err
 	}
-	o.policy = fromFile.WithSwitches(policy.Switches{ConsistentLists: o.consistentLists, Watches: o.watches})
+	o.policy = withoutSwitches.WithSwitches(policy.Switches{ConsistentLists: o.consistentLists, Watches: o.watches})
 	if o.eagerCollections, err = parseEager(o.policy, o.eagerNames); err != nil {
 		return fmt.Errorf("--eager: %w", err)
 	}

@@ -17,8 +17,8 @@ import (
 //	the caller                                  requests are sent with
 //	has credentials in Authorization            this header, and the caller's own Impersonate-* headers
 //	is a user whom listproxy has verified       listproxy's credentials, and Impersonate-* headers that name the user
-//	is nobody: Authorization is missing,        nothing of these; an Authorizer's decision is No
-//	empty or ambiguous; the zero Identity
+//	is nobody: Authorization is missing,        no review is sent, an Authorizer's decision is No; a forwarded request
+//	empty or ambiguous; the zero Identity       keeps the headers that it has
 //	is listproxy's own account (IsOwn)          listproxy's credentials
 //
 // What is remembered about a caller is stored under a [Key], so no credential is kept longer than its request.
@@ -97,8 +97,8 @@ func (id Identity) HasCredentials() bool {
 	return id.authorization != nil || id.verified != nil || id.own
 }
 
-// HasToken reports whether the upstream sees a token in the caller's Authorization header, plain or not. Another scheme, such as
-// Basic, has none.
+// HasToken reports whether the caller has a token in its one Authorization header. Another scheme, such as Basic, has none, and an
+// ambiguous token does not count.
 func (id Identity) HasToken() bool {
 	return id.authorization != nil && id.kind != policy.NoToken
 }

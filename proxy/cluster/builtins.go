@@ -68,8 +68,8 @@ func (c *Cluster) followDiscovery(ctx context.Context) {
 	}
 }
 
-// warnOfDiscovery warns when reads of discovery have failed for a minute, and again after each further minute. err is the result of
-// the last read.
+// warnOfDiscovery warns when reads of discovery have failed for a minute, and again after each further minute, but not of a failure
+// of the upstream itself ([mustWarn]). err is the result of the last read.
 func (c *Cluster) warnOfDiscovery(ctx context.Context, err error) {
 	switch {
 	case err == nil:

@@ -42,7 +42,7 @@ func (s *serverMonitor) sameTimeline(ctx context.Context, revision uint64, curre
 			continue
 		}
 		same = same || written >= revision
-		retry = true // such a holder writes its Lease every few seconds
+		retry = true // such a holder writes its Lease every ten seconds
 	}
 	return same, retry
 }

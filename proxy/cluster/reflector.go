@@ -311,7 +311,8 @@ func (r *reflector[V]) ready() bool {
 }
 
 // get returns the known value of an object. current means that the reflector knows all objects, except for changes of the last
-// [snapshot.Skew]: the resource is followed, or was until no longer ago, and its watch is not silent for too long (see maxSilence).
+// [snapshot.Skew]: the resource is followed, or was followed at most that long ago, and its watch is not silent for too long (see
+// maxSilence).
 func (r *reflector[V]) get(name string) (v V, found, current bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -322,8 +323,8 @@ func (r *reflector[V]) get(name string) (v V, found, current bool) {
 	}
 	// clock.Age includes the time for which the machine was suspended, since its connections may be dead.
 	isRecent := clock.Age(r.heardAt, now) <= maxSilence+pageTimeout
-	wasFollowed := r.followed || clock.Age(r.lostAt, now) <= snapshot.Skew
-	return v, found, r.known != nil && isRecent && wasFollowed
+	recentlyFollowed := r.followed || clock.Age(r.lostAt, now) <= snapshot.Skew
+	return v, found, r.known != nil && isRecent && recentlyFollowed
 }
 
 // each calls do with all known values. do must not call the reflector.

@@ -25,7 +25,7 @@ import (
 //
 // The first list of Leases is not reported. A broken watch of Leases is not a change, since the list that follows shows what
 // the watch has missed. If neither Leases nor /version can be read, nothing is reported. Then the feeds of package snapshot
-// still notice if etcd was restored from a backup, since each asks for the upstream's revision.
+// still notice if etcd was restored from a backup: after a break, each asks for the upstream's revision, and for the newest change.
 //
 // serverMonitor is safe for concurrent use.
 type serverMonitor struct {

@@ -11,8 +11,8 @@ import (
 
 // storageVersionsPath is the path of the StorageVersions. An upstream has them only with the feature gate StorageVersionAPI,
 // which is off by default. In the StorageVersion of a resource, each API server notes the version in which it writes the
-// resource. While these versions differ, lists of the resource are forwarded. If they are equal, the bytes may still differ:
-// another release can write the same version otherwise.
+// resource. While these versions differ, lists and watches of the resource are forwarded. If they are equal, the bytes may still
+// differ: another release can write the same version otherwise.
 //
 // Resources that are stored together under several groups have one StorageVersion, for one of the groups. In
 // kube-apiserver 1.36 these are only Events, which are never kept.
@@ -25,7 +25,7 @@ const coreGroup = "core"
 // disagreement reports whether the API servers write a resource in different versions.
 type disagreement bool
 
-// readStorageVersion reads a StorageVersion. It has no common version if an API server has not noted its version yet.
+// readStorageVersion reads a StorageVersion. It has no common version if the noted versions differ, or if none is noted.
 func readStorageVersion(o *object) disagreement {
 	return o.Status.CommonEncodingVersion == "" || o.conditionStatus("AllEncodingVersionsEqual") == "False"
 }
@@ -50,7 +50,7 @@ func (c *Cluster) storageVersionChanged(diff change[disagreement]) {
 		gr.Group = ""
 	}
 	if differ {
-		c.config.Log.Info("the API servers write a resource in different versions: its lists are forwarded until they agree",
+		c.config.Log.Info("the API servers write a resource in different versions: it is forwarded until they agree",
 			"resource", gr.String())
 		return
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// exchange forwards one request. Its methods are hooks of a [httputil.ReverseProxy], which calls rewrite, RoundTrip and
+// exchange forwards one request. Five of its methods are hooks of a [httputil.ReverseProxy], which calls rewrite, RoundTrip and
 // modifyResponse, in this order. If there is no usable answer, it calls fail. If an answer breaks off, it calls Write with a line
 // for the log.
 //

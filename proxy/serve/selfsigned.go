@@ -32,7 +32,7 @@ const (
 var fixedHosts = []string{"localhost", "127.0.0.1", "::1", "kubernetes.default.svc"}
 
 // SelfSigned returns the files of a serving certificate and its key: tls.crt and tls.key (0600) in dir. The certificate is
-// for hosts (DNS names or IP addresses), fixedHosts, and the machine's name. Clients that trust the certificates in tls.crt
+// for hosts (DNS names or IP addresses), fixedHosts, listproxy, and the machine's name. Clients that trust the certificates in tls.crt
 // accept it.
 //
 // A pair in dir is used again if it is valid for another 30 days, and covers all hosts except the machine's name, which
@@ -68,7 +68,7 @@ func isUsable(leaf *x509.Certificate, hosts []string, now time.Time) bool {
 	return now.Add(renewBefore).Before(leaf.NotAfter) && !slices.ContainsFunc(hosts, lacks)
 }
 
-// makePair makes a key, a certificate for hosts with this key, and a CA that signs the certificate. certPEM has the certificate,
+// makePair makes a key, a certificate for hosts and listproxy with this key, and a CA that signs the certificate. certPEM has the certificate,
 // and after it the CA's. The CA's own key is thrown away.
 func makePair(hosts []string) (certPEM, keyPEM []byte, err error) {
 	options := cert.SelfSignedCertKeyOptions{Host: "listproxy", MaxAge: selfSignedLifetime}

@@ -53,6 +53,7 @@ func pairCases() []faultCase {
 			prepare: (*scene).balancePair, fault: whileResetting(resetInterval, (*scene).restartBoth),
 		},
 		{
+			// The outage after the kill may be over before an answer can say so.
 			name: "one_of_two_slow", suite: makeTestAll, stage: pairStage, breaksOften: true,
 			prepare: (*scene).balanceWithSlowOne, fault: (*scene).restartFastOne,
 		},

@@ -143,7 +143,8 @@ func formOf(request *policy.Request, parseReason reason.Reason) form {
 	case reason.NotList, reason.Watch, reason.NotCanonical:
 		return formUnknown // Parse did not read the query
 	}
-	// With these settings, Decide forwards as few requests as possible. One that it forwards nevertheless has no Semantics.
+	// With these settings, Decide forwards as few requests as possible. One that it forwards nevertheless has no Semantics, except
+	// a page at the newest state.
 	decision := request.Decide(policy.LimitIgnored, policy.ConsistentAll)
 	switch {
 	case decision.Semantics == "":

@@ -35,7 +35,7 @@ type Load struct {
 	Verifier *Verifier
 	// Bound is the --staleness-bound of listproxy under load.
 	Bound time.Duration
-	// BreaksOften means that connections break so often that an outage may begin and end between two answers.
+	// BreaksOften means that an outage may begin and end between two answers, so that none says that there was one.
 	BreaksOften bool
 
 	lastServed sync.Map     // right → time.Time at which a list was last asked for and given

@@ -37,7 +37,8 @@ var errDropped = errors.New("the state is not there any more")
 // comparedPages says how far comparePages came.
 type comparedPages struct {
 	// next is the key of the page to begin with next time; "" if no page is left. After a comparison that failed it is the page
-	// after that one, so that a page that the upstream never gives does not hold up the others.
+	// after that one, so that a page that the upstream never gives does not hold up the others. If the state was dropped before
+	// the comparison, it is the same page.
 	next string
 	// revision is the revision of the last comparison, or of a state that needed none; 0 if the state was dropped.
 	revision uint64

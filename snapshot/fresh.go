@@ -67,7 +67,7 @@ func (c *Collection) noteAwaited(number uint64) {
 // publishFreshness publishes a copy of the feed's Freshness.
 func (c *Collection) publishFreshness(f source.Freshness) { c.freshness.Store(&f) }
 
-// WhyNotConsistent returns the reason if [Collection.Consistent] is sure to find no state for the query q within maxWait;
+// WhyNotConsistent returns the reason if [Collection.Consistent] is unlikely to find a state for the query q within maxWait;
 // otherwise None. It does not wait, and does not count as a use of the collection.
 func (c *Collection) WhyNotConsistent(q index.Query, afterProbe uint64, maxWait time.Duration) reason.Reason {
 	v := c.view.Load()
@@ -84,8 +84,8 @@ func (c *Collection) WhyNotConsistent(q index.Query, afterProbe uint64, maxWait 
 	return reason.None
 }
 
-// whyNeverConsistent returns the reason if Consistent is sure to find no state in v, whatever the query and the wait; otherwise
-// None.
+// whyNeverConsistent returns the reason if Consistent is unlikely to find a state in v, whatever the query and the wait;
+// otherwise None.
 func (c *Collection) whyNeverConsistent(v *View, now time.Time) reason.Reason {
 	switch {
 	case v.unavailable != reason.None:

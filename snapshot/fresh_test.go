@@ -176,6 +176,7 @@ func TestProbeBeforeAResumedStream(t *testing.T) {
 		snap, unavailable := c.Consistent(t.Context(), c.shared.probes.Last(), consistentWait)
 		expect.Same(t, reason.None, unavailable)
 		expect.Same(t, uint64(laterRevision), snap.Revision)
+		time.Sleep(2 * time.Second) // in which a needless probe would be sent
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		expect.Same(t, 1, u.probes-before)

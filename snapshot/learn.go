@@ -40,7 +40,7 @@ func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.F
 		return form, nil
 	case errors.Is(err, errNoEndBookmark):
 		f.pagesOnlyUntil = time.Now().Add(pagesOnlyDuration)
-	case source.IsAnswer(err) && !refusesResource(err): // the upstream has no streaming lists
+	case source.IsAnswer(err) && !refusesResource(err): // no streaming lists, at least now
 	default:
 		return nil, err
 	}
@@ -137,8 +137,8 @@ func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 	return nil
 }
 
-// checkEventForm is called for each event. It ends clients' watches if listproxy could not write ev with the upstream's bytes. From
-// a bookmark it learns the form of bookmarks.
+// checkEventForm is called for each event of the stream, and for the bookmark of a progress watch. It ends clients' watches if
+// listproxy could not write ev with the upstream's bytes. From a bookmark it learns the form of bookmarks.
 func (f *feed) checkEventForm(ev wire.Event) {
 	broadcaster := f.collection.view.Load().broadcaster
 	if broadcaster == nil {

@@ -153,10 +153,11 @@ var stepKinds = []stepKind{
 	// The upstream goes away, or answers again. The stream stays broken.
 	{name: "outage", weight: 6, run: func(l *life, _ step) error {
 		if l.outage.Ongoing {
-			l.outage = clock.Outage{LastHeard: l.outage.LastHeard, Ended: time.Now()}
+			l.outage.Ongoing = false
+			l.outage.Ended = time.Now()
 			return nil
 		}
-		l.outage = clock.Outage{Ongoing: true, LastHeard: time.Now()}
+		l.outage = clock.Outage{Ongoing: true, LastHeard: time.Now(), Began: time.Now()}
 		l.setBroken(l.known)
 		return nil
 	}},

@@ -28,7 +28,7 @@ const (
 	loadSlotTimeout = 10 * time.Second
 	// oversizeFactor is how many times larger than the budget's room a state may seem, to be loaded nevertheless.
 	oversizeFactor = 2
-	// maxLikelyMean bounds the mean size of an object in that estimate, in bytes.
+	// maxLikelyMean bounds the mean size of an object in the estimate of mayFit, in bytes.
 	maxLikelyMean = 16 << 10
 	// A page of a load has about loadPageBytes. Larger pages would hold much memory that the budget does not see: it counts a
 	// page only once it was read. A page has at most maxLoadPage objects, and at least minLoadPage, since kube-apiserver 1.36

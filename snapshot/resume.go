@@ -24,7 +24,8 @@ const maxOrderlyGap = 10 * time.Second
 //	110                       is not opened           another timeline: drop everything
 //
 // A timeline is one history of etcd; a restored backup begins another. After a break, 130 may be a revision of another
-// timeline, so [feed.proveTimeline] must succeed.
+// timeline, so [feed.proveTimeline] must succeed. Once the watch is open, the upstream's answer counts as that to a probe on the
+// new stream.
 func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	current, err := f.probeWithoutStream(ctx)
 	if err != nil {

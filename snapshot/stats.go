@@ -22,7 +22,8 @@ type CollectionStats struct {
 	Bytes int64
 	// Interval has the revisions whose states are known.
 	Interval
-	// Oldest is the time of the oldest checkpoint, at which the oldest kept state was the newest; zero if there is no history.
+	// Oldest is the time of the oldest checkpoint: the oldest kept state was the newest then or later. It is zero if there is no
+	// history.
 	Oldest time.Time
 	// CurrentAt is the time at which the newest state was last known to be current; zero if there is none.
 	CurrentAt time.Time

@@ -86,7 +86,8 @@ func (m moment) inOutage() bool {
 	return m.outage.Ongoing && clock.Age(m.outage.LastHeard, m.at) < m.bound
 }
 
-// age returns the age of the newest state. Without a stream it stands still during an outage: nobody can have read a newer state.
+// age returns the age of the newest state. Without a stream it stands still during an outage, when nobody can have read a newer
+// state, and for a short time after it (see [clock.Outage.AsOfWithoutStream]).
 func (v *View) age(m moment) time.Duration {
 	asOf := m.at
 	if !v.streaming {

@@ -118,7 +118,7 @@ func (c *Collection) endWatchesIfStreamDead() {
 	m := c.now()
 	silence := clock.Age(c.freshness.Load().StreamHeardAt(), m.outage.AsOf(m.at, m.bound)) // does not grow in an outage
 	isSilent := silence >= max(m.bound, source.BookmarkEvery)
-	isProven := v.age(m) < m.bound // other reads have shown that the silent stream has missed nothing
+	isProven := v.age(m) < m.bound // a probe has shown that the silent stream has missed nothing
 	if isSilent && !isProven {
 		c.drainWatches(v.broadcaster)
 	}

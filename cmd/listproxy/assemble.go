@@ -142,8 +142,8 @@ func (o *options) newCache(api apiServer, observer *observe.Observer, log *slog.
 			return kube.Fields(ctx, gvr)
 		},
 		Outage: api.health.Outage,
-		SameTimeline: func(ctx context.Context, revision uint64, sentAt time.Time) (same, soon bool) {
-			return kube.SameTimeline(ctx, revision, sentAt)
+		SameTimeline: func(ctx context.Context, revision uint64, heardAt time.Time) (same, soon bool) {
+			return kube.SameTimeline(ctx, revision, heardAt)
 		},
 		ContinueToken: policy.EncodeContinue,
 		Log:           log,

@@ -68,7 +68,7 @@ func (t *traffic) endOutageLocked(status int, now time.Time) (ended bool) {
 	if mayBeStarting(status) && clock.Age(t.firstAnswerAt, now) < startupTime {
 		return false
 	}
-	t.outage.Store(&clock.Outage{LastHeard: current.LastHeard, Ended: now})
+	t.outage.Store(&clock.Outage{LastHeard: current.LastHeard, Began: current.Began, Ended: now})
 	return true
 }
 
@@ -98,7 +98,7 @@ func (t *traffic) recordFailure(asOf time.Time, err error) {
 	if isOngoing || answeredSince {
 		return
 	}
-	t.outage.Store(&clock.Outage{Ongoing: true, LastHeard: t.heardAt})
+	t.outage.Store(&clock.Outage{Ongoing: true, LastHeard: t.heardAt, Began: asOf})
 	t.firstAnswerAt = time.Time{}
 }
 

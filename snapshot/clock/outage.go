@@ -9,6 +9,8 @@ type Outage struct {
 	Ongoing bool
 	// LastHeard is the last time before the outage at which an API server sent something.
 	LastHeard time.Time
+	// Began is the time at which the first request that got no answer was sent, or at which the stream broke.
+	Began time.Time
 	// Ended is the time at which an API server answered again; zero while the outage is ongoing.
 	Ended time.Time
 }
@@ -29,7 +31,7 @@ func (o Outage) AsOf(now time.Time, bound time.Duration) time.Time {
 // ongoing for as long again as it has lasted, but at most for resumeWithin: in this time streams are opened again.
 func (o Outage) AsOfWithoutStream(now time.Time, bound time.Duration) time.Time {
 	if !o.Ongoing {
-		lasted := Age(o.LastHeard, o.Ended)
+		lasted := Age(o.Began, o.Ended)
 		o.Ongoing = Age(o.Ended, now) < min(lasted, resumeWithin)
 	}
 	return o.AsOf(now, bound)

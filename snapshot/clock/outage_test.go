@@ -13,20 +13,24 @@ func TestAsOf(t *testing.T) {
 	at := heard.Add
 	never := Outage{}
 	ongoing := Outage{Ongoing: true, LastHeard: heard}
-	endedAfter := func(length time.Duration) Outage { return Outage{LastHeard: heard, Ended: at(length)} }
+	ended := func(began, ended time.Duration) Outage {
+		return Outage{LastHeard: heard, Began: at(began), Ended: at(ended)}
+	}
+	endedAfter := func(length time.Duration) Outage { return ended(0, length) }
 	for name, tt := range map[string]struct {
 		outage            Outage
 		now               time.Duration // since an API server was last heard
 		standsStill       bool          // ages are measured at the time heard, and not now
 		streamStandsStill bool          // likewise, of what a stream keeps up to date
 	}{
-		"no outage":                      {outage: never, now: time.Second},
-		"in an outage":                   {outage: ongoing, now: bound - 1, standsStill: true, streamStandsStill: true},
-		"in an outage beyond the bound":  {outage: ongoing, now: bound},
-		"just after a long outage":       {outage: endedAfter(20 * time.Second), now: 20*time.Second + resumeWithin - 1, streamStandsStill: true},
-		"some time after a long outage":  {outage: endedAfter(20 * time.Second), now: 20*time.Second + resumeWithin},
-		"just after a short outage":      {outage: endedAfter(time.Second), now: 2*time.Second - 1, streamStandsStill: true},
-		"some time after a short outage": {outage: endedAfter(time.Second), now: 2 * time.Second},
+		"no outage":                                          {outage: never, now: time.Second},
+		"in an outage":                                       {outage: ongoing, now: bound - 1, standsStill: true, streamStandsStill: true},
+		"in an outage beyond the bound":                      {outage: ongoing, now: bound},
+		"just after a long outage":                           {outage: endedAfter(20 * time.Second), now: 20*time.Second + resumeWithin - 1, streamStandsStill: true},
+		"some time after a long outage":                      {outage: endedAfter(20 * time.Second), now: 20*time.Second + resumeWithin},
+		"just after a short outage":                          {outage: endedAfter(time.Second), now: 2*time.Second - 1, streamStandsStill: true},
+		"some time after a short outage":                     {outage: endedAfter(time.Second), now: 2 * time.Second},
+		"some time after a short outage of a quiet upstream": {outage: ended(4*time.Second, 5*time.Second), now: 6 * time.Second},
 		"just after an outage of nearly the bound, within the bound": {
 			outage: endedAfter(bound - 2*time.Second), now: bound - 1, streamStandsStill: true,
 		},

@@ -128,8 +128,8 @@ const (
 )
 
 // Work estimates what a list costs kube-apiserver, in units of the time to encode one byte. Without selectors, it is the size of
-// the objects, estimated from the first of them. With selectors, it is lookCost for each object of the scope from q.Start on, even
-// if Fields require one namespace. A list by name costs nothing.
+// the objects of the page (at most q.Limit), estimated from the first of them. With selectors, it is lookCost for each object of
+// the scope from q.Start on, even if Fields require one namespace. A list by name costs nothing.
 func (t Tree) Work(q Query) int64 {
 	if q.Name != "" {
 		return 0

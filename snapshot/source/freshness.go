@@ -22,15 +22,15 @@ import (
 //	10 ms   ProbeAnswered(30, not reached)   Wait until progressDelay is over
 //	110 ms                                   OpenProgressWatch
 //	110 ms  ProgressOpened                   Wait until the schedule's next probe
-//	900 ms  StateReached(30): proven         Wait
-//	900 ms  ProgressEnded(helped)            OpenProgressWatch: for progressKept, another list is likely to come
+//	900 ms  ProgressEnded(helped),
+//	        StateReached(30): proven         OpenProgressWatch: for progressKept, another list is likely to come
 //
 // Events do not prove how new the state is: later ones may be on their way. A probe has a second effect: it makes the
 // upstream's watch cache ask etcd for the current revision, and the next bookmark then has that revision.
 //
 // A request for the newest state waits until a probe with the number awaitedProbe, or a higher one, has proven the state (see
-// isAwaited). If no probe can do so any more, since it was refused or got no answer, or since the stream has ended, another one
-// is due (see needsProbe).
+// isAwaited), but for no longer than longestWait. A probe that RequestProbe asked for counts as awaited, too. If no probe can prove
+// the state any more, since it was refused or got no answer, or since the stream has ended, another one is due (see needsProbe).
 //
 // After an unanswered probe the feed keeps the stream: if the connection is dead, its pings end the stream. But the next probe may
 // be answered by another server, with another timeline (a restored etcd), whose revisions cannot be compared with the stream's.
@@ -44,6 +44,8 @@ type Freshness struct {
 	awaitedProbe uint64
 	// awaitedAt is the time at which awaitedProbe last rose.
 	awaitedAt time.Time
+	// keepProgressUntil is the end of progressKept after the last request for the newest state.
+	keepProgressUntil time.Time
 	// noProbeBefore is the end of the pause after a probe that was refused or got no answer.
 	noProbeBefore time.Time
 	// noProgressBefore is the end of the pause after a progress watch that failed.
@@ -157,8 +159,8 @@ func (f *Freshness) nextProbe(now time.Time, proven Probe) time.Time {
 const (
 	// progressDelay is the time that the stream gets to reach the answer to a probe before a progress watch is opened.
 	progressDelay = 100 * time.Millisecond
-	// progressKept is the time after awaitedAt in which another progress watch follows each one that has helped, so that
-	// bookmarks keep coming.
+	// progressKept is the time after a request for the newest state in which another progress watch follows each one that has
+	// helped, so that bookmarks keep coming.
 	progressKept = 3 * time.Second
 )
 
@@ -172,7 +174,7 @@ func (f *Freshness) nextProgress(now time.Time, proven Probe) time.Time {
 	switch {
 	case f.progressOpen:
 		return time.Time{}
-	case f.progressHelped && now.Sub(f.awaitedAt) < progressKept && !f.TimelineUncertain(now):
+	case f.progressHelped && now.Before(f.keepProgressUntil) && !f.TimelineUncertain(now):
 		return later(now, f.noProgressBefore)
 	case f.firstUnreached.revision == 0:
 		return time.Time{}
@@ -184,16 +186,16 @@ func (f *Freshness) nextProgress(now time.Time, proven Probe) time.Time {
 	return at
 }
 
-// longestWait is the longest time for which a request waits, counted from awaitedAt.
-const longestWait = time.Minute
+// longestWait is the longest time for which a request waits, counted from awaitedAt. Watches wait longest.
+const longestWait = 30 * time.Second
 
 // isAwaited reports whether a request waits for a later proof than the last one.
 func (f *Freshness) isAwaited(now time.Time, proven Probe) bool {
 	return f.awaitedProbe > proven.Number && now.Sub(f.awaitedAt) < longestWait
 }
 
-// needsProbe reports whether a request waits, and all answers so far are to probes before awaitedProbe. Such answers prove nothing
-// for the request, even when the state reaches them.
+// needsProbe reports whether a request waits, and all answers on this stream are to probes before awaitedProbe. Such answers prove
+// nothing for the request, even when the state reaches them.
 func (f *Freshness) needsProbe(now time.Time, proven Probe) bool {
 	return f.isAwaited(now, proven) && f.lastUnreached.number < f.awaitedProbe
 }

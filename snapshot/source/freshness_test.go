@@ -84,7 +84,11 @@ func TestFreshness(t *testing.T) {
 		"the stream ended before it reached an awaited answer": {
 			happened: []event{behindAwaited, streamEnds, streamBegins}, want: probe,
 		},
-		"a list waits for a revision": {happened: []event{(*Freshness).RequestProbe}, want: wakeAfter(probePause)},
+		"a list waits for a revision":          {happened: []event{(*Freshness).RequestProbe}, want: wakeAfter(probePause)},
+		"a list awaited a proof that has come": {happened: []event{awaitProbe(7)}, want: scheduled},
+		"the upstream refused an awaited probe for 5s": {
+			happened: []event{awaitProbe(nextProbe), probeSent, probeRefused(5 * time.Second)}, want: wakeAfter(5 * time.Second),
+		},
 		"the upstream refused a probe for 5s": {
 			happened: []event{probeRefused(5 * time.Second), probeRefused(time.Second), awaitProbe(laterProbe)},
 			want:     wakeAfter(5 * time.Second),
@@ -102,6 +106,12 @@ func TestFreshness(t *testing.T) {
 		},
 		"the stream has not reached an awaited answer in time": {
 			happened: []event{behindAwaited, streamReaches(29)}, after: progressDelay, want: progress,
+		},
+		"the stream has not reached an awaited answer for longer than a list waits": {
+			happened: []event{behindAwaited, streamSentAt(longestWait)}, after: longestWait, want: probe,
+		},
+		"the stream has not reached the answer to a requested probe in time": {
+			happened: []event{(*Freshness).RequestProbe, behind}, after: progressDelay, want: progress,
 		},
 		"the stream has not reached an answer, and the state is old": {
 			happened: []event{behind, streamSentAt(80 * time.Second)}, after: 84 * time.Second, want: progress,
@@ -125,6 +135,9 @@ func TestFreshness(t *testing.T) {
 		},
 		"a progress watch helped, and lists keep coming": {
 			happened: []event{behindAwaited, progressOpened, progressHelped, streamReaches(30)}, want: progress,
+		},
+		"a progress watch helped after a requested probe": {
+			happened: []event{(*Freshness).RequestProbe, behind, progressOpened, progressHelped}, want: wakeAfter(progressDelay),
 		},
 
 		// When a progress watch would prove nothing.

@@ -6,10 +6,19 @@ import "time"
 
 // ProbeAwaited records that a request for the newest state waits for the probe with this number, or for a later probe.
 func (f *Freshness) ProbeAwaited(now time.Time, number uint64) {
-	if number > f.awaitedProbe {
-		f.awaitedProbe = number
-		f.awaitedAt = now
+	if f.raiseAwaited(now, number) {
+		f.keepProgressUntil = now.Add(progressKept)
 	}
+}
+
+// raiseAwaited raises awaitedProbe to a higher number. It reports whether the number is higher.
+func (f *Freshness) raiseAwaited(now time.Time, number uint64) bool {
+	if number <= f.awaitedProbe {
+		return false
+	}
+	f.awaitedProbe = number
+	f.awaitedAt = now
+	return true
 }
 
 // probePause is the shortest time between two probes that RequestProbe asks for: the upstream itself may not have reached the
@@ -19,10 +28,10 @@ const probePause = 500 * time.Millisecond
 // RequestProbe makes a probe due, probePause after the last one, for example because a request waits for a revision.
 func (f *Freshness) RequestProbe() { f.probeRequested = true }
 
-// ProbeSent records that a probe is sent. If RequestProbe has asked for it, a request waits for it from now on.
+// ProbeSent records that a probe is sent. If RequestProbe has asked for it, it counts as awaited.
 func (f *Freshness) ProbeSent(sent Probe) {
 	if f.probeRequested {
-		f.ProbeAwaited(sent.Sent, sent.Number)
+		f.raiseAwaited(sent.Sent, sent.Number)
 	}
 	f.probe = sent
 	f.probing = true

@@ -1,7 +1,13 @@
 package source
 
 import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/listproxy/listproxy/snapshot/clock"
@@ -48,4 +54,20 @@ func TestLifetimeOfASuspendedMachine(t *testing.T) {
 	if got, want := clock.Age(life.LatestEnd(now), now), suspended-life.timeout; got != want {
 		t.Errorf("the watch ended %v ago, want %v", got, want)
 	}
+}
+
+// TestLateWatch: a watch whose answer does not begin in time is given up. Its error says so, and wraps [context.Canceled]: only
+// this watch is known to be slow, so there is no outage.
+func TestLateWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := proxytest.Transport(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, context.Cause(r.Context()) // as net/http does over HTTP/1.1
+		})
+		s := &Source{Base: &url.URL{Scheme: "https", Host: "upstream"}, Client: &http.Client{Transport: transport}}
+		_, err := s.Watch(t.Context(), "", url.Values{}, time.Hour)
+		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "did not begin to answer") {
+			t.Errorf("got error %v, want one that says that the answer did not begin, and wraps %v", err, context.Canceled)
+		}
+	})
 }

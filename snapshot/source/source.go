@@ -2,7 +2,6 @@ package source
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -132,22 +131,23 @@ func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, 
 	// Without a timeout, the upstream would choose how long the watch lasts.
 	timeout = timeout.Truncate(time.Second)
 	query.Set("timeoutSeconds", strconv.Itoa(int(timeout/time.Second)))
-	ctx, cancel := context.WithCancelCause(withDefaultPurpose(ctx, ForWatch))
-	errLate := fmt.Errorf("the upstream did not begin to answer a watch of %s within %v", s.Collection, AnswerTimeout)
-	answerTimer := time.AfterFunc(AnswerTimeout, func() { cancel(errLate) })
+	ctx, cancel := context.WithCancel(withDefaultPurpose(ctx, ForWatch))
+	answerTimer := time.AfterFunc(AnswerTimeout, cancel)
 	sentAt := time.Now()
 	resp, err := s.get(ctx, namespace, s.Collection.Representation.AcceptWatch(), query) //nolint:bodyclose // the stream closes it
-	answerTimer.Stop()
+	isLate := !answerTimer.Stop()
 	if err != nil {
-		err = errors.Join(context.Cause(ctx), err)
-		cancel(nil)
+		cancel()
+		if isLate {
+			err = fmt.Errorf("the upstream did not begin to answer a watch of %s within %v: %w", s.Collection, AnswerTimeout, err)
+		}
 		return nil, err
 	}
 	stream := &Stream{
 		ContentType: resp.Header.Get("Content-Type"),
 		Compressed:  resp.Uncompressed, // net/http sets Uncompressed if it has decompressed a gzip answer
 		lifetime:    lifetime{sentAt: sentAt, answeredAt: time.Now(), timeout: timeout},
-		cancel:      func() { cancel(nil) },
+		cancel:      cancel,
 	}
 	stream.start(ctx, s.Encoding(), resp.Body)
 	return stream, nil

@@ -53,7 +53,8 @@ func NewBroadcaster(form Form, span Span, counts *Counts, pacer *Pacer) *Broadca
 // Publish replaces the span by a longer one, or by one from which the oldest changes were forgotten.
 func (b *Broadcaster) Publish(span Span) {
 	// If memory is tight, the new span may have forgotten changes that are not dispatched yet. They are dispatched from the old
-	// span first. Otherwise all watchers that are behind would end, not only those whose filters select these changes.
+	// span first. Otherwise all watchers would end that have not delivered these revisions, even if their filters select none of
+	// the changes.
 	if b.dispatched.Load() < span.RetainedAfter() {
 		b.mu.Lock()
 		b.dispatchLocked()

@@ -62,8 +62,8 @@ func (b *Broadcaster) Abort() {
 	b.published.Store(&Span{From: to, To: to}) // The old span's memory is free before the last watcher ends.
 }
 
-// EndWithin ends all watchers, at times spread over atMost, so that their clients do not all come back at once. A watcher that has
-// just begun may end up to minWatchLife later. No new watcher can begin.
+// EndWithin ends all watchers within atMost, at different times, so that their clients do not all come back at once. A watcher
+// that has just begun may end up to minWatchLife later. No new watcher can begin.
 func (b *Broadcaster) EndWithin(atMost time.Duration, why Ending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -27,7 +27,8 @@ import (
 //	14 is published                      14        the change at 14  14
 //	a bookmark is due, dispatched is 20  0         a bookmark at 20  14
 //
-// ending.go says when a watcher ends. While a watcher drains, dueEnding returns its ending already, but immediateEnding does not.
+// ending.go says when a watcher ends. While a watcher drains, dueEnding returns its ending already, but immediateEnding does not,
+// except EndTimeout and EndGone.
 type Watcher struct {
 	broadcaster *Broadcaster
 	filter      index.Filter

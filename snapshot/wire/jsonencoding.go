@@ -110,16 +110,16 @@ func (jsonEncoding) ParseItem(item []byte) (ObjectMeta, error) {
 //
 //	{"kind":"Pod","apiVersion":"v1","metadata":…
 //	                               {"metadata":…
-func (jsonEncoding) ItemOf(form ItemForm, inEvent []byte) ([]byte, error) {
+func (jsonEncoding) ItemOf(form ItemForm, object []byte) ([]byte, error) {
 	if form.lead == "" {
-		return inEvent, nil
+		return object, nil
 	}
-	if !bytes.HasPrefix(inEvent, []byte("{"+form.lead)) {
+	if !bytes.HasPrefix(object, []byte("{"+form.lead)) {
 		return nil, Inconsistent("an object in a watch event has another form than was learned")
 	}
-	inEvent = inEvent[len(form.lead):]
-	inEvent[0] = '{'
-	return inEvent, nil
+	object = object[len(form.lead):]
+	object[0] = '{'
+	return object, nil
 }
 
 // listMeta reads the metadata of a list. An unknown member is an error.

@@ -10,8 +10,8 @@ import (
 //	structShape, for built-in types    {"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[…]}
 //	sortedShape, for custom resources  {"apiVersion":"x/v1","items":[…],"kind":"XList","metadata":{"continue":"",…}}
 //
-// For printable ASCII without <, > and &, strconv.AppendQuote quotes as kube-apiserver does. LearnEnvelope refuses a list that
-// has any other character in its kind, version, token or selector.
+// For printable ASCII without <, > and &, strconv.AppendQuote quotes as kube-apiserver does. LearnEnvelope refuses a list in
+// which any other character of its kind, version, token or selector comes out differently.
 type (
 	structShape struct{ jsonItems }
 	sortedShape struct{ jsonItems }

@@ -187,8 +187,8 @@ func parseProtobufMeta(metadata []byte) (m ObjectMeta, err error) {
 }
 
 // ItemOf implements Encoding. A list has objects without their wrappers.
-func (protobufEncoding) ItemOf(_ ItemForm, inEvent []byte) ([]byte, error) {
-	w, err := parseWrapper(inEvent)
+func (protobufEncoding) ItemOf(_ ItemForm, object []byte) ([]byte, error) {
+	w, err := parseWrapper(object)
 	if err != nil {
 		return nil, Inconsistent("an object in a watch event: %v", err)
 	}

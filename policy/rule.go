@@ -57,8 +57,9 @@ type ConsistentLists string
 const (
 	// ConsistentNone forwards all these lists.
 	ConsistentNone ConsistentLists = "false"
-	// ConsistentLarge answers large lists from memory. Small lists are forwarded, since kube-apiserver answers these sooner than
-	// memory can be proven to have the newest state, but only a few at a time. The others are answered from memory.
+	// ConsistentLarge answers large lists from memory. Small lists are forwarded, since kube-apiserver answers them sooner than
+	// memory can be proven to have the newest state. Only a few are forwarded at the same time: small lists beyond that are answered
+	// from memory, too.
 	ConsistentLarge ConsistentLists = "true"
 	// ConsistentAll answers all these lists from memory.
 	ConsistentAll ConsistentLists = "always"
@@ -76,6 +77,7 @@ func (r Rule) Representation(req *Request, namespaced, custom bool) (media.Repre
 	if why != reason.None {
 		return "", why
 	}
+	// What a limit means decides whether the list has pages, for which some selectors are forwarded.
 	return representation, req.checkSelectors(namespaced, r.LimitAtZero)
 }
 

@@ -9,15 +9,15 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// forwardedList is the ResponseWriter of a list that is forwarded. It calls beforeHeader before it writes a status other than
-// 1xx, so that beforeHeader can change the header. [forward.Forwarder] always writes a status.
-type forwardedList struct {
+// headerHook is the ResponseWriter of a list that is forwarded. It calls beforeHeader before it writes a status other than
+// 1xx, and beforeHeader can change the header. [forward.Forwarder] always writes a status.
+type headerHook struct {
 	http.ResponseWriter
 	beforeHeader func(header http.Header, code int)
 }
 
 // WriteHeader implements [http.ResponseWriter].
-func (w *forwardedList) WriteHeader(code int) {
+func (w *headerHook) WriteHeader(code int) {
 	if code >= http.StatusOK {
 		w.beforeHeader(w.Header(), code)
 	}
@@ -25,9 +25,9 @@ func (w *forwardedList) WriteHeader(code int) {
 }
 
 // Unwrap lets [http.ResponseController] find the other methods of the writer.
-func (w *forwardedList) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *headerHook) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// onListAnswer returns the beforeHeader of a [forwardedList]. It must be called right before the list is sent, since a right
+// onListAnswer returns the beforeHeader of a [headerHook]. It must be called right before the list is sent, since a right
 // that the answer proves counts from that moment.
 //
 //	answer                           right remembered   reason in Cache-Status
@@ -39,14 +39,16 @@ func (w *forwardedList) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 //
 // kube-apiserver authorizes a list before it reads anything, by the same attributes as a SubjectAccessReview. So a 200 proves as
 // much as an allowed review. A 400 (unknown field in a selector) and a 410 (the state is too old) come after the authorization,
-// too. A Warning may be about the token. Answers from memory would lack it, so the next request is reviewed ([auth.Warned]).
+// too. A Warning may be about the token, and answers from memory would lack it, so the next request is reviewed ([auth.Warned]).
+//
+// d.unreviewed means that the list is forwarded before anybody has checked that the caller may list.
 func (h *Handler) onListAnswer(r *http.Request, d *decision) func(http.Header, int) {
 	sent := time.Now()
 	return func(header http.Header, code int) {
 		id := d.caller.Identity
 		warned := id.HasToken() && len(header.Values("Warning")) > 0
 		switch {
-		case code == http.StatusOK && warned:
+		case code == http.StatusOK && warned: // the right is not remembered
 		case code == http.StatusOK:
 			h.Authorizer.Learn(id, &d.attributes, sent)
 		case code == http.StatusBadRequest, code == http.StatusGone: // the caller may list, and may know the reason

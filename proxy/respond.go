@@ -53,7 +53,7 @@ func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 func (h *Handler) forward(w http.ResponseWriter, r *http.Request, d *decision, why reason.Reason) {
 	kubehttp.SetCacheForwarded(w.Header(), why)
 	if d.provesRight {
-		w = &forwardedList{ResponseWriter: w, beforeHeader: h.onListAnswer(r, d)}
+		w = &headerHook{ResponseWriter: w, beforeHeader: h.onListAnswer(r, d)}
 	}
 	if !kubehttp.RequestOf(r).LongRunning {
 		bounded := serve.NewAnswerWriter(w, r, stallTime, h.Log)

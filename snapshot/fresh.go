@@ -18,7 +18,8 @@ func (c *Collections) LastProbe() uint64 { return c.shared.probes.Last() }
 //
 // For example, probe 7 was the last one when the request came, so afterProbe is 7. Probe 8 is sent, and the upstream answers
 // with revision 30. Once the feed's stream or a progress watch has sent everything up to 30, the state is proven by probe 8,
-// and is returned. A load proves its state at once.
+// and is returned. A load proves its state at once. afterProbe 0 means that the time of the request is unknown: nothing proves the
+// state then.
 func (c *Collection) Consistent(ctx context.Context, afterProbe uint64, maxWait time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
 	if snap, why := c.view.Load().consistent(afterProbe); why != reason.NotProven {
@@ -26,7 +27,7 @@ func (c *Collection) Consistent(ctx context.Context, afterProbe uint64, maxWait 
 	}
 	c.noteAwaited(afterProbe + 1)
 	if !c.view.Load().streaming {
-		c.requestProbe() // shortens the feed's pause, if there is one
+		c.requestProbe() // The feed may pause before it opens a stream again. This shortens the pause.
 	}
 	return c.await(ctx, maxWait, reason.NotProven, (*View).freshened, func(v *View) (Snapshot, reason.Reason) {
 		return v.consistent(afterProbe)
@@ -44,8 +45,7 @@ func (v *View) consistent(afterProbe uint64) (Snapshot, reason.Reason) {
 	return v.snapshot(), reason.None
 }
 
-// provenAfter reports whether a probe with a number above afterProbe has proven the newest state. afterProbe 0 means that the
-// time of the request is unknown, so no probe is known to be later.
+// provenAfter reports whether a probe with a number above afterProbe has proven the newest state. It is false for 0.
 func (v *View) provenAfter(afterProbe uint64) bool {
 	return afterProbe != 0 && v.provenBy.Number > afterProbe
 }
@@ -64,15 +64,12 @@ func (c *Collection) noteAwaited(number uint64) {
 	}
 }
 
-// publishFreshness publishes a copy of the feed's Freshness.
-func (c *Collection) publishFreshness(f source.Freshness) { c.freshness.Store(&f) }
-
 // WhyNotConsistent returns the reason if [Collection.Consistent] is unlikely to find a state for the query q within maxWait;
 // otherwise None. It does not wait, and does not count as a use of the collection.
 func (c *Collection) WhyNotConsistent(q index.Query, afterProbe uint64, maxWait time.Duration) reason.Reason {
 	v := c.view.Load()
 	now := time.Now()
-	if why := c.whyNeverConsistent(v, now); why != reason.None {
+	if why := c.whyUnlikely(v, now); why != reason.None {
 		return why
 	}
 	switch {
@@ -84,9 +81,9 @@ func (c *Collection) WhyNotConsistent(q index.Query, afterProbe uint64, maxWait 
 	return reason.None
 }
 
-// whyNeverConsistent returns the reason if Consistent is unlikely to find a state in v, whatever the query and the wait;
+// whyUnlikely returns the reason if Consistent is unlikely to find a state in v, whatever the query and the wait;
 // otherwise None.
-func (c *Collection) whyNeverConsistent(v *View, now time.Time) reason.Reason {
+func (c *Collection) whyUnlikely(v *View, now time.Time) reason.Reason {
 	switch {
 	case v.unavailable != reason.None:
 		return v.unavailable
@@ -97,3 +94,6 @@ func (c *Collection) whyNeverConsistent(v *View, now time.Time) reason.Reason {
 	}
 	return reason.None
 }
+
+// publishFreshness publishes a copy of the feed's Freshness.
+func (c *Collection) publishFreshness(f source.Freshness) { c.freshness.Store(&f) }

@@ -63,7 +63,7 @@ func (c *Collection) stats() CollectionStats {
 	v := c.view.Load()
 	s := CollectionStats{
 		Key:         c.key,
-		Unavailable: c.whyNeverConsistent(v, time.Now()),
+		Unavailable: c.whyUnlikely(v, time.Now()),
 		Interval:    v.Interval,
 		Bytes:       c.usedBytes,
 		CurrentAt:   v.provenBy.Sent,

@@ -86,3 +86,32 @@ func (f *feed) compareLastChange(ctx context.Context, v *View, last *index.Objec
 	}
 	return nil
 }
+
+// highestSeenRevision returns the highest revision that the upstream has given since the state was last dropped. A later read
+// of the upstream must not give a lower revision.
+func (c *Collection) highestSeenRevision() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.highestSeen
+}
+
+// otherTimelineError says that the upstream's revision went back: an earlier read gave the revision before, and a later one gave
+// got. An API server may lag, so the error counts only after a second read has confirmed it (see feed.confirmRevision).
+type otherTimelineError struct{ before, got uint64 }
+
+func (e otherTimelineError) Error() string {
+	return fmt.Sprintf("the upstream's revision went from %d to %d: its storage was restored or replaced", e.before, e.got)
+}
+
+// recordRevision records the revision that a read of the upstream gave. highestBefore is the highestSeenRevision from before
+// the read was sent. A lower revision is an [otherTimelineError]. A much higher one is no error, since some control planes use
+// the time in nanoseconds as the revision.
+func (c *Collection) recordRevision(revision, highestBefore uint64) error {
+	if revision < highestBefore {
+		return otherTimelineError{before: highestBefore, got: revision}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.highestSeen = max(c.highestSeen, revision)
+	return nil
+}

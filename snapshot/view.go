@@ -19,10 +19,12 @@ import (
 //
 //	method       gives                            needs
 //	latest       the newest state                 an age below the bound
-//	notOlder     the newest state, for a list     likewise, and with minRevision > 0 a known timeline
-//	follow       the newest state, for a watch    likewise, and a known timeline
+//	notOlder     the newest state, for a list     an age below the bound, and with minRevision > 0 a known timeline
+//	follow       the newest state, for a watch    an age below the bound, and a known timeline
 //	exact        the state at a revision          a known timeline, whatever its age
 //	consistent   the newest state                 a later probe that has proven it
+//
+// (follow is in watches.go, and consistent in fresh.go.)
 type View struct {
 	// unavailable is the reason why there is no state; [reason.None] if there is one.
 	unavailable reason.Reason
@@ -70,7 +72,7 @@ func (v *View) clone() *View {
 	return &next
 }
 
-// replaced and freshened return the channels for Collection.await.
+// replaced and freshened return the channels. As method expressions, they tell Collection.await which changes to wait for.
 func (v *View) replaced() <-chan struct{}  { return v.replacedCh }
 func (v *View) freshened() <-chan struct{} { return v.freshenedCh }
 
@@ -86,8 +88,9 @@ func (m moment) inOutage() bool {
 	return m.outage.Ongoing && clock.Age(m.outage.LastHeard, m.at) < m.bound
 }
 
-// age returns the age of the newest state. Without a stream it stands still during an outage, when nobody can have read a newer
-// state, and for a short time after it (see [clock.Outage.AsOfWithoutStream]).
+// age returns the time since the probe was sent that has proven the newest state. During an outage, when nobody can have read a
+// newer state, the age stands still, unless there is a stream. So it does for a short time after an outage (see
+// [clock.Outage.AsOfWithoutStream]).
 func (v *View) age(m moment) time.Duration {
 	asOf := m.at
 	if !v.streaming {

@@ -84,14 +84,14 @@ func (v *View) span() watch.Span {
 }
 
 // publishToBroadcasterLocked publishes the view v to its broadcaster. If old had another broadcaster, the watchers of that one
-// end. This is one of the ways in which watches end:
+// end. All ways in which watches end:
 //
-//	why                        by          watchers                     new watchers can begin
-//	the state is lost          Abort       deliver nothing more         after the next load
-//	abortWatches               Abort       deliver nothing more         after the next load
-//	a load of another state    End         deliver what is left first   at once, at the new broadcaster
-//	drainWatches               End         deliver what is left first   at once, at the new broadcaster
-//	EndWatches                 EndWithin   deliver what is left first   no
+//	why                           by                       watchers                     new watchers can begin
+//	the state is lost             here, by Abort           deliver nothing more         after the next load
+//	the changes are in doubt      abortWatches             deliver nothing more         after the next load
+//	another state was loaded      here, by End             deliver what is left first   at once, at the new broadcaster
+//	the stream may be dead        endWatchesIfStreamDead   deliver what is left first   at once, at the new broadcaster
+//	listproxy ends                EndWatches               deliver what is left first   no
 func (c *Collection) publishToBroadcasterLocked(v, old *View) {
 	switch {
 	case old.broadcaster == nil, old.broadcaster == v.broadcaster:
@@ -106,7 +106,8 @@ func (c *Collection) publishToBroadcasterLocked(v, old *View) {
 }
 
 // endWatchesIfStreamDead ends clients' watches if the feed's own stream may be dead: its connection is half-open, say, or its
-// API server stands still. Another API server may have newer changes for these clients.
+// API server stands still. Another API server may have newer changes for these clients. The stream may be dead if it was silent
+// for the bound, or for longer than bookmarks take, and no probe has shown meanwhile that it has missed nothing.
 //
 // An old state alone does not end watches. Kubernetes does not promise that a watch is up to date, and an upstream that is
 // too busy for probes would have to answer each watch that ends here.
@@ -116,15 +117,15 @@ func (c *Collection) endWatchesIfStreamDead() {
 		return
 	}
 	m := c.now()
-	silence := clock.Age(c.freshness.Load().StreamHeardAt(), m.outage.AsOf(m.at, m.bound)) // does not grow in an outage
+	silence := clock.Age(c.freshness.Load().StreamHeardAt(), m.outage.AsOf(m.at, m.bound)) // Silence in an outage does not count.
 	isSilent := silence >= max(m.bound, source.BookmarkEvery)
-	isProven := v.age(m) < m.bound // a probe has shown that the silent stream has missed nothing
+	isProven := v.age(m) < m.bound
 	if isSilent && !isProven {
 		c.drainWatches(v.broadcaster)
 	}
 }
 
-// drainWatches replaces the broadcaster, so that publishing the view ends the old one's watchers.
+// drainWatches replaces the broadcaster, so that publishToBroadcasterLocked ends the old one's watchers.
 func (c *Collection) drainWatches(broadcaster *watch.Broadcaster) {
 	c.update(func(next *View) {
 		if next.broadcaster == broadcaster { // otherwise it was replaced meanwhile
@@ -151,8 +152,8 @@ func (c *Collections) PaceEnds(watches int, within time.Duration) (delay, spread
 
 // EndWatches ends all watches from memory within a time, before the process ends.
 func (c *Collections) EndWatches(within time.Duration) {
-	for _, r := range c.list() {
-		if v := r.view.Load(); v.broadcaster != nil {
+	for _, collection := range c.list() {
+		if v := collection.view.Load(); v.broadcaster != nil {
 			v.broadcaster.EndWithin(within, watch.EndShutdown)
 		}
 	}

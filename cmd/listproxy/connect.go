@@ -63,13 +63,13 @@ func (o *connectOptions) targets(upstream *url.URL) (serve.Targets, error) {
 type connectPort struct {
 	listener net.Listener
 	server   *http.Server
-	tunnels  *serve.Tunnels // a listener of the main server
+	tunnels  *serve.Tunnels // a [net.Listener], from which the main server accepts
 }
 
-// openConnect opens the port for CONNECT, or returns nil, nil if --connect-port is -1. The port has the certificates of p, and its
-// connections are bounded together with those of the main port.
+// openConnect opens the port for CONNECT, or returns nil, nil if --connect-port is -1. The port has the certificates of the opened
+// ports, and its connections are bounded together with those of the main port.
 func (o *options) openConnect(
-	targets serve.Targets, p *ports, observer *observe.Observer, log *slog.Logger,
+	targets serve.Targets, opened *ports, observer *observe.Observer, log *slog.Logger,
 ) (*connectPort, error) {
 	if o.connect.port == noPort {
 		return nil, nil
@@ -79,14 +79,14 @@ func (o *options) openConnect(
 		return nil, fmt.Errorf("serving CONNECT (--bind-address, --connect-port): %w", err)
 	}
 	c := &connectPort{
-		listener: p.clientConnections.Listen(listener),
-		tunnels:  serve.NewTunnels(targets, p.certificates.TLS()),
+		listener: opened.clientConnections.Listen(listener),
+		tunnels:  serve.NewTunnels(targets, opened.certificates.TLS()),
 	}
-	c.server = serve.NewConnectServer(c.tunnels, p.certificates.ConnectTLS(), observer, log)
+	c.server = serve.NewConnectServer(c.tunnels, opened.certificates.ConnectTLS(), observer, log)
 	log.Info("serving CONNECT", "address", c.listener.Addr().String(), "targets", targets.String())
-	if missing := p.certificates.MissingHosts(targets.Hosts()); len(missing) > 0 {
-		log.Warn("the serving certificate is not for all names of the API server: clients that use another one refuse it "+
-			"inside tunnels (docs/operate.md#two-ways-in)", "missing", strings.Join(missing, ", "))
+	if missing := opened.certificates.MissingHosts(targets.Hosts()); len(missing) > 0 {
+		log.Warn("the serving certificate is not for all names of the API server: clients that use a missing one refuse the "+
+			"certificate (docs/operate.md#two-ways-in)", "missing", strings.Join(missing, ", "))
 	}
 	return c, nil
 }

@@ -72,7 +72,7 @@ func readPolicy(path string) (*policy.Config, error) {
 }
 
 // pluralMeant returns the plural name of a built-in resource that is written in the singular or with capitals: "pods" for
-// "pod" and "Pods". It returns "" for a correct plural, and for an unknown name, which a later Kubernetes may have.
+// "pod" and "Pods". It returns "" for a correct plural, and for a name that is not built in: it may be a custom resource's.
 func pluralMeant(group, resource string) string {
 	lower := strings.ToLower(resource)
 	for _, version := range scheme.Scheme.PrioritizedVersionsForGroup(group) {
@@ -80,8 +80,8 @@ func pluralMeant(group, resource string) string {
 			// Guessing is safe here: all built-in resources have regular plurals. KnownTypes also has kinds that are no resources,
 			// like PodList, but nobody writes those.
 			plural, singular := meta.UnsafeGuessKindToResource(version.WithKind(kind))
-			sameResource := lower == singular.Resource || lower == plural.Resource
-			if sameResource && resource != plural.Resource {
+			isMeant := lower == singular.Resource || lower == plural.Resource
+			if isMeant && resource != plural.Resource {
 				return plural.Resource
 			}
 		}

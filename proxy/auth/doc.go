@@ -3,7 +3,7 @@
 //   - authenticator.go: who the caller of a request is, by a client certificate or a token
 //   - identity.go, key.go, impersonateheaders.go: the headers that show the API server who the caller is
 //   - flow.go: the flows of callers, each of which has its share of the limits
-//   - tokens.go: the API server's verdicts on tokens
+//   - verdicts.go: the API server's verdicts on tokens
 //   - authorizer.go, impersonation.go: reviews of what callers may do, and of whom they may impersonate
 //   - whoami.go: reviews of who a caller is
 //   - send.go: how reviews are sent

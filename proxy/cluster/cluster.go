@@ -44,8 +44,8 @@ type Config struct {
 	// Verify is called when the API servers may have begun to write the resources in scope in other bytes. cause says why, for
 	// people.
 	Verify func(scope snapshot.Scope, cause string)
-	// AsOf returns the time up to which ages are counted: now, or during an outage the time of the API server's last answer,
-	// so that nothing grows older meanwhile. If AsOf is nil, ages are counted up to now.
+	// AsOf returns now or, during an outage, the time of the API server's last answer. Ages are counted up to the time that it
+	// returns, so nothing grows older during an outage. A nil AsOf stands for one that always returns now.
 	AsOf func(now time.Time) time.Time
 	Log  *slog.Logger
 }
@@ -64,9 +64,10 @@ func New(account *rest.Config, config Config) (*Cluster, error) {
 	if c.api, err = newAPI(account); err != nil {
 		return nil, fmt.Errorf("cannot follow what the API server serves: %w", err)
 	}
-	c.servers, err = newServerMonitor(account, c.api, config.Log, func(what string) {
+	c.servers, err = newServerMonitor(account, c.api, config.Log, func(cause string) {
 		c.wakeDiscovery()
-		config.Verify(snapshot.Scope{}, what)
+		everything := snapshot.Scope{}
+		config.Verify(everything, cause)
 	})
 	if err != nil {
 		return nil, err
@@ -149,7 +150,7 @@ func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason)
 	gr := gvr.GroupResource()
 	definition, defined, current := c.definitions.get(gr.String())
 	isCustom := servedBy == routeCustom
-	switch {
+	switch { // the first case that holds decides
 	case isCustom && !defined && c.definitions.isRefused(): // listproxy may not read the definition
 		return Entry{}, reason.Upstream
 	case isCustom && !defined:

@@ -14,9 +14,9 @@ import (
 
 // WatchRBAC calls revoked when RBAC may have taken a right away: a rule of a role or a subject of a binding was removed.
 // Additions and changes of metadata take no right away, since RBAC never denies
-// (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac). revoked gets the namespace of a Role or RoleBinding, which grants nothing
-// elsewhere, and "" for a ClusterRole or ClusterRoleBinding. It is called from several goroutines. WatchRBAC runs until ctx ends.
-// It returns an error only if cfg is wrong.
+// (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac). revoked gets the namespace in which rights may have gone (of a Role or
+// RoleBinding), or "" for all namespaces (of a ClusterRole or ClusterRoleBinding). It is called from several
+// goroutines. WatchRBAC runs until ctx ends. It returns an error only if cfg is wrong.
 //
 // WatchRBAC only makes revocations take effect sooner. While its watch is broken, or if the watch is not permitted or another
 // authorizer than RBAC decides, a revocation takes effect when the TTL of the remembered decisions is over. If listproxy may not
@@ -70,7 +70,7 @@ func removesGrant(diff change[grants]) bool {
 
 var grantSeed = maphash.MakeSeed()
 
-// readGrants returns the grants of a role or a binding.
+// readGrants returns the grants of a role, which has only Rules, or of a binding, which has only a RoleRef and Subjects.
 func readGrants(o *object) (all grants) {
 	for _, grant := range slices.Concat(o.Rules, o.Subjects) {
 		all = append(all, maphash.Bytes(grantSeed, slices.Concat(o.RoleRef, grant)))

@@ -12,7 +12,7 @@ import (
 // storageVersionsPath is the path of the StorageVersions. An upstream has them only with the feature gate StorageVersionAPI,
 // which is off by default. In the StorageVersion of a resource, each API server notes the version in which it writes the
 // resource. While these versions differ, lists and watches of the resource are forwarded. If they are equal, the bytes may still
-// differ: another release can write the same version otherwise.
+// differ: two releases can write the same version differently.
 //
 // Resources that are stored together under several groups have one StorageVersion, for one of the groups. In
 // kube-apiserver 1.36 these are only Events, which are never kept.
@@ -25,7 +25,7 @@ const coreGroup = "core"
 // disagreement reports whether the API servers write a resource in different versions.
 type disagreement bool
 
-// readStorageVersion reads a StorageVersion. It has no common version if the noted versions differ, or if none is noted.
+// readStorageVersion reports the disagreement in a StorageVersion: the noted versions differ, or none is noted.
 func readStorageVersion(o *object) disagreement {
 	return o.Status.CommonEncodingVersion == "" || o.conditionStatus("AllEncodingVersionsEqual") == "False"
 }

@@ -21,9 +21,9 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// exchange forwards one request. Five of its methods are hooks of a [httputil.ReverseProxy], which calls rewrite, RoundTrip and
-// modifyResponse, in this order. If there is no usable answer, it calls fail. If an answer breaks off, it calls Write with a line
-// for the log.
+// exchange forwards one request. Four of its methods are hooks of a [httputil.ReverseProxy], which calls rewrite, RoundTrip and
+// modifyResponse, in this order. If there is no usable answer, it calls fail. If an answer breaks off, it writes a line to
+// breakOffLog.
 //
 // A request that the API server has certainly not looked at is sent again, up to maxAttempts times in all. A read without a
 // body that may have arrived is sent once more. If there is still no usable answer, fail says what the caller gets.
@@ -59,7 +59,7 @@ func (x *exchange) reverseProxy(transport http.RoundTripper, flushInterval time.
 		Rewrite:        x.rewrite,
 		Transport:      transport,
 		FlushInterval:  flushInterval,
-		ErrorLog:       log.New(x, "", 0),
+		ErrorLog:       log.New(breakOffLog{x}, "", 0),
 		BufferPool:     &x.forwarder.buffers,
 		ModifyResponse: x.modifyResponse,
 		ErrorHandler:   x.fail,
@@ -94,22 +94,25 @@ var errTooManyAttempts = fmt.Errorf("%d connections were closed when the request
 // ctx, is called when the transport makes more than maxAttempts attempts.
 func (x *exchange) withTrace(ctx context.Context, cancel context.CancelFunc) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		// The transport begins an attempt. Another one follows only if the API server has not looked at the last, or if RoundTrip
-		// repeats a read. So nothing can have been carried out yet, unless cancel has broken off the last attempt.
+		// The transport begins an attempt. If there was one before, then the API server has not looked at it, or it was a read. The
+		// exception is an attempt that cancel has broken off: that one may have arrived.
 		GetConn: func(string) {
-			if x.attempts <= maxAttempts {
+			if !x.tooManyAttempts() {
 				x.mayHaveArrived = false
 			}
 		},
 		// The transport has a connection, and sends the request on it.
 		GotConn: func(httptrace.GotConnInfo) {
 			x.mayHaveArrived = true
-			if x.attempts++; x.attempts > maxAttempts {
+			if x.attempts++; x.tooManyAttempts() {
 				cancel()
 			}
 		},
 	})
 }
+
+// tooManyAttempts reports whether the request was sent on more than maxAttempts connections.
+func (x *exchange) tooManyAttempts() bool { return x.attempts > maxAttempts }
 
 // RoundTrip sends the request. If the connection ends before the answer to a read, RoundTrip sends the read once more, as a
 // client with a connection of its own would do.
@@ -120,7 +123,7 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	if brokeOff && x.isRead() && r.Body == nil {
 		res, err = transport.RoundTrip(r)
 	}
-	if err != nil && x.attempts > maxAttempts {
+	if err != nil && x.tooManyAttempts() {
 		err = errTooManyAttempts
 	}
 	return res, err
@@ -136,16 +139,17 @@ var errAccountRefused = errors.New("kube-apiserver refuses listproxy's own accou
 
 // modifyResponse checks and adapts the API server's final answer, 101 included, before its header is sent.
 func (x *exchange) modifyResponse(res *http.Response) error {
+	// A 401 is either kube-apiserver's, about the request's credentials, or a backend's, which says nothing about the caller.
 	is401 := res.StatusCode == http.StatusUnauthorized
 	backend401 := is401 && x.mayBeOfBackend(res)
-	apiserver401 := is401 && !backend401 // about the request's credentials
+	apiserver401 := is401 && !backend401
 	if apiserver401 && x.caller.VerifiedUser() != nil {
 		return errAccountRefused
 	}
 	if err := x.finishUpgrade(res); err != nil {
 		return err
 	}
-	if !backend401 { // a backend's 401 says nothing about the caller
+	if !backend401 {
 		x.forwarder.upstream.RecordAnswer(x.caller, x.asked.Upgrade != "", x.request.Method, res.StatusCode)
 	}
 	if x.watch != nil {
@@ -272,10 +276,13 @@ func (x *exchange) failureMessage(err error) (message string, mayRepeat bool) {
 		"read the object before trying again. The cause is in listproxy's log.", false
 }
 
-// Write implements [io.Writer] for the log of ReverseProxy, which has a line when an answer breaks off.
-func (x *exchange) Write(line []byte) (int, error) {
-	hasLeft := x.request.Context().Err() != nil
-	x.logEnd(hasLeft, strings.TrimSpace(string(line)))
+// breakOffLog takes the lines that ReverseProxy writes to its log. It writes one when an answer breaks off.
+type breakOffLog struct{ exchange *exchange }
+
+// Write implements [io.Writer].
+func (l breakOffLog) Write(line []byte) (int, error) {
+	hasLeft := l.exchange.request.Context().Err() != nil
+	l.exchange.logEnd(hasLeft, strings.TrimSpace(string(line)))
 	return len(line), nil
 }
 

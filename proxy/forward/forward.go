@@ -71,6 +71,9 @@ func New(up Upstream, logger *slog.Logger) *Forwarder {
 	return &Forwarder{upstream: up, base: up.URL(), log: logger, logLimiter: telemetry.NewLogLimiter()}
 }
 
+// afterEachWrite is the FlushInterval that makes a [httputil.ReverseProxy] flush after each write.
+const afterEachWrite time.Duration = -1
+
 // ServeAs forwards r, whose target must be a path, as a request of id. reserve reserves memory for r's body, which is kept in
 // case it must be sent again. If reserve is nil, the body is not kept.
 func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Identity, reserve Reserve) {
@@ -79,28 +82,28 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Iden
 		return
 	}
 	asked := kubehttp.RequestOf(r)
-	const afterEachWrite = -1
-	flushInterval := time.Duration(afterEachWrite) // so that watch events arrive at once
+	flushInterval := afterEachWrite // so that watch events arrive at once
 	if asked.Bufferable() && r.Method != http.MethodHead {
 		w, flushInterval = unflushed{w}, 0
 	}
 	body, release := readUpload(r, reserve)
 	defer release()
-	exchange := newExchange(f, w, r, id, body)
+	x := newExchange(f, w, r, id, body)
 	if err := body.failure(); err != nil { // readUpload could not read a body that was to be kept
-		exchange.fail(w, r, err)
+		x.fail(w, r, err)
 		return
 	}
+	// cancel gives the request up: after too many attempts, or when the watch is to end.
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	if asked.EndableWatch {
-		exchange.watch = f.watches.add(cancel)
-		defer f.watches.finish(exchange.watch)
+		x.watch = f.watches.add(cancel)
+		defer f.watches.finish(x.watch)
 	}
-	r = r.WithContext(exchange.withTrace(ctx, cancel))
-	transport, endSpan := observe.RecordOf(ctx).ForwardTransport(exchange) // exchange.RoundTrip in a span
+	r = r.WithContext(x.withTrace(ctx, cancel))
+	transport, endSpan := observe.RecordOf(ctx).ForwardTransport(x) // x.RoundTrip in a span
 	defer endSpan()
-	reverse := exchange.reverseProxy(transport, flushInterval)
+	reverse := x.reverseProxy(transport, flushInterval)
 	reverse.ServeHTTP(w, r)
 }
 
@@ -111,12 +114,12 @@ func whyRefused(r *http.Request, id auth.Identity) (reason, message string) {
 		return observe.RefusedConnection,
 			fmt.Sprintf("The Connection header must not list %s, which is meant for the API server.", name)
 	}
+	// An upgraded connection of an impersonated user has listproxy's own credentials.
 	upgrade := kubehttp.RequestOf(r).Upgrade
 	isKnown := strings.EqualFold(upgrade, "websocket") || strings.EqualFold(upgrade, "SPDY/3.1") // as for exec
 	if id.VerifiedUser() != nil && upgrade != "" && !isKnown {
 		return observe.RefusedUpgrade,
-			"The connection can be upgraded to websocket and SPDY/3.1 only: it would carry listproxy's own credentials. " +
-				"Use a token."
+			"With a client certificate, the connection can be upgraded to websocket and SPDY/3.1 only. Use a token."
 	}
 	return "", ""
 }

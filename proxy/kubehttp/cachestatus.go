@@ -12,10 +12,12 @@ import (
 //
 //	listproxy; hit; detail=any                         from memory; detail is the semantics of the list
 //	listproxy; hit; detail=any; upstream=unreachable   the same, while no API server answers
-//	listproxy; fwd=miss; detail=warming                from the API server; detail is the reason
+//	listproxy; fwd=miss; detail=warming                from the API server: the state is not in memory; detail is the reason
+//	listproxy; fwd=stale; detail=stale                 from the API server: the state in memory is too old
+//	listproxy; fwd=bypass; detail=write                from the API server: memory was not asked
 const CacheStatusHeader = "Cache-Status"
 
-// CacheHitUnreachable follows CacheHit while no API server answers.
+// CacheHitUnreachable is appended to CacheHit's value while no API server answers.
 const CacheHitUnreachable = "; upstream=unreachable"
 
 // CacheHit returns the header's value for an answer from memory.
@@ -23,7 +25,7 @@ func CacheHit(semantics policy.Semantics) string {
 	return "listproxy; hit; detail=" + string(semantics)
 }
 
-// CacheForwarded returns the header's value for the answer to a forwarded request. RFC 9211 defines the words for fwd.
+// CacheForwarded returns the header's value for the answer to a forwarded request.
 func CacheForwarded(why reason.Reason) string {
 	fwd := "bypass"
 	switch why {

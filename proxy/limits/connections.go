@@ -78,7 +78,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 	cs.open++
 	incoming := &connection{Conn: conn, all: cs}
-	incoming.setIdleLocked()
+	incoming.setIdleLocked() // until its first request, so that silent clients can be replaced
 	return incoming, nil
 }
 
@@ -106,14 +106,15 @@ type connection struct {
 
 	// idleElement is the connection's element in all.idle, or nil if it is not there.
 	idleElement *list.Element
-	// generation increases with each change of state, so that the timer of setIdleLaterLocked notices a later change.
+	// generation increases with each NoteState, so that the timer of setIdleLaterLocked notices a later one.
 	generation int
 
 	// The last two fields are atomic, so that a request does not lock all.mu.
 
 	// placeLost is set when the connection loses its place, for ever. Its requests are not carried out then.
 	placeLost atomic.Bool
-	// http2Request is set by a request over HTTP/2, and cleared when the connection gets idle.
+	// http2Request is set by a request over HTTP/2, whose answer may end after StateIdle (see answerEndDelay). It is cleared when
+	// the connection gets idle.
 	http2Request atomic.Bool
 }
 

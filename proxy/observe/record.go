@@ -25,7 +25,7 @@ type Record struct {
 
 	receivedAt      time.Time
 	labels          requestLabels // the code, resource and verb are set at the end
-	handlerReturned bool          // without a panic
+	handlerReturned bool          // false if the handler has panicked
 	ignored         bool          // the request is neither counted nor logged
 
 	asked  *policy.Request // what the request asks for; set with the decision to forward it, or to answer it from memory
@@ -56,7 +56,7 @@ func (rec *Record) ReceivedAt() time.Time { return rec.receivedAt }
 // Ignore keeps the request from being counted and logged.
 func (rec *Record) Ignore() { rec.ignored = true }
 
-// SetRefused records that listproxy refuses the request. It replaces an earlier decision.
+// SetRefused records that listproxy refuses the request. It replaces an earlier decision, but what the request asks for stays.
 func (rec *Record) SetRefused(why string) {
 	rec.labels.decision = DecisionRefuse
 	rec.labels.reason = why

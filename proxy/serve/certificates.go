@@ -67,7 +67,7 @@ func NewCertificates(cfg CertificatesConfig, log *slog.Logger) (*Certificates, e
 func (c *Certificates) TLS() *tls.Config {
 	return &tls.Config{
 		GetConfigForClient: c.controller.GetConfigForClient,
-		MinVersion:         tls.VersionTLS12,
+		MinVersion:         tls.VersionTLS12,           // for linters: GetConfigForClient returns the true one
 		NextProtos:         []string{"h2", "http/1.1"}, // net/http reads here whether to serve HTTP/2
 	}
 }
@@ -87,8 +87,8 @@ func (c *Certificates) ConnectTLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: configFor}
 }
 
-// Run reads the files again from time to time, until ctx ends. Certificate and key are replaced one after the other, so the
-// former pair stays in use until the new ones match. Only one Run may run at a time.
+// Run reads the files again from time to time, until ctx ends. Whoever replaces certificate and key writes one after the other,
+// so the old pair stays in use until the new ones match. Only one Run may run at a time.
 func (c *Certificates) Run(ctx context.Context) {
 	kubehttp.ReloadFiles(ctx, c.log, "a new certificate", c.reload)
 }

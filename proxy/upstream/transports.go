@@ -34,10 +34,9 @@ type generation struct {
 	impersonating *transportSet // with listproxy's own credentials; nil if listproxy impersonates nobody
 }
 
-// lanes is the number of transports over which callers' short requests are spread. Long-running requests have as many of
-// their own. A transport has one connection, and more when that is full. The reason is that some load balancers close the whole
-// connection when a client gives up one request on it. With lanes, a client that gives up many requests disturbs only a few
-// others, and nobody's watches.
+// Some load balancers close a whole connection when a client gives up one request on it. So callers' short requests are spread
+// over as many transports as there are lanes, and long-running requests over as many others: a client that gives up many
+// requests disturbs only a few others, and nobody's watches. A transport has one connection, and more when that is full.
 const lanes = 16
 
 // transportSet sends requests to the API server with listproxy's own credentials, or without.
@@ -45,8 +44,8 @@ type transportSet struct {
 	short   [lanes]http.RoundTripper // for short requests of accepted callers, chosen by a hash of the caller
 	long    [lanes]http.RoundTripper // for their long-running requests, chosen in the same way
 	unknown http.RoundTripper        // for callers whom the API server has not accepted ([unknownCallers])
-	http1   http.RoundTripper        // for upgrades, and for listproxy's own requests as an unknown caller
-	own     http.RoundTripper        // for listproxy's own requests as an accepted caller
+	http1   http.RoundTripper        // for upgrades, and for [Transports.SendAs] as an unknown caller
+	own     http.RoundTripper        // for [Transports.SendAs] as an accepted caller
 	all     []*http.Transport        // the transports under all of the above
 }
 
@@ -105,7 +104,6 @@ func (t *Transports) SendAs(ctx context.Context, id auth.Identity, r *http.Reque
 func (t *Transports) RoundTripper(id auth.Identity, r *kubehttp.Request) http.RoundTripper {
 	transports := t.transportsFor(id)
 	flow, accepted := t.AcceptedFlow(id)
-	lane := flow[0] % lanes // flow is a hash of the caller, so each caller keeps to one lane
 	switch {
 	case transports == nil:
 		return refusingTransport{}
@@ -113,7 +111,9 @@ func (t *Transports) RoundTripper(id auth.Identity, r *kubehttp.Request) http.Ro
 		return transports.http1 // an upgrade takes over the connection
 	case !accepted:
 		return transports.unknown
-	case r.LongRunning:
+	}
+	lane := flow[0] % lanes // flow is a hash of the caller, so each caller keeps to one lane
+	if r.LongRunning {
 		return transports.long[lane]
 	}
 	return transports.short[lane]

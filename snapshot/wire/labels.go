@@ -19,8 +19,8 @@ type Labels struct {
 
 var _ labels.Labels = Labels{}
 
-// MakeLabels returns a set of labels. pairs has key, value, key, value and so on; its memory is not kept. A key that appears
-// twice is an error.
+// MakeLabels returns a set of labels. pairs has key, value, key, value and so on, so its length is even; its memory is not kept. A key
+// that appears twice is an error.
 func MakeLabels(pairs [][]byte) (Labels, error) {
 	if len(pairs) == 0 {
 		return Labels{}, nil
@@ -59,7 +59,7 @@ func (s Labels) UnsharedSize() int {
 	if n := len(s.text()); n > maxSharedLabels {
 		return n
 	}
-	return 0 // It is counted in index.ObjectOverhead.
+	return 0 // index.ObjectOverhead has an allowance for shared sets
 }
 
 // text returns "key\0value\0" for each label, sorted by key.

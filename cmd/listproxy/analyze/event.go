@@ -38,8 +38,8 @@ type auditEvent struct {
 // responseObject is the answer in an event.
 type responseObject struct{ isTable bool }
 
-// UnmarshalJSON implements [json.Unmarshaler]. It does not decode the object, which can be large, but searches its first
-// bytes for the kind.
+// UnmarshalJSON implements [json.Unmarshaler]. It does not decode the object, which can be large. It is taken for a table
+// if "Table" is in its first bytes, where the kind is.
 func (o *responseObject) UnmarshalJSON(data []byte) error {
 	const headBytes = 256
 	o.isTable = bytes.Contains(data[:min(len(data), headBytes)], []byte(`"Table"`))
@@ -80,8 +80,8 @@ const (
 	kubectlLimit = "limit=500"
 )
 
-// httpRequest returns the request of the event, or false if its URI is malformed. An event lacks the Accept
-// header: the request is assumed to ask for JSON unless wantsTable.
+// httpRequest returns the request of the event, or false if its URI is malformed. Events do not record the Accept
+// header: the request gets that of kubectl get if wantsTable, and otherwise none, which means JSON.
 func (e *auditEvent) httpRequest() (*http.Request, bool) {
 	u, err := url.ParseRequestURI(e.RequestURI)
 	if err != nil {

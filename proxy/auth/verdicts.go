@@ -36,8 +36,8 @@ const (
 	NoToken
 )
 
-// Verdicts remembers the verdicts on a bounded number of tokens. Both maps have only callers with a token, by their
-// Identity.callerKey. A Verdicts is safe for concurrent use.
+// Verdicts remembers the verdicts on a bounded number of tokens. The key of both maps is
+// Identity.callerKey, and only callers with a token are in them. A Verdicts is safe for concurrent use.
 type Verdicts struct {
 	// accepted maps each accepted token to the limits.Flow of its caller.
 	accepted *cache.LRUExpireCache
@@ -91,7 +91,7 @@ func (v *Verdicts) RecordAnswer(id Identity, upgrade bool, method string, status
 		v.refused.Add(id.callerKey, nil, refusedTTL)
 	case provesAuthentication(method, status):
 		if _, known := v.accepted.Get(id.callerKey); known {
-			return // Renewing the entry at each request would call FlowOf each time, which parses the token.
+			return // Renewing the entry would call FlowOf at each request, which parses the token. So it expires acceptedTTL after Add.
 		}
 		v.refused.Remove(id.callerKey)
 		v.accepted.Add(id.callerKey, FlowOf(id), acceptedTTL)

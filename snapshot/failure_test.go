@@ -22,21 +22,21 @@ func TestHandleFailure(t *testing.T) {
 		loading         bool          // a load beside the known state fails; else the stream does
 		wantUnavailable reason.Reason // why there is no state then; None: there is one
 		wantLoad        bool          // the next session loads a state
-		wantPause       time.Duration // at least; 0: none
+		wantMinPause    time.Duration // 0: no pause
 		wantLoss        reason.Reason // the cause that is counted; None: no loss is counted
 	}{
 		"the upstream is away":               {err: errors.New("no route")},
 		"the upstream is away during a load": {err: errors.New("no route"), loading: true, wantLoad: true},
 		"the stream has ended at once":       {},
 		"the watch is answered 410":          {err: &wire.AnswerError{Code: http.StatusGone}, wantLoad: true, wantLoss: reason.Expired},
-		"a load is slow":                     {err: errSlow, loading: true, wantLoad: true, wantPause: unlikelyRetry},
+		"a load is slow":                     {err: errSlow, loading: true, wantLoad: true, wantMinPause: unlikelyRetry},
 		"429 with Retry-After": {
-			err: &wire.AnswerError{Code: http.StatusTooManyRequests, RetryAfter: 40 * time.Second}, wantPause: 40 * time.Second,
+			err: &wire.AnswerError{Code: http.StatusTooManyRequests, RetryAfter: 40 * time.Second}, wantMinPause: 40 * time.Second,
 		},
 		"an empty collection gets its first object": {err: errFirstObject, wantLoad: true, wantLoss: reason.FirstObject},
 		"403 for a moment":                          {err: forbidden, after: withinGrace},
 		"403 for longer than the grace": {
-			err: forbidden, after: refusalGrace, wantUnavailable: reason.NotPermitted, wantLoad: true, wantPause: time.Second,
+			err: forbidden, after: refusalGrace, wantUnavailable: reason.NotPermitted, wantLoad: true, wantMinPause: time.Second,
 			wantLoss: reason.NotPermitted,
 		},
 		"404": {
@@ -44,7 +44,7 @@ func TestHandleFailure(t *testing.T) {
 			wantLoss: reason.NotFound,
 		},
 		"406": {
-			err: &wire.AnswerError{Code: http.StatusNotAcceptable}, wantUnavailable: reason.Form, wantLoad: true, wantPause: unlikelyRetry,
+			err: &wire.AnswerError{Code: http.StatusNotAcceptable}, wantUnavailable: reason.Form, wantLoad: true, wantMinPause: unlikelyRetry,
 			wantLoss: reason.Other,
 		},
 		"a reload was requested": {err: errReloadRequested, wantLoad: true, wantLoss: reason.Upstream},
@@ -53,16 +53,16 @@ func TestHandleFailure(t *testing.T) {
 			wantLoss: reason.Contradiction,
 		},
 		"a load contradicts itself":  {err: wire.Inconsistent("twice"), loading: true, wantLoad: true},
-		"a load has an unknown form": {err: wire.ErrForm, loading: true, wantLoad: true, wantPause: unlikelyRetry},
+		"a load has an unknown form": {err: wire.ErrForm, loading: true, wantLoad: true, wantMinPause: unlikelyRetry},
 		"another timeline": {
-			err: otherTimelineError{before: 10, got: 9}, wantUnavailable: reason.Warming, wantLoad: true, wantPause: Skew,
+			err: otherTimelineError{before: 10, got: 9}, wantUnavailable: reason.Warming, wantLoad: true, wantMinPause: Skew,
 			wantLoss: reason.WentBack,
 		},
 		"an event has an unknown form": {
-			err: wire.ErrForm, wantUnavailable: reason.Form, wantLoad: true, wantPause: unlikelyRetry, wantLoss: reason.Form,
+			err: wire.ErrForm, wantUnavailable: reason.Form, wantLoad: true, wantMinPause: unlikelyRetry, wantLoss: reason.Form,
 		},
 		"a change does not fit": {
-			err: errFull, wantUnavailable: reason.Memory, wantLoad: true, wantPause: unlikelyRetry, wantLoss: reason.Memory,
+			err: errFull, wantUnavailable: reason.Memory, wantLoad: true, wantMinPause: unlikelyRetry, wantLoss: reason.Memory,
 		},
 		"a load does not fit beside the known state": {
 			// The loss was counted when the load became due.
@@ -87,10 +87,10 @@ func TestHandleFailure(t *testing.T) {
 			if f.mustLoad != tt.wantLoad {
 				t.Errorf("the next session loads: got %t, want %t", f.mustLoad, tt.wantLoad)
 			}
-			if pause < tt.wantPause {
-				t.Errorf("got a pause of %v, want at least %v", pause, tt.wantPause)
+			if pause < tt.wantMinPause {
+				t.Errorf("got a pause of %v, want at least %v", pause, tt.wantMinPause)
 			}
-			if tt.wantPause == 0 && pause > 0 {
+			if tt.wantMinPause == 0 && pause > 0 {
 				t.Errorf("got a pause of %v, want none", pause)
 			}
 			expectLoss(t, c, tt.wantLoss)

@@ -43,20 +43,20 @@ type checkedWidgets struct {
 	log         *bytes.Buffer
 
 	mu sync.Mutex // guards the following fields
-	// instead answers a comparison's request in place of the API server. If it is nil or returns the code 0, the server answers.
-	instead func(r *http.Request) (code int, body string)
+	// answerComparison answers a comparison's request in place of the API server. If it is nil or returns the code 0, the server answers.
+	answerComparison func(r *http.Request) (code int, body string)
 	// pages are the pages that comparisons asked for, by the keys with which they begin.
 	pages []string
 	loads int
 }
 
-// Self-checks, for newCheckedWidgets.
+// Intervals of self-checks, for newCheckedWidgets.
 const (
 	checkEvery   time.Duration = time.Minute
 	noSelfChecks time.Duration = 0
 )
 
-// Comparisons read threePages widgets in three pages of at most pageObjects.
+// Comparisons read threePages widgets in three pages of at most pageObjects, which is 500.
 const (
 	threePages = 1200
 	// page1, page2 and page3 are the keys with which the pages begin. page2 and page3 are the last key of the page before,
@@ -104,7 +104,7 @@ func (w *checkedWidgets) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.server.RoundTrip(r)
 }
 
-// intercept counts loads, records the pages of comparisons, and answers comparisons with w.instead.
+// intercept counts loads, records the pages of comparisons, and answers comparisons by w.answerComparison.
 func (w *checkedWidgets) intercept(r *http.Request) *http.Response {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,27 +113,28 @@ func (w *checkedWidgets) intercept(r *http.Request) *http.Response {
 		w.loads++
 	}
 	// A comparison reads an exact revision page by page. The sample after a load does so, too, but with limit 2.
-	isFirstPage := query.Get("resourceVersionMatch") == "Exact" && query.Get("limit") != "2"
+	isSample := query.Get("limit") == "2"
+	isFirstPage := query.Get("resourceVersionMatch") == "Exact" && !isSample
 	isComparison := isFirstPage || query.Has("continue")
 	if !isComparison {
 		return nil
 	}
 	w.pages = append(w.pages, inmemory.Start(query.Get("continue")))
-	if w.instead == nil {
+	if w.answerComparison == nil {
 		return nil
 	}
-	code, body := w.instead(r)
+	code, body := w.answerComparison(r)
 	if code == 0 {
 		return nil
 	}
 	return proxytest.JSONResponse(r, code, body)
 }
 
-// interceptComparisons sets w.instead.
-func (w *checkedWidgets) interceptComparisons(instead func(r *http.Request) (code int, body string)) {
+// interceptComparisons sets w.answerComparison.
+func (w *checkedWidgets) interceptComparisons(answerComparison func(r *http.Request) (code int, body string)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.instead = instead
+	w.answerComparison = answerComparison
 }
 
 // answerFirst returns a function for interceptComparisons that answers the first n requests.
@@ -249,6 +250,7 @@ func addOne(key string) func(index.Tree) {
 	return func(state index.Tree) { state.Set(index.NewObject(0, key, 700, []byte(`{}`))) }
 }
 
+// changeByte changes one byte of an object, so that its JSON stays valid.
 func changeByte(o *index.Object) {
 	o.Bytes = bytes.Replace(o.Bytes, []byte("value"), []byte("valuf"), 1)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// allReasons returns the constants in the source.
+// allReasons returns the constants in the source, so that the tests below miss none.
 func allReasons(t *testing.T) (all []Reason) {
 	t.Helper()
 	source, err := os.ReadFile("reason.go")
@@ -24,8 +24,8 @@ func allReasons(t *testing.T) (all []Reason) {
 	return all
 }
 
-// TestReasonsAreWords: each reason is a lower-case word, for it is an RFC 8941 token in the Cache-Status header, and a metric
-// label.
+// TestReasonsAreWords: each reason has lower-case words, joined by hyphens, since it is an RFC 8941 token in the Cache-Status
+// header, and a metric label.
 func TestReasonsAreWords(t *testing.T) {
 	word := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
 	for _, r := range allReasons(t) {

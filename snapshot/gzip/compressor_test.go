@@ -178,18 +178,18 @@ func checkEvents(t *testing.T, c *Compressor, objects []*index.Object) {
 	t.Helper()
 	const tail = "the end\n"
 	complete := false
-	for allowed := 0; !complete; allowed++ {
+	for stopAt := 1; !complete; stopAt++ {
 		calls := 0
 		proceed := func() bool {
 			calls++
-			return calls <= allowed
+			return calls < stopAt
 		}
 		var out bytes.Buffer
 		written, plain, err := c.WriteEvents(&out, envelope, objects, []byte(tail), proceed)
 		expect.NoError(t, err)
-		complete = calls <= allowed
-		if calls > allowed+1 {
-			t.Fatalf("proceed was called %d times, want no call after it returned false at call %d", calls, allowed+1)
+		complete = calls < stopAt
+		if calls > stopAt {
+			t.Fatalf("proceed was called %d times, want no call after it returned false at call %d", calls, stopAt)
 		}
 		if complete && written < len(objects) {
 			t.Fatalf("proceed never returned false: got %d objects written, want %d", written, len(objects))
@@ -200,10 +200,10 @@ func checkEvents(t *testing.T, c *Compressor, objects []*index.Object) {
 		}
 		if got := readMember(t, &out); !bytes.Equal(got, want) {
 			t.Fatalf("proceed returned false at call %d: a client reads %d bytes, not the %d of the events",
-				allowed+1, len(got), len(want))
+				stopAt, len(got), len(want))
 		}
 		if int(plain) != len(want) {
-			t.Fatalf("proceed returned false at call %d: got plain %d, want %d", allowed+1, plain, len(want))
+			t.Fatalf("proceed returned false at call %d: got plain %d, want %d", stopAt, plain, len(want))
 		}
 	}
 }

@@ -39,7 +39,7 @@ func TestNewestIsEncodedOnce(t *testing.T) {
 		first := take(firstType)
 		for eventType := range queryFor {
 			batch := take(eventType)
-			isShared := len(batch.parts) > 0 && &batch.parts[0][0] == &first.parts[0][0]
+			isShared := len(batch.parts) > 0 && &batch.parts[0][0] == &first.parts[0][0] // in the same memory
 			if wantShared := eventType == firstType; isShared != wantShared {
 				t.Errorf("%s after %s has the same bytes: got %t, want %t", eventType, firstType, isShared, wantShared)
 			}
@@ -60,55 +60,55 @@ func TestEndsAreSpread(t *testing.T) {
 		allWithinShutdown = minWatchLife + shutdown
 	)
 	for name, tt := range map[string]struct {
-		cause         func(*fakeCluster)
-		stateTime     time.Duration // how long each client reads its state
-		want          Ending        // "": EndLost or EndShutdown, whichever comes first
-		wantFirst     time.Duration // no watch ends earlier
-		wantLast      time.Duration // no watch ends later
-		wantPerSecond int           // the most watches that may end in one second
-		wantIdleGoOn  bool          // watches that have all changes go on; false: they may end
+		cause        func(*fakeCluster)
+		stateTime    time.Duration // how long each client reads its state
+		want         Ending        // "": not checked, since EndLost and EndShutdown may both come first
+		earliest     time.Duration // no watch ends before it
+		latest       time.Duration // no watch ends after it
+		maxPerSecond int           // the most watches that may end in one second
+		idleMustGoOn bool          // watches that have all changes go on; false: they may end
 	}{
 		"the history forgets the next change": {
 			cause: func(c *fakeCluster) { c.trim(1) },
-			want:  EndBehind, wantFirst: minWatchLife, wantLast: allWithin, wantPerSecond: mostPerSecond, wantIdleGoOn: true,
+			want:  EndBehind, earliest: minWatchLife, latest: allWithin, maxPerSecond: mostPerSecond, idleMustGoOn: true,
 		},
 		"the state is lost": {
 			cause: func(c *fakeCluster) { c.broadcaster.End() },
-			want:  EndLost, wantFirst: minWatchLife, wantLast: allWithin, wantPerSecond: mostPerSecond,
+			want:  EndLost, earliest: minWatchLife, latest: allWithin, maxPerSecond: mostPerSecond,
 		},
 		"the history forgets the next change, and the state is lost": {
 			cause: func(c *fakeCluster) {
 				c.trim(1)
 				c.broadcaster.End()
 			},
-			want: EndLost, wantFirst: minWatchLife, wantLast: allWithin, wantPerSecond: mostPerSecond,
+			want: EndLost, earliest: minWatchLife, latest: allWithin, maxPerSecond: mostPerSecond,
 		},
 		"the state is lost while clients read it": {
 			cause: func(c *fakeCluster) { c.broadcaster.End() }, stateTime: maxEndSpread,
-			want: EndLost, wantFirst: minWatchLife, wantLast: allWithin, wantPerSecond: watches,
+			want: EndLost, earliest: minWatchLife, latest: allWithin, maxPerSecond: watches,
 		},
 		"the state may be wrong": {
 			cause: func(c *fakeCluster) { c.broadcaster.Abort() },
-			want:  EndLost, wantFirst: minWatchLife, wantLast: allWithin, wantPerSecond: mostPerSecond,
+			want:  EndLost, earliest: minWatchLife, latest: allWithin, maxPerSecond: mostPerSecond,
 		},
 		"IsDefined is false for long": {
 			cause: func(c *fakeCluster) {
 				c.definition.doubtful.Store(true)
 				c.add("n1")
 			},
-			want: EndLost, wantFirst: holdTimeout, wantLast: holdTimeout + holdPollInterval + allWithin,
-			wantPerSecond: mostPerSecond, wantIdleGoOn: true,
+			want: EndLost, earliest: holdTimeout, latest: holdTimeout + holdPollInterval + allWithin,
+			maxPerSecond: mostPerSecond, idleMustGoOn: true,
 		},
 		"the process ends": {
 			cause: func(c *fakeCluster) { c.broadcaster.EndWithin(shutdown, EndShutdown) },
-			want:  EndShutdown, wantFirst: minWatchLife, wantLast: allWithinShutdown, wantPerSecond: mostAtShutdown,
+			want:  EndShutdown, earliest: minWatchLife, latest: allWithinShutdown, maxPerSecond: mostAtShutdown,
 		},
 		"the state is lost, and the process ends": {
 			cause: func(c *fakeCluster) {
 				c.broadcaster.End()
 				c.broadcaster.EndWithin(shutdown, EndShutdown)
 			},
-			wantFirst: minWatchLife, wantLast: allWithinShutdown, wantPerSecond: mostAtShutdown,
+			earliest: minWatchLife, latest: allWithinShutdown, maxPerSecond: mostAtShutdown,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -135,17 +135,17 @@ func TestEndsAreSpread(t *testing.T) {
 					if tt.want != "" && e.why != tt.want {
 						t.Errorf("a watch: got the ending %q, want %q", e.why, tt.want)
 					}
-					if e.after < tt.wantFirst || e.after > tt.wantLast {
-						t.Errorf("a watch ends after %v, want %v to %v", e.after, tt.wantFirst, tt.wantLast)
+					if e.after < tt.earliest || e.after > tt.latest {
+						t.Errorf("a watch ends after %v, want %v to %v", e.after, tt.earliest, tt.latest)
 					}
 				}
 				for second, n := range perSecond {
-					if n > tt.wantPerSecond {
-						t.Errorf("%d watches end in the second after %v, want at most %d", n, second, tt.wantPerSecond)
+					if n > tt.maxPerSecond {
+						t.Errorf("%d watches end in the second after %v, want at most %d", n, second, tt.maxPerSecond)
 					}
 				}
 				for _, w := range idle {
-					if tt.wantIdleGoOn && w.phase.Load() != phaseOpen {
+					if tt.idleMustGoOn && w.phase.Load() != phaseOpen {
 						t.Error("a watch that has all changes ends, want it to go on")
 					}
 				}
@@ -231,7 +231,7 @@ func TestDrain(t *testing.T) {
 			c.change(revision, index.Change{After: c.object("n1", name, "1", "", revision)})
 		}
 		c.broadcaster.End()
-		time.Sleep(minWatchLife + time.Second) // a watch that is alone must end by now
+		time.Sleep(minWatchLife + time.Second) // by now the broadcaster has ended this watch, which only drains
 		begunAt := time.Now()
 		for w.end == "" {
 			w.receive(t.Context())

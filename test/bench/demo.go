@@ -91,8 +91,8 @@ func (b *bench) demoWhileChanging(ctx context.Context, sides []side) error {
 	return nil
 }
 
-// requireSame compares listproxy's answer with kube-apiserver's at the newest revision, and tries again, since listproxy may
-// not have that revision yet.
+// requireSame compares listproxy's answer with kube-apiserver's. A list at any version is asked for at exactly the newest revision,
+// so that both must give the same state. It tries again, since listproxy may not have that revision yet.
 func (b *bench) requireSame(ctx context.Context, proxied side, q request) error {
 	q.path = strings.Replace(q.path, ask.AnyVersion, "resourceVersion="+newestRevision+"&resourceVersionMatch=Exact", 1)
 	resolved, err := b.resolve(ctx, q)
@@ -164,7 +164,7 @@ It goes on running. In another terminal, for a client of listproxy:
 
   export KUBECONFIG={kubeconfig}
 
-A list that kubectl sends as it is, from memory; and what says so:
+A list that is answered from memory, and the header that says so:
 
   {kubectl} get --raw '/api/v1/namespaces/team-a/pods?resourceVersion=0' | head -c 300
   {kubectl} get --raw '/api/v1/namespaces/team-a/pods?resourceVersion=0' -v=8 2>&1 | grep -i cache-status

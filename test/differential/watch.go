@@ -43,7 +43,7 @@ type watchRequest struct {
 	bookmarks bool   // allowWatchBookmarks
 	// seconds is a short timeoutSeconds, after which the watch may end while its events are compared; 0 if there is none.
 	seconds int
-	// unusual reports whether no client would write such a request. It is answered like others, but need not be from memory.
+	// unusual reports whether no client would write such a request. Its events are the same, but need not come from memory.
 	// (question.Odd says that a request is refused, or ends at once.)
 	unusual bool
 }
@@ -96,13 +96,7 @@ func (g *generator) watch() (watchRequest, bool) {
 	g.represent(&w.question, pick(g, plainJSON, protobuf, metadataJSON, metadataProtobuf))
 	g.selectBy(&w.question, pick(g, byNothing, byNothing, byLabels, byMetadata, byFields, byBoth))
 	g.shard(&w.question)
-	if accept := ofEvents(w.Header.Get("Accept")); accept != "" {
-		first, rest, _ := strings.Cut(accept, ",")
-		if g.oneIn(4) && (first == asJSON || first == asProtobuf) { // some clients mark the clause of a watch
-			accept = strings.TrimSuffix(first+";stream=watch,"+rest, ",") // rest may be empty
-		}
-		w.Header.Set("Accept", accept)
-	}
+	g.acceptEvents(&w)
 	w.Odd = w.Namespace != "" && !w.Resource.Namespaced // no such path exists
 	w.initial = pick(g, absent, absent, yes, yes, no)
 	asClientsDo := !g.oneIn(3)
@@ -118,17 +112,8 @@ func (g *generator) watch() (watchRequest, bool) {
 		w.Query.Set("sendInitialEvents", g.spelled(&w, w.initial))
 		w.Query.Set("resourceVersionMatch", "NotOlderThan")
 	}
-	if w.bookmarks {
-		w.Query.Set("allowWatchBookmarks", g.spelled(&w, yes))
-	} else if g.oneIn(3) {
-		w.Query.Set("allowWatchBookmarks", g.spelled(&w, no))
-	}
-	if g.oneIn(3) {
-		w.seconds = 1 + g.rng.IntN(4)
-		w.Query.Set("timeoutSeconds", strconv.Itoa(w.seconds))
-	} else if g.oneIn(3) {
-		w.Query.Set("timeoutSeconds", pick(g, "0", "300", "599"))
-	}
+	g.setBookmarks(&w)
+	g.setTimeout(&w)
 	if !asClientsDo {
 		g.addIneffective(&w)
 		if g.oneIn(4) {
@@ -136,6 +121,38 @@ func (g *generator) watch() (watchRequest, bool) {
 		}
 	}
 	return w, true
+}
+
+// acceptEvents makes the Accept header one for events. Some clients mark the clause of a watch.
+func (g *generator) acceptEvents(w *watchRequest) {
+	accept := ofEvents(w.Header.Get("Accept"))
+	if accept == "" {
+		return
+	}
+	first, rest, _ := strings.Cut(accept, ",")
+	if g.oneIn(4) && (first == asJSON || first == asProtobuf) {
+		accept = strings.TrimSuffix(first+";stream=watch,"+rest, ",") // rest may be empty
+	}
+	w.Header.Set("Accept", accept)
+}
+
+// setBookmarks asks for bookmarks if w.bookmarks.
+func (g *generator) setBookmarks(w *watchRequest) {
+	if w.bookmarks {
+		w.Query.Set("allowWatchBookmarks", g.spelled(w, yes))
+	} else if g.oneIn(3) {
+		w.Query.Set("allowWatchBookmarks", g.spelled(w, no))
+	}
+}
+
+// setTimeout sets w.seconds, or a timeout that is not over while events are compared, or none.
+func (g *generator) setTimeout(w *watchRequest) {
+	if g.oneIn(3) {
+		w.seconds = 1 + g.rng.IntN(4)
+		w.Query.Set("timeoutSeconds", strconv.Itoa(w.seconds))
+	} else if g.oneIn(3) {
+		w.Query.Set("timeoutSeconds", pick(g, "0", "300", "599"))
+	}
 }
 
 // beginAsClients makes a watch begin as clients begin it. Most of these watches are the admin's.
@@ -203,10 +220,11 @@ func (g *generator) startAt(w *watchRequest) bool {
 
 // addIneffective adds to one in five watches a parameter or a header that does not change the answer.
 func (g *generator) addIneffective(w *watchRequest) {
-	const choices = 5
-	n := g.rng.IntN(5 * choices)
-	w.unusual = w.unusual || n < choices
-	switch n {
+	if !g.oneIn(5) {
+		return
+	}
+	w.unusual = true
+	switch g.rng.IntN(5) {
 	case 0:
 		w.Query.Set("limit", pick(g, "1", "500", "0"))
 	case 1:

@@ -36,8 +36,8 @@ func Main(m *testing.M, o Options) {
 	os.Exit(Verdict(code))
 }
 
-// judged means that the process ends with the [Verdict]. Otherwise emitted secrets would go unnoticed, so LaunchProxy returns
-// an error.
+// judged is true if the process ends with the [Verdict]. If it is false, LaunchProxy returns an error, since nothing would notice
+// emitted secrets.
 var judged atomic.Bool
 
 func run(m *testing.M, o Options) (code int) {

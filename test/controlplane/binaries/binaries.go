@@ -71,13 +71,21 @@ func ControlPlane(ctx context.Context, log func(string), version string) (Paths,
 	return paths, version, err
 }
 
-// Tests and programs of other projects, for [Tool], and where the modules are that pin them.
+// Tests and programs of other projects, for [Tool].
 const (
 	KubernetesTests = "kubernetes.test"
 	ClusterCache    = "argo-cd-cluster-cache"
+)
 
+// The directories of modules that pin tools.
+const (
 	ControllerRuntimeModule = "test/e2e/programs/controller-runtime"
 
+	clusterTools = "test/cluster/tools-" // and the name of a tool
+)
+
+// The paths of modules whose programs are built.
+const (
 	controllerRuntime = "sigs.k8s.io/controller-runtime"
 	prometheus        = "github.com/prometheus/prometheus"
 	cyclonedx         = "github.com/CycloneDX/cyclonedx-gomod"
@@ -85,10 +93,9 @@ const (
 	actionlint        = "github.com/rhysd/actionlint"
 	kine              = "github.com/k3s-io/kine"
 
-	cluster    = "test/cluster/tools-"
 	containerd = "github.com/containerd/containerd/v2"
 	runc       = "github.com/opencontainers/runc"
-	plugins    = "github.com/containernetworking/plugins"
+	cniPlugins = "github.com/containernetworking/plugins"
 	jaeger     = "github.com/jaegertracing/jaeger"
 )
 
@@ -99,7 +106,7 @@ func ControllerRuntimeTests(tested string) (name, pkg string) {
 }
 
 // Tool returns the path in bin/ of a tool for tests, a release or a cluster, or of another project's tests or program, as
-// its module pins it. It builds that tool if [ControlPlane] would.
+// its module pins it. It builds the tool if it is missing there, or was built from another recipe.
 func Tool(ctx context.Context, log func(string), name string) (string, error) {
 	root, err := RepoRoot()
 	if err != nil {
@@ -119,28 +126,28 @@ func Tool(ctx context.Context, log func(string), name string) (string, error) {
 			{name: "crane", pkg: registry + "/cmd/crane", module: registry},
 			{name: "release-image", pkg: ".", module: registry},
 		},
-		cluster + "node": {
+		clusterTools + "node": {
 			{name: "kubelet", pkg: kubernetes + "/cmd/kubelet", module: kubernetes},
 			{name: "kube-proxy", pkg: kubernetes + "/cmd/kube-proxy", module: kubernetes},
 			{name: "kube-scheduler", pkg: kubernetes + "/cmd/kube-scheduler", module: kubernetes},
 			{name: "kube-controller-manager", pkg: kubernetes + "/cmd/kube-controller-manager", module: kubernetes},
 		},
-		cluster + "containerd": {
+		clusterTools + "containerd": {
 			{name: "containerd", pkg: containerd + "/cmd/containerd", module: containerd},
 			{name: "containerd-shim-runc-v2", pkg: containerd + "/cmd/containerd-shim-runc-v2", module: containerd},
 			{name: "ctr", pkg: containerd + "/cmd/ctr", module: containerd},
 		},
-		cluster + "runc": {{name: "runc", pkg: runc, module: runc, tags: "seccomp", cgo: true}},
-		cluster + "cni": {
-			{name: "bridge", pkg: plugins + "/plugins/main/bridge", module: plugins},
-			{name: "host-local", pkg: plugins + "/plugins/ipam/host-local", module: plugins},
+		clusterTools + "runc": {{name: "runc", pkg: runc, module: runc, tags: "seccomp", cgo: true}},
+		clusterTools + "cni": {
+			{name: "bridge", pkg: cniPlugins + "/plugins/main/bridge", module: cniPlugins},
+			{name: "host-local", pkg: cniPlugins + "/plugins/ipam/host-local", module: cniPlugins},
 		},
-		cluster + "coredns": {{name: "coredns", pkg: ".", module: "github.com/coredns/coredns"}},
-		cluster + "prometheus": {{
+		clusterTools + "coredns": {{name: "coredns", pkg: ".", module: "github.com/coredns/coredns"}},
+		clusterTools + "prometheus": {{
 			name: "prometheus", pkg: prometheus + "/cmd/prometheus", module: prometheus,
 			tags: "remove_all_sd,enable_kubernetes_sd",
 		}},
-		cluster + "jaeger":               {{name: "jaeger", pkg: jaeger + "/cmd/jaeger", module: jaeger}},
+		clusterTools + "jaeger":          {{name: "jaeger", pkg: jaeger + "/cmd/jaeger", module: jaeger}},
 		"test/e2e/programs/kubernetes":   {{name: KubernetesTests, pkg: ".", module: kubernetes, test: true}},
 		"test/e2e/programs/clustercache": {{name: ClusterCache, pkg: ".", module: "github.com/argoproj/argo-cd/gitops-engine"}},
 		ControllerRuntimeModule:          {testsOf("client"), testsOf("cache"), testsOf("manager")},
@@ -159,27 +166,28 @@ func testsOf(tested string) tool {
 
 var pin = regexp.MustCompile(regexp.QuoteMeta(kubernetes) + ` v(\S+)`)
 
-// choose returns the module that pins a version of Kubernetes, and that version. "" chooses toolsDir.
-func choose(root, version string) (module, pinned string, err error) {
-	modules, err := filepath.Glob(filepath.Join(root, otherTools))
+// choose returns the directory of the module that pins a version of Kubernetes, and that version. "" chooses toolsDir.
+func choose(root, version string) (dir, pinned string, err error) {
+	others, err := filepath.Glob(filepath.Join(root, otherTools))
 	if err != nil {
 		return "", "", err
 	}
 	var known []string
-	for _, module := range append([]string{filepath.Join(root, toolsDir)}, modules...) {
-		mod, err := os.ReadFile(filepath.Join(module, "go.mod")) // #nosec G304 -- of this repository
+	for _, dir := range append([]string{filepath.Join(root, toolsDir)}, others...) {
+		mod, err := os.ReadFile(filepath.Join(dir, "go.mod")) // #nosec G304 -- of this repository
 		if err != nil {
 			return "", "", err
 		}
-		pinned := pin.FindStringSubmatch(string(mod))
-		if pinned == nil {
-			return "", "", fmt.Errorf("%s/go.mod does not require %s", module, kubernetes)
+		match := pin.FindStringSubmatch(string(mod))
+		if match == nil {
+			return "", "", fmt.Errorf("%s/go.mod does not require %s", dir, kubernetes)
 		}
-		if version == "" || version == pinned[1] {
-			module, err = filepath.Rel(root, module)
-			return module, pinned[1], err
+		pinned := match[1]
+		if version == "" || version == pinned {
+			dir, err = filepath.Rel(root, dir)
+			return dir, pinned, err
 		}
-		known = append(known, pinned[1])
+		known = append(known, pinned)
 	}
 	return "", "", fmt.Errorf("no module pins kube-apiserver %s: choose one of %s, or add a module beside %s",
 		version, strings.Join(known, ", "), toolsDir)

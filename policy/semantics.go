@@ -46,8 +46,8 @@ type Decision struct {
 	Semantics Semantics
 	// Revision is set for NotOlderThan, Exact, Continue and After.
 	Revision uint64
-	// Limit is the number of objects that the page may have; 0 means no limit. It is the client's limit, but 0 for Any, since
-	// kube-apiserver ignores the limit there, unless the rule has LimitHonoured.
+	// Limit is the number of objects that the page may have; 0 means no limit. It is the client's limit. For Any it is 0, as
+	// kube-apiserver ignores the limit there, except with LimitHonoured.
 	Limit int64
 	// Start is the key at which a continuation begins, relative to the scope of the request and without a leading slash. The
 	// client has chosen the key: it need not exist, but never leads out of the scope (see [DecodeContinue]).
@@ -80,7 +80,7 @@ func decideList(o ListOptions, limitAtZero LimitAtZero, consistentLists Consiste
 	rv, match := o.ResourceVersion, o.ResourceVersionMatch
 	revision, isRevision := parseDecimal(rv)
 	switch {
-	case isRefused(o):
+	case isRefused(o): // the upstream writes the refusal
 		return forward(reason.NotCanonical)
 	case o.Continue != "":
 		return decideContinue(o)
@@ -124,7 +124,7 @@ func isRefused(o ListOptions) bool {
 func decideContinue(o ListOptions) Decision {
 	start, revision, ok := DecodeContinue(o.Continue)
 	switch {
-	case o.ResourceVersion == "0": // kube-apiserver accepts both, but its cache and its storage disagree about the limit
+	case o.ResourceVersion == "0": // allowed with a token, but kube-apiserver's cache and its storage disagree about the limit
 		return forward(reason.NotCanonical)
 	case !ok: // malformed, or written differently from how kube-apiserver writes it
 		return forward(reason.NotCanonical)

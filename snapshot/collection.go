@@ -29,8 +29,10 @@ type Limits struct {
 // Collection is one resource in one representation. Its methods are safe for concurrent use. It has two halves:
 //
 //   - The feed, one goroutine, loads a state and watches the upstream. Under mu it keeps the history, and after each change
-//     it publishes an immutable [View]: the states at all revisions of one interval, From to To. The newest is at To.
+//     it publishes a [View].
 //   - Requests read the newest View, without a lock. They may wait for a later one.
+//
+// A View is immutable. It has the states at all revisions of one interval, From to To. The newest state is at To.
 //
 // A probe asks the upstream for its revision. Once the feed has reached that revision, the state is proven to have every
 // write that the upstream had accepted before the probe was sent.
@@ -50,7 +52,8 @@ type Collection struct {
 	view atomic.Pointer[View]
 	// freshness is a copy of the feed's Freshness, which shows requests whether a proof can come in time.
 	freshness atomic.Pointer[source.Freshness]
-	// loadError points to the error of the last load, or to nil if that load succeeded; nil until a load has ended.
+	// loadError is how the last load ended: a pointer to its error, which is nil after success. There is no pointer before the first
+	// load has ended.
 	loadError atomic.Pointer[error]
 
 	// About requests:
@@ -59,7 +62,7 @@ type Collection struct {
 	lastUse atomic.Pointer[time.Time]
 	// smallListsInFlight is the number of small lists that are being forwarded.
 	smallListsInFlight atomic.Int32
-	// forwardSlotsLeft is the number of lists that may still be forwarded, instead of waiting, during the current load.
+	// forwardSlotsLeft is how many more lists may be forwarded during the current load. Further ones wait for it.
 	forwardSlotsLeft atomic.Int32
 
 	// For the feed, which these channels wake. They have room for one value (see notify).

@@ -51,7 +51,7 @@ type Validity struct {
 	Unavailable reason.Reason
 	// Interval has the revisions whose states are known.
 	Interval
-	// Staleness is [Limits].Staleness.
+	// Staleness is the age at which the newest state is too old ([Limits].Staleness).
 	Staleness time.Duration
 }
 

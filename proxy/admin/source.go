@@ -41,7 +41,7 @@ type Source struct {
 	Eager func() []proxy.EagerStats
 	// Compression returns the counts of the compressor.
 	Compression func() gzip.CompressorStats
-	// ReviewLookups counts the questions about callers' rights, with and without a remembered answer.
+	// ReviewLookups returns how many questions about callers' rights had a remembered answer (hits), and how many had none (misses).
 	ReviewLookups func() (hits, misses uint64)
 	// Inflight returns the state of each limiter, by its name in metrics.
 	Inflight func() map[string]limits.Stats

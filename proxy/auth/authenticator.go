@@ -16,7 +16,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// Authenticator identifies the caller of a request, by the first of these that applies:
+// Authenticator decides who the caller of a request is. The first of these cases that applies counts:
 //
 //   - A verified certificate. The caller is the user whom kube-apiserver would find in it. A token in the same request is
 //     ignored, since kube-apiserver tries certificates first, too (k8s.io/kubernetes/pkg/kubeapiserver/authenticator).

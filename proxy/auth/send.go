@@ -15,8 +15,8 @@ import (
 )
 
 // SendAs sends r, which listproxy itself has made, as the caller id, and returns the upstream's response. r must have no
-// credentials: SendAs adds the caller's, or for a caller whom listproxy impersonates, listproxy's own and headers that name exactly
-// this caller. It follows no redirects. Its errors contain no credential.
+// credentials: SendAs adds the caller's own. If listproxy impersonates the caller, SendAs adds listproxy's own credentials, and
+// Impersonate-* headers for exactly this caller. It follows no redirects. Its errors contain no credential.
 type SendAs func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error)
 
 // WithOwnAccount returns a SendAs that sends requests of listproxy's own account with the credentials of cfg, and all other
@@ -34,8 +34,9 @@ func WithOwnAccount(send SendAs, cfg *rest.Config) (SendAs, error) {
 	}, nil
 }
 
-// postReview sends a review to the upstream as a caller, and returns the reply. If the body of the reply breaks off or has more
-// than maxBody bytes, postReview returns an error together with a reply, whose code and header are valid.
+// postReview sends a review to the upstream as a caller, and returns the reply. If there is none, it returns an error and a reply
+// with the code noReply. If the body breaks off or has more than maxBody bytes, it returns an error and a reply of which only the
+// code and the header may be used.
 func postReview(
 	ctx context.Context, send SendAs, id Identity, endpoint string, review any, maxBody int64,
 ) (rawReply, error) {

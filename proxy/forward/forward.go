@@ -37,16 +37,15 @@ type Upstream interface {
 //
 //   - its Host, and its target if that has a space, which is escaped
 //   - hop-by-hop headers
-//   - claims that a caller may not make about itself (removeCallerClaims)
+//   - claims that a caller may not make about itself, like X-Remote-User (removeCallerClaims)
 //   - X-Forwarded-For, which holds the caller's address
 //   - traceparent and tracestate, if listproxy makes spans
 //   - the case of the names Idempotency-Key and X-Idempotency-Key (hideIdempotencyKeys)
 //   - the credentials and trailers, if listproxy impersonates the caller: the request has listproxy's own credentials, names
 //     the caller in Impersonate-* headers, and has no trailers. All other requests have the caller's credentials only.
 //
-// The answer differs from the API server's only in headers about the connection and the length. It also has the headers that were
-// set on the ResponseWriter before. If both have a header, the API server's values come first, since the cache nearest to the
-// user is the last in Cache-Status (RFC 9211).
+// The answer differs from the API server's only in headers about the connection and the length, and in the headers that were set
+// on the ResponseWriter before. If both have a header, the API server's values come first, as RFC 9211 wants for Cache-Status.
 //
 // An incomplete answer never looks complete. If either side breaks off after the answer has begun, a panic with
 // [http.ErrAbortHandler] breaks off the other side's connection or stream. Handlers around this one must let the panic pass.
@@ -100,7 +99,7 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Iden
 		x.watch = f.watches.add(cancel)
 		defer f.watches.finish(x.watch)
 	}
-	r = r.WithContext(x.withTrace(ctx, cancel))
+	r = r.WithContext(x.withTrace(ctx, cancel))                     // counts the attempts
 	transport, endSpan := observe.RecordOf(ctx).ForwardTransport(x) // x.RoundTrip in a span
 	defer endSpan()
 	reverse := x.reverseProxy(transport, flushInterval)

@@ -100,6 +100,7 @@ func TestExpectContinue(t *testing.T) {
 	forEachProtocolInBubble(t, func(t *testing.T, over protocols) {
 		front, _ := startProxyInBubble(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/refused" {
+				time.Sleep(500 * time.Millisecond) // The proxy sends the body after a second, answer or not.
 				w.WriteHeader(http.StatusForbidden)
 				return
 			}

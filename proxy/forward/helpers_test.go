@@ -94,7 +94,11 @@ func startProxyInBubble(t *testing.T, handler http.HandlerFunc, over protocols) 
 	front = httptest.NewUnstartedServer(nil)
 	front.EnableHTTP2 = over.http2Client
 	front.Config, drain = newDrainableServer(newForwarder(t, config))
-	proxytest.StartInPipes(t, front)
+	if over.http2Client {
+		proxytest.StartInPipes(t, front)
+	} else {
+		proxytest.StartWithoutTLSInPipes(t, front)
+	}
 	return front, drain
 }
 

@@ -29,7 +29,7 @@ func CacheHit(semantics policy.Semantics) string {
 func CacheForwarded(why reason.Reason) string {
 	fwd := "bypass"
 	switch why {
-	case reason.Warming, reason.History, reason.NotProven:
+	case reason.Warming, reason.History, reason.NotProven: // the state is not in memory, or not yet
 		fwd = "miss"
 	case reason.Stale:
 		fwd = "stale"

@@ -8,9 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// FeedTransport returns a transport that sends all requests through next, and observes the requests of feeds. describe tells
-// from a request's context what the request is for (task), and which resource, version and representation it reads. An empty
-// task means that no feed has sent the request. Each request of a feed has a trace of its own, since no caller waits for the
+// FeedTransport returns a transport that sends all requests through next, and observes the requests of feeds. describe
+// returns, from a request's context, what the request is for (task), and which resource, version and representation it reads. The
+// task is empty for a request that no feed has sent. Each request of a feed has a trace of its own, since no caller waits for the
 // answer. The request's span lasts until the end of the answer.
 func (o *Observer) FeedTransport(
 	next http.RoundTripper, describe func(context.Context) (task, resource, version, representation string),
@@ -27,7 +27,7 @@ func (o *Observer) FeedTransport(
 		m.feedRequests.WithLabelValues(resource, version, representation, task, codeLabel(code)).Inc()
 		m.countUpstream(purposeFeed, code)
 		if err != nil {
-			return nil, err
+			return nil, err // send has ended the span
 		}
 		received := m.feedReceivedBytes.WithLabelValues(resource, version, representation)
 		res.Body = &feedBody{ReadCloser: res.Body, received: received, endSpan: endSpan}

@@ -11,8 +11,8 @@ import (
 const (
 	// maxWatchSpread bounds the time over which the ends of watches are spread.
 	maxWatchSpread = 5 * time.Second
-	// lastFlush is the pause between the end of the last handler and the closing of idle connections. net/http counts an HTTP/2
-	// connection as idle shortly before it sends the last frames of an answer, which would be lost without the pause.
+	// lastFlush is the pause between the end of the last handler and the closing of the connections that have become idle. net/http
+	// counts an HTTP/2 connection as idle shortly before it sends the last frames of an answer, which would be lost without the pause.
 	lastFlush = 250 * time.Millisecond
 	// cutTime bounds the wait for the handlers of the requests that were cut off, so that metrics and logs record their end.
 	cutTime = time.Second
@@ -26,15 +26,15 @@ type Drain struct {
 	endWatches func(spread time.Duration)
 	cancelAll  context.CancelFunc // ends all requests
 
-	running atomic.Int64  // the number of running handlers
-	idle    chan struct{} // gets a value when running becomes 0
+	running     atomic.Int64  // the number of running handlers
+	noneRunning chan struct{} // gets a value when running becomes 0
 }
 
 // NewDrain returns the Drain of server, which must not serve yet: NewDrain sets its Handler and its BaseContext.
 // endWatches begins to end all watches, spread over the given time.
 func NewDrain(server *http.Server, endWatches func(spread time.Duration)) *Drain {
 	base, cancelAll := context.WithCancel(context.Background())
-	d := &Drain{server: server, endWatches: endWatches, cancelAll: cancelAll, idle: make(chan struct{}, 1)}
+	d := &Drain{server: server, endWatches: endWatches, cancelAll: cancelAll, noneRunning: make(chan struct{}, 1)}
 	server.BaseContext = func(net.Listener) context.Context { return base }
 	server.Handler = d.countRunning(server.Handler)
 	return d
@@ -48,7 +48,7 @@ func (d *Drain) countRunning(next http.Handler) http.Handler {
 		defer func() {
 			if d.running.Add(-1) == 0 {
 				select {
-				case d.idle <- struct{}{}:
+				case d.noneRunning <- struct{}{}:
 				default:
 				}
 			}
@@ -105,7 +105,7 @@ func (d *Drain) awaitRequests(ctx context.Context) bool {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-d.idle:
+		case <-d.noneRunning:
 		}
 	}
 	return true

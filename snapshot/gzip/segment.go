@@ -19,8 +19,8 @@ import (
 //	piece    0         1       2         3
 //	objects  a b c ◄── d e ◄── f g h ◄── i
 //
-// If e changes, pieces 1 and 2 are compressed again. A later segment may have a valid piece at another index, if both indexes
-// are 2 or higher: in a list, piece 0 has no comma before its first object, and piece 1 refers to piece 0.
+// If e changes, pieces 1 and 2 are compressed again. A later segment may have a valid piece at another index only from 2
+// on: in a list, piece 0 has no comma before its first object, and piece 1 refers to piece 0.
 type segment struct {
 	// numbers has the index.Object.Number of each object.
 	numbers []uint64
@@ -31,8 +31,8 @@ type segment struct {
 	deflated []byte
 	// crc is the checksum (CRC-32) of the uncompressed bytes, and length is their number modulo 2³².
 	crc, length uint32
-	// shift is the crcShift of the number of uncompressed bytes (not modulo 2³²). With it, crcJoin joins the checksum of the
-	// bytes before the segment and crc.
+	// shift lets crcJoin join crc to the checksum of the bytes before the segment. It is the crcShift of the number of uncompressed
+	// bytes (not modulo 2³²).
 	shift uint32
 }
 
@@ -179,9 +179,9 @@ func (s *segment) appendPiece(p piece, own []*index.Object, deflatedEnd int) {
 	s.length += p.length
 }
 
-// findReusable returns the index, start or higher, of the piece with the objects own. found is false unless it can be piece
-// newIndex of a later segment, in which it follows a piece with the objects previous (see segment).
-func (s *segment) findReusable(start int, previous, own []*index.Object, newIndex int) (i int, found bool) {
+// findReusable looks, from the index start on, for the piece with the objects own. It finds it only if its compressed bytes are
+// valid as piece newIndex of a later segment, after a piece with the objects previous (see segment).
+func (s *segment) findReusable(start int, previous, own []*index.Object, newIndex int) (at int, found bool) {
 	for i := start; i < len(s.pieces); i++ {
 		if !sameNumbers(s.numbersOf(i), own) {
 			continue

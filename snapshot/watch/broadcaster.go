@@ -53,7 +53,7 @@ func NewBroadcaster(form Form, span Span, counts *Counts, pacer *Pacer) *Broadca
 // Publish replaces the span by a longer one, or by one from which the oldest changes were forgotten.
 func (b *Broadcaster) Publish(span Span) {
 	// If memory is tight, the new span may have forgotten changes that are not dispatched yet. They are dispatched from the old
-	// span first. Otherwise all watchers would end that have not delivered these revisions, even if their filters select none of
+	// span first. Otherwise every watcher that has not delivered these revisions would end, even one whose filter selects none of
 	// the changes.
 	if b.dispatched.Load() < span.RetainedAfter() {
 		b.mu.Lock()
@@ -106,8 +106,8 @@ func (b *Broadcaster) dispatchLocked() {
 	versions := &span.Versions
 	dispatched := b.dispatched.Load()
 	if dispatched < span.RetainedAfter() {
-		// The history has forgotten changes that were not dispatched, so it is not known which watchers they concern. With the
-		// first of them due, each Take returns EndBehind, unless it has delivered these changes already.
+		// The history has forgotten changes that were not dispatched, so it is not known which watchers they concern. So the
+		// first of them becomes due at every watcher: Take then returns EndBehind, unless it has delivered these changes already.
 		for _, bucket := range b.buckets {
 			for _, w := range bucket {
 				w.setDue(dispatched + 1)

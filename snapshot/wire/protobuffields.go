@@ -74,8 +74,10 @@ func walkFields(message []byte, visit func(wireField) error) error {
 	return nil
 }
 
-// splitMessage sets *contents[i] to the content of field i+1 of a message, or leaves it nil if there is no such field. A field with
-// a higher number is an error. So is a repeated field, since a client could read either. name names the message in the error.
+// splitMessage sets *contents[i] to the content of field i+1 of a message, or leaves it nil if there is no such field. For example,
+// splitMessage(m, "a list", &a, &b) puts field 1 into a, and field 2 into b. A field with a higher number is an error, since the
+// caller names all fields that it knows. So is a repeated field, since a client could read either. name names the message in the
+// error.
 func splitMessage(message []byte, name string, contents ...*[]byte) error {
 	return walkFields(message, func(f wireField) error {
 		if int(f.number) > len(contents) {
@@ -85,20 +87,20 @@ func splitMessage(message []byte, name string, contents ...*[]byte) error {
 	})
 }
 
-// singularField returns the one field with the given number in message, an object or its metadata. The content is nil if there is
-// no such field. A second one is an error, and so is one that is not of BytesType.
-func singularField(message []byte, number protowire.Number) (only wireField, err error) {
+// singularField returns the only field with this number. message is an object or its metadata. The content is nil if there is no
+// such field. A second one is an error, and so is one that is not of BytesType.
+func singularField(message []byte, number protowire.Number) (found wireField, err error) {
 	err = walkFields(message, func(f wireField) error {
 		switch {
 		case f.number != number:
 			return nil
-		case f.wireType != protowire.BytesType, only.content != nil:
+		case f.wireType != protowire.BytesType, found.content != nil:
 			return f.unexpected("an object")
 		}
-		only = f
+		found = f
 		return nil
 	})
-	return only, err
+	return found, err
 }
 
 // setOnce sets *content to the content of f. It returns an error if f has no content, or if *content was set before.

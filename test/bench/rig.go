@@ -180,7 +180,7 @@ func (b *bench) pids(at side) ([]int, error) {
 // cpu is what kube-apiserver and the proxy of a side use: times, or shares of one CPU.
 type cpu[T time.Duration | float64] struct{ kube, proxy T }
 
-// notIdle has measureCPU subtract nothing.
+// notIdle makes measureCPU subtract nothing.
 var notIdle cpu[float64]
 
 // usedCPU returns the CPU time that the processes of a side use while do runs, and the time that do takes.

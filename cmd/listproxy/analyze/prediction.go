@@ -91,7 +91,7 @@ func (p *predictor) predict(e *auditEvent) prediction {
 // as success.
 func succeeded(code int) bool { return code == 0 || code == http.StatusOK }
 
-// whoAnswers returns who answers a request, and why kube-apiserver does. parseReason is the reason of [policy.Parse] to
+// whoAnswers returns who answers a request and, if that is kube-apiserver, the reason. parseReason is the reason of [policy.Parse] to
 // forward it, or None.
 func (p *predictor) whoAnswers(request *policy.Request, parseReason reason.Reason) (answerer, reason.Reason) {
 	why := parseReason
@@ -124,9 +124,9 @@ func whyForwarded(p *policy.Config, request *policy.Request) reason.Reason {
 	return mismatchOf(evaluation.Rule, request)
 }
 
-// mismatchOf returns the reason why a request does not fit its resource, or None if it may fit. A log does not say two things
-// about the resource. Whether it has namespaces: a request without a namespace fits if it fits one of the two kinds. Whether it is
-// custom: that makes no difference, since [auditEvent.httpRequest] asks for JSON or a table.
+// mismatchOf returns the reason why a request does not fit its resource, or None if it may fit. A log says neither whether the
+// resource has namespaces, nor whether it is custom. So a request without a namespace fits if it fits one of the two kinds. Custom
+// or not makes no difference, since [auditEvent.httpRequest] asks for JSON or a table.
 func mismatchOf(rule policy.Rule, request *policy.Request) reason.Reason {
 	const namespaced, clusterScoped = true, false
 	const notCustom = false
@@ -143,8 +143,8 @@ func formOf(request *policy.Request, parseReason reason.Reason) form {
 	case reason.NotList, reason.Watch, reason.NotCanonical:
 		return formUnknown // Parse did not read the query
 	}
-	// With these settings, Decide forwards as few requests as possible. One that it forwards nevertheless has no Semantics, except
-	// a page at the newest state.
+	// With these settings, Decide forwards as few requests as possible. What it still forwards has no Semantics, so its form is
+	// unknown. (A page at the newest state is also forwarded, but has Semantics.)
 	decision := request.Decide(policy.LimitIgnored, policy.ConsistentAll)
 	switch {
 	case decision.Semantics == "":

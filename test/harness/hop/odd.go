@@ -83,6 +83,7 @@ func (o Odd) upstreamRevision(text string) string {
 
 // request changes a request for the upstream.
 func (o Odd) request(out *http.Request) {
+	// First the revisions in parameters, then those inside continue tokens.
 	query := within([]byte(out.URL.RawQuery), inQueries, o.upstreamRevision)
 	out.URL.RawQuery = string(within(query, tokens, insideToken(o.upstreamRevision)))
 	accept := strings.Join(out.Header.Values("Accept"), ",")
@@ -119,7 +120,10 @@ func (o Odd) answer(resp *http.Response) error {
 	change := o.revision
 	if falls {
 		change = func(text string) string {
-			n, _ := strconv.ParseUint(text, 10, 64)
+			n, err := strconv.ParseUint(text, 10, 64)
+			if err != nil || n == 0 {
+				return o.revision(text)
+			}
 			return o.revision(strconv.FormatUint(n-1-n%16, 10)) // 1 to 16 lower
 		}
 	}

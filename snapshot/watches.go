@@ -86,12 +86,12 @@ func (v *View) span() watch.Span {
 // publishToBroadcasterLocked publishes the view v to its broadcaster. If old had another broadcaster, the watchers of that one
 // end. All ways in which watches end:
 //
-//	why                           by                       watchers                     new watchers can begin
-//	the state is lost             here, by Abort           deliver nothing more         after the next load
-//	the changes are in doubt      abortWatches             deliver nothing more         after the next load
-//	another state was loaded      here, by End             deliver what is left first   at once, at the new broadcaster
-//	the stream may be dead        endWatchesIfStreamDead   deliver what is left first   at once, at the new broadcaster
-//	listproxy ends                EndWatches               deliver what is left first   no
+//	why                        ended by                 watchers                     new watchers can begin
+//	the state is lost          Abort, called here       deliver nothing more         after the next load
+//	the changes are in doubt   abortWatches             deliver nothing more         after the next load
+//	another state was loaded   End, called here         deliver what is left first   at once, at the new broadcaster
+//	the stream may be dead     endWatchesIfStreamDead   deliver what is left first   at once, at the new broadcaster
+//	listproxy ends             EndWatches               deliver what is left first   no
 func (c *Collection) publishToBroadcasterLocked(v, old *View) {
 	switch {
 	case old.broadcaster == nil, old.broadcaster == v.broadcaster:

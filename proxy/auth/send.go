@@ -34,9 +34,10 @@ func WithOwnAccount(send SendAs, cfg *rest.Config) (SendAs, error) {
 	}, nil
 }
 
-// postReview sends a review to the upstream as a caller, and returns the reply. If there is none, it returns an error and a reply
-// with the code noReply. If the body breaks off or has more than maxBody bytes, it returns an error and a reply of which only the
-// code and the header may be used.
+// postReview sends a review to the upstream as a caller, and returns the reply. There are two kinds of error:
+//
+//	there was no reply                                  the code of the rawReply is noReply
+//	its body broke off, or has more than maxBody bytes  only the code and the header of the rawReply are valid
 func postReview(
 	ctx context.Context, send SendAs, id Identity, endpoint string, review any, maxBody int64,
 ) (rawReply, error) {

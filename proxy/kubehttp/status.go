@@ -20,7 +20,7 @@ func WriteStatus(w http.ResponseWriter, r *http.Request, code int, reason metav1
 // pkg/server/filters, retryAfter).
 const retryAfterSeconds = 1
 
-// WriteTooManyRequests answers r, no part of which was carried out, with 429 and Retry-After.
+// WriteTooManyRequests answers r with 429 and Retry-After. It must only be called if no part of r was carried out.
 func WriteTooManyRequests(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", strconv.Itoa(retryAfterSeconds))
 	status := newFailure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,

@@ -21,7 +21,7 @@ func TestAsOf(t *testing.T) {
 		outage            Outage
 		now               time.Duration // since an API server was last heard
 		standsStill       bool          // ages are measured at the time heard, and not now
-		streamStandsStill bool          // likewise, of what a stream keeps up to date
+		streamStandsStill bool          // what a stream keeps up to date has its age measured at the time heard
 	}{
 		"no outage":                                          {outage: never, now: time.Second},
 		"in an outage":                                       {outage: ongoing, now: bound - 1, standsStill: true, streamStandsStill: true},

@@ -181,7 +181,7 @@ func (s *segment) appendPiece(p piece, own []*index.Object, deflatedEnd int) {
 
 // findReusable looks, from the index start on, for the piece with the objects own. It finds it only if its compressed bytes are
 // valid as piece newIndex of a later segment, after a piece with the objects previous (see segment).
-func (s *segment) findReusable(start int, previous, own []*index.Object, newIndex int) (at int, found bool) {
+func (s *segment) findReusable(start int, previous, own []*index.Object, newIndex int) (position int, found bool) {
 	for i := start; i < len(s.pieces); i++ {
 		if !sameNumbers(s.numbersOf(i), own) {
 			continue

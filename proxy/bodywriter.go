@@ -39,9 +39,9 @@ func (h *Handler) writeList(w http.ResponseWriter, acceptsGzip bool, b *body) {
 		err = writeParts(out, b)
 	}
 	if err == nil {
-		err = out.Flush()
+		_ = out.Flush()
 	}
-	_ = err // Only the connection can have failed: an indented list has been indented once already.
+	// An error is ignored: only the connection can have failed, since an indented list has been indented once already.
 }
 
 // writeParts writes the list as it is.

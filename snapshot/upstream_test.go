@@ -27,7 +27,7 @@ type upstream struct {
 	watch func(n int, from uint64) []string
 	// shortWatchRepeats is the line that short watches send every second; nil: they are watches like all others.
 	shortWatchRepeats *string
-	// intercept is called with each request, unless it is nil. It may change the upstream.
+	// intercept is called with each request, unless it is nil. It may change the upstream. Once a feed runs, mu guards it.
 	intercept interceptor
 	// changes lets b change at revision 8, right after the first load, which is at revision 7. Then the upstream is at 9.
 	changes bool
@@ -115,20 +115,26 @@ func kindOf(r *http.Request) requestKind {
 
 // RoundTrip implements http.RoundTripper.
 func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
-	if u.intercept != nil {
-		u.mu.Lock()
-		hold, instead := u.intercept(r, kindOf(r))
-		u.mu.Unlock()
-		if !clock.Sleep(r.Context(), hold) {
-			return nil, r.Context().Err()
-		}
-		if instead != nil {
-			return instead, nil
-		}
+	hold, instead := u.intercepted(r)
+	if !clock.Sleep(r.Context(), hold) {
+		return nil, r.Context().Err()
+	}
+	if instead != nil {
+		return instead, nil
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.answer(r), nil
+}
+
+// intercepted returns what the interceptor of the moment wants for a request; nothing if there is none.
+func (u *upstream) intercepted(r *http.Request) (hold time.Duration, instead *http.Response) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.intercept == nil {
+		return 0, nil
+	}
+	return u.intercept(r, kindOf(r))
 }
 
 // answer answers a request. The caller must hold mu.

@@ -130,7 +130,7 @@ func parse(args []string, complaints io.Writer) (s settings, err error) {
 	count(&s.pods, "pods", 3000, "how many pods there are, of 7 to 8 kB in JSON")
 	count(&s.rounds, "rounds", 3, "how often each request is measured at each side, in turn")
 	count(&s.requests, "requests", 50, "how often it is sent in a round, if it is small; at least three times")
-	count(&s.crowd, "crowd", 300, "crowd, mix, watches, restart: how many clients there are (mix: agents; restart: informers)")
+	count(&s.crowd, "crowd", 100, "crowd, mix, watches, restart: how many clients there are (mix: agents; restart: informers)")
 	count(&s.seconds, "seconds", 20, "mix, watches, restart, load: for how long")
 	flags.IntSliceVar(&s.objects, "objects", []int{1, 10, 100, 1000, 10_000}, "newest: how many config maps a list has")
 	flags.StringVar(&s.otherProgram, "before", "",

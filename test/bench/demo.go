@@ -91,15 +91,16 @@ func (b *bench) demoWhileChanging(ctx context.Context, sides []side) error {
 	return nil
 }
 
-// requireSame compares listproxy's answer with kube-apiserver's. A list at any version is asked for at exactly the newest revision,
-// so that both must give the same state. It tries again, since listproxy may not have that revision yet.
+// requireSame compares listproxy's answer with kube-apiserver's. A list at any version is asked for at exactly the newest
+// revision, so that both must give the same state. It tries again, each time at the newest revision: listproxy may not have a
+// revision yet, and never gets one from before its load.
 func (b *bench) requireSame(ctx context.Context, proxied side, q request) error {
 	q.path = strings.Replace(q.path, ask.AnyVersion, "resourceVersion="+newestRevision+"&resourceVersionMatch=Exact", 1)
-	resolved, err := b.resolve(ctx, q)
-	if err != nil {
-		return err
-	}
 	return poll.Try(ctx, patience, pollInterval, q.name, func() error {
+		resolved, err := b.resolve(ctx, q)
+		if err != nil {
+			return err
+		}
 		var answers []ask.Answer
 		for _, s := range []side{proxied, direct} {
 			c, err := ask.New(b.config(s, q.user), patience)

@@ -127,7 +127,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	return u.answer(r), nil
 }
 
-// intercepted returns what the interceptor of the moment wants for a request; nothing if there is none.
+// intercepted calls the interceptor for a request. Without one, nothing is held back, and the upstream answers.
 func (u *upstream) intercepted(r *http.Request) (hold time.Duration, instead *http.Response) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -29,7 +29,7 @@ const (
 // authenticates the review like any request of the caller, and asks the same authorizer. Every authenticated user may create
 // such reviews (the ClusterRole system:basic-user).
 //
-//	question   what is asked about a caller; a review carries it to the upstream
+//	question   what listproxy asks the upstream about a caller, in a review
 //	answer     what is remembered of the reply to a review
 //	decision   the value of an answer, such as Yes
 //	ruling     the decision about a request, with all answers on which it depends

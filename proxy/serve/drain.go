@@ -11,8 +11,9 @@ import (
 const (
 	// maxWatchSpread bounds the time over which the ends of watches are spread.
 	maxWatchSpread = 5 * time.Second
-	// lastFlush is the pause between the end of the last handler and the closing of the connections that have become idle. net/http
-	// counts an HTTP/2 connection as idle shortly before it sends the last frames of an answer, which would be lost without the pause.
+	// lastFlush is the pause between the end of the last handler and the closing of the connections that have become idle.
+	// net/http counts an HTTP/2 connection as idle shortly before it sends the last frames of an answer. Without the pause they
+	// would be lost.
 	lastFlush = 250 * time.Millisecond
 	// cutTime bounds the wait for the handlers of the requests that were cut off, so that metrics and logs record their end.
 	cutTime = time.Second

@@ -19,8 +19,8 @@ import (
 //	piece    0         1       2         3
 //	objects  a b c ◄── d e ◄── f g h ◄── i
 //
-// If e changes, pieces 1 and 2 are compressed again. A later segment may have a valid piece at another index only from 2
-// on: in a list, piece 0 has no comma before its first object, and piece 1 refers to piece 0.
+// If e changes, pieces 1 and 2 are compressed again. A piece may be valid at another index of a later segment if both
+// indexes are 2 or higher: in a list, piece 0 has no comma before its first object, and piece 1 refers to piece 0.
 type segment struct {
 	// numbers has the index.Object.Number of each object.
 	numbers []uint64
@@ -179,8 +179,8 @@ func (s *segment) appendPiece(p piece, own []*index.Object, deflatedEnd int) {
 	s.length += p.length
 }
 
-// findReusable looks, from the index start on, for the piece with the objects own. It finds it only if its compressed bytes are
-// valid as piece newIndex of a later segment, after a piece with the objects previous (see segment).
+// findReusable looks for the piece with the objects own, from the index start on. found is false if there is none, or if its
+// compressed bytes are not valid as piece newIndex of a later segment, after a piece with the objects previous (see segment).
 func (s *segment) findReusable(start int, previous, own []*index.Object, newIndex int) (position int, found bool) {
 	for i := start; i < len(s.pieces); i++ {
 		if !sameNumbers(s.numbersOf(i), own) {

@@ -74,10 +74,10 @@ func walkFields(message []byte, visit func(wireField) error) error {
 	return nil
 }
 
-// splitMessage sets *contents[i] to the content of field i+1 of a message, or leaves it nil if there is no such field. For example,
-// splitMessage(m, "a list", &a, &b) puts field 1 into a, and field 2 into b. A field with a higher number is an error, since the
-// caller names all fields that it knows. So is a repeated field, since a client could read either. name names the message in the
-// error.
+// splitMessage sets *contents[i] to the content of field i+1 of a message, or leaves it nil if there is no such field. For
+// example, splitMessage(m, "a list", &a, &b) puts field 1 into a, and field 2 into b. A field with a higher number is an error,
+// since the caller names all fields that it knows. So is a repeated field, since a client could read either. name names the
+// message in the error.
 func splitMessage(message []byte, name string, contents ...*[]byte) error {
 	return walkFields(message, func(f wireField) error {
 		if int(f.number) > len(contents) {

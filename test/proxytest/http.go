@@ -137,8 +137,8 @@ func StartInPipes(t *testing.T, server *httptest.Server) *inmemory.Listener {
 	return startInPipes(t, server, server.StartTLS, "https")
 }
 
-// StartWithoutTLSInPipes is StartInPipes without TLS. It is for tests in which client and server may close a connection at the same
-// time: with TLS, each could wait for the other to read its last record, since a pipe has no buffer.
+// StartWithoutTLSInPipes is StartInPipes without TLS. It is for tests in which client and server may close a connection at
+// the same time: with TLS, each could wait for the other to read its last record, since a pipe has no buffer.
 func StartWithoutTLSInPipes(t *testing.T, server *httptest.Server) {
 	t.Helper()
 	startInPipes(t, server, server.Start, "http")

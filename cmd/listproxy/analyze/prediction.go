@@ -91,8 +91,8 @@ func (p *predictor) predict(e *auditEvent) prediction {
 // as success.
 func succeeded(code int) bool { return code == 0 || code == http.StatusOK }
 
-// whoAnswers returns who answers a request and, if that is kube-apiserver, the reason. parseReason is the reason of [policy.Parse] to
-// forward it, or None.
+// whoAnswers returns who answers a request and, if that is kube-apiserver, the reason. parseReason is the reason of
+// [policy.Parse] to forward it, or None.
 func (p *predictor) whoAnswers(request *policy.Request, parseReason reason.Reason) (answerer, reason.Reason) {
 	why := parseReason
 	if why == reason.None {
@@ -125,8 +125,8 @@ func whyForwarded(p *policy.Config, request *policy.Request) reason.Reason {
 }
 
 // mismatchOf returns the reason why a request does not fit its resource, or None if it may fit. A log says neither whether the
-// resource has namespaces, nor whether it is custom. So a request without a namespace fits if it fits one of the two kinds. Custom
-// or not makes no difference, since [auditEvent.httpRequest] asks for JSON or a table.
+// resource has namespaces, nor whether it is custom. So a request without a namespace fits if it fits one of the two kinds.
+// Custom or not makes no difference, since [auditEvent.httpRequest] asks for JSON or a table.
 func mismatchOf(rule policy.Rule, request *policy.Request) reason.Reason {
 	const namespaced, clusterScoped = true, false
 	const notCustom = false

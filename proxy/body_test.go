@@ -12,6 +12,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/samples"
@@ -39,7 +40,7 @@ func newSnapshot(kind string, objects ...*index.Object) snapshot.Snapshot {
 	for _, o := range objects {
 		state.Set(o)
 	}
-	return snapshot.Snapshot{Revision: 7, Envelope: samples.Envelope(kind, "v1"), Tree: state}
+	return snapshot.Snapshot{ListState: source.ListState{Revision: 7, Envelope: samples.Envelope(kind, "v1"), Tree: state}}
 }
 
 // record returns the answer as it is written to a request with this header.

@@ -9,6 +9,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/cluster"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -17,7 +18,7 @@ import (
 func TestLastCheck(t *testing.T) {
 	now := time.Now()
 	pods := cluster.Entry{Namespaced: true}
-	found := &decision{entry: pods, snapshot: snapshot.Snapshot{Revision: 7, CurrentAt: now.Add(-time.Minute)}}
+	found := &decision{entry: pods, snapshot: snapshot.Snapshot{ListState: source.ListState{Revision: 7}, CurrentAt: now.Add(-time.Minute)}}
 	unchanged := conditions{
 		now:     now,
 		entry:   pods,
@@ -99,9 +100,9 @@ func TestChangeWhileWaitingForRoom(t *testing.T) {
 				w.reroute(`{"namespace":"n","name":"s","port":443}`)
 				w.reroute("") // back to kube-apiserver
 			},
-			want: reason.Upstream,
+			want: reason.Warming,
 		},
-		"the definition is changed": {change: (*modelWorld).redefine, want: reason.Upstream},
+		"the definition is changed": {change: (*modelWorld).redefine, want: reason.Warming},
 		"the definitions may be out of date": {
 			change: func(w *modelWorld) {
 				w.stallDefinitions()

@@ -137,10 +137,10 @@ func (s *watchStream) follow(d *decision) reason.Reason {
 		Timeout:   timeLeft(s.request.Context(), d.asked.WatchOptions.Timeout),
 		IsDefined: func() bool { return h.Cluster.IsCurrent(resource, entry) },
 	})
-	if s.watcher == nil { // the history no longer reaches back to after, or the state was lost meanwhile
-		return cmp.Or(d.collection.WhyNotFollow(after), reason.Warming)
-	}
 	why := lastCheck(d, h.currentConditions(d))
+	if s.watcher == nil { // the state was lost meanwhile, or the history no longer reaches back to after
+		return cmp.Or(why, reason.History)
+	}
 	if why != reason.None {
 		s.watcher.Close("") // counts no ending, since nothing was delivered
 	}

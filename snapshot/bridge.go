@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -12,8 +13,8 @@ import (
 const (
 	// maxBridgedChanges bounds the changes that changesTo keeps in memory. If there are more, clients' watches end.
 	maxBridgedChanges = 10_000
-	// bridgeDeliveryTimeout bounds the wait for clients' watches to deliver the changes.
-	bridgeDeliveryTimeout = time.Second
+	// bridgeDeliveryTime is the time that clients' watches have to deliver the changes.
+	bridgeDeliveryTime = time.Second
 )
 
 // bringWatchesUpToDate makes clients' watches deliver all changes from the known state to the loaded one. It returns false if
@@ -32,7 +33,7 @@ func (f *feed) bringWatchesUpToDate(ctx context.Context, l *stateLoad) bool {
 		return false
 	}
 	// A client's watch that has not delivered all changes by then will end when the loaded state is installed.
-	v.broadcaster.AwaitDelivered(ctx, bridgeDeliveryTimeout)
+	clock.Sleep(ctx, bridgeDeliveryTime)
 	f.log.Debug("clients' watches go on after a new load")
 	return true
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
-	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
@@ -78,18 +77,12 @@ type Collection struct {
 
 	// mu guards the fields below, which the feed and the janitor write.
 	mu sync.Mutex
-	// retired reports whether the collection was dropped for ever.
-	retired bool
-	// epoch is the number of the current epoch.
-	epoch uint64
 	// highestSeen is the highest revision that the upstream has given since the last drop.
 	highestSeen uint64
 	// pendingProbes are the probes whose revision the interval has not reached yet, in the order in which they were sent.
 	// Their revisions ascend, since a probe that gives a lower revision than an earlier one is an error (see
 	// recordRevision).
 	pendingProbes []probeResult
-	// versions is the history. Views hold copies of it, which are not changed.
-	versions index.History
 	// usedBytes is the part of the budget that the collection uses.
 	usedBytes int64
 	// checkpoints record the interval's end at some times, so that the history can be trimmed by age.

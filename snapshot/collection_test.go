@@ -161,16 +161,15 @@ func TestValidity(t *testing.T) {
 			change: func(c *Collection) { c.drop(reason.Warming) }, wantNewest: reason.Warming, wantExact: reason.Warming,
 		},
 		"the collection is retired": {
-			change: func(c *Collection) { c.retire(reason.Upstream) }, wantNewest: reason.Upstream, wantExact: reason.Upstream,
+			change: func(c *Collection) { c.retire() }, wantNewest: reason.Warming, wantExact: reason.Warming,
 		},
 		"the collection is retired, and its feed goes on": {
 			change: func(c *Collection) {
-				c.retire(reason.Upstream)
-				c.retire(reason.Memory)
+				c.retire()
 				loadState(c, index.NewTree(withoutIndex), 10)
-				c.drop(reason.Warming)
+				c.drop(reason.Form)
 			},
-			wantNewest: reason.Upstream, wantExact: reason.Upstream,
+			wantNewest: reason.Warming, wantExact: reason.Warming,
 		},
 		"another state is loaded": {
 			change:     func(c *Collection) { loadState(c, index.NewTree(withoutIndex), 99) },
@@ -223,8 +222,8 @@ func TestNewestWaitsForALoadBeside(t *testing.T) {
 			time.AfterFunc(time.Second, func() { endLoad(c) })
 			expectWait(FirstLoad, reason.None, 0)
 			expectWait(AnyLoad, reason.None, time.Second)
-			c.retire(reason.Memory)
-			expectWait(AnyLoad, reason.Memory, 0) // no load will come
+			c.retire()
+			expectWait(AnyLoad, reason.Warming, 0) // no load will come
 		})
 	}
 }

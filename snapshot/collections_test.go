@@ -131,7 +131,7 @@ func TestMakeRoom(t *testing.T) {
 			"idle":  {collection: idle, wantDropped: true},
 			"eager": {collection: eager},
 		} {
-			if got := tt.collection.view.Load().unavailable == reason.Memory; got != tt.wantDropped {
+			if got := tt.collection.view.Load().retired; got != tt.wantDropped {
 				t.Errorf("the %s collection is dropped: got %t, want %t", name, got, tt.wantDropped)
 			}
 		}

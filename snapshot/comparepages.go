@@ -91,7 +91,7 @@ func (c *Collections) compareAtNewest(r *runningCollection, start string, change
 func (c *Collections) comparePage(r *runningCollection, s Snapshot, start string) (next string, err error) {
 	upstream := c.source(r.key)
 	limit := s.Tree.PageLimit(start, pageObjects, pageBytes)
-	next, err = upstream.ComparePage(c.ctx, upstream.List, s.listState(), start, limit)
+	next, err = upstream.ComparePage(c.ctx, upstream.List, s.ListState, start, limit)
 	mismatch, differs := errors.AsType[*source.MismatchError](err)
 	if !differs {
 		return next, err
@@ -104,7 +104,7 @@ func (c *Collections) comparePage(r *runningCollection, s Snapshot, start string
 	if !clock.Sleep(c.ctx, pause) {
 		return next, c.ctx.Err()
 	}
-	_, secondErr := upstream.ComparePage(c.ctx, upstream.List, s.listState(), start, limit)
+	_, secondErr := upstream.ComparePage(c.ctx, upstream.List, s.ListState, start, limit)
 	if secondErr == nil { // of one revision, a page cannot differ and then agree, so neither result is trusted
 		return next, fmt.Errorf("a mismatch was gone the second time: %s", mismatch.Difference)
 	}

@@ -63,7 +63,7 @@ const (
 
 // run feeds the collection until ctx ends.
 func (f *feed) run(ctx context.Context) {
-	defer f.collection.retire(reason.Warming)
+	defer f.collection.retire()
 	f.backoffs = initialBackoffs
 	f.freshness = source.NewFreshness(f.collection.limits.Staleness, rand.Float64()) // #nosec G404 -- no secret
 	f.mustLoad = true

@@ -65,8 +65,6 @@ func (f *feed) read(ctx context.Context, s *source.Stream) error {
 func (r *reader) stop() {
 	r.alarm.Stop()
 	r.collection.setStreaming(false)
-	r.freshness.StreamClosed()
-	r.collection.publishFreshness(r.freshness)
 	r.cancelCalls()
 	r.calls.Wait() // their outcomes are not handled
 }

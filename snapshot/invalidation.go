@@ -88,11 +88,10 @@ func (c *Collections) Invalidate(i Invalidation) {
 	now := time.Now()
 	c.recordChange(Change{At: now, Scope: i.Scope.String(), What: i.What, Cause: i.Cause})
 	c.mu.Lock()
-	if c.ctx.Err() == nil { // no goroutine begins after Close
-		c.bans.add(i.Scope, ban{until: now.Add(Skew), why: reason.Upstream})
-		c.loops.Go(func() { c.verifyAfterSkew(i.Scope) })
-	}
+	c.bans.add(i.Scope, ban{until: now.Add(Skew), why: reason.Upstream})
 	c.mu.Unlock()
+	// By then, even the slowest API server has learned of the change.
+	time.AfterFunc(Skew+maxLag, func() { c.requireVerification(i.Scope, time.Now()) })
 	for _, r := range c.list() { // no collection of the scope can have started since the ban
 		if i.Scope.selects(r.key) {
 			c.drop(r, reason.Reason(i.Cause))

@@ -35,28 +35,15 @@ func (c *Collections) tidy(now time.Time) {
 	c.dropIdlest(now)
 }
 
-// drop removes a collection, stops its feed and forgets its state. A request that has found the collection before gets the
-// reason Warming, or another one:
-//
-//	cause           reason     what happened
-//	None            Warming    the collection was idle; this is not counted as a loss
-//	Mismatch        Warming    it differs from the upstream
-//	Memory          Memory     its memory was needed
-//	Schema, Moved   Upstream   its definition or its server has changed
+// drop removes a collection, stops its feed and forgets its state. A cause of None means that the collection was idle, which is
+// not counted as a loss.
 func (c *Collections) drop(r *runningCollection, cause reason.Reason) {
 	c.mu.Lock()
 	if c.all[r.key] == r {
 		delete(c.all, r.key)
 	}
 	c.mu.Unlock()
-	unavailable := reason.Warming
-	switch cause {
-	case reason.Memory:
-		unavailable = reason.Memory
-	case reason.Schema, reason.Moved:
-		unavailable = reason.Upstream
-	}
-	hadState := r.retire(unavailable)
+	hadState := r.retire()
 	if hadState && cause != reason.None {
 		r.counts.addLoss(cause)
 	}

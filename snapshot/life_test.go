@@ -100,7 +100,7 @@ func runSteps(steps []step) (failed int, err error) {
 	if err := l.check(all); err != nil {
 		return last, err
 	}
-	l.collection.retire(reason.Warming) // a retired collection answers nothing
+	l.collection.retire() // a retired collection answers nothing
 	l.forgetState()
 	return last, l.check(all)
 }

@@ -45,7 +45,6 @@ func (f *feed) probeWithoutStream(ctx context.Context) (probeResult, error) {
 	}
 	probe := f.collection.shared.probes.Next()
 	f.freshness.ProbeSent(probe)
-	defer f.freshness.StreamClosed() // the probe is no longer in flight
 	f.collection.publishFreshness(f.freshness)
 	return f.runProbe(ctx, probe)
 }

@@ -129,6 +129,8 @@ func (c *Collection) applyProgress(p progress) (unapplied progress, err error) {
 			return p, wire.Inconsistent("a watch tells of a change at revision %d, which the stream has passed over", revision)
 		}
 	}
-	c.advanceLocked(v, p.upTo, v.newest)
+	next := v.clone()
+	next.To = p.upTo
+	c.advanceLocked(next)
 	return progress{}, nil
 }

@@ -27,7 +27,7 @@ func (c *Collection) recordProbe(result probeResult) (hasReached bool) {
 	}
 	c.pendingProbes = append(c.pendingProbes, result)
 	if v.To >= result.revision {
-		c.advanceLocked(v, v.To, v.newest) // publishes the same state, now proven by the probe just added
+		c.advanceLocked(v.clone()) // the same state, now proven by the probe just added
 		return true
 	}
 	return false

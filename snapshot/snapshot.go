@@ -8,7 +8,6 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
-	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // CollectionKey names a collection.
@@ -17,12 +16,7 @@ type CollectionKey = source.CollectionKey
 // Snapshot is the state of a collection at one revision. It is immutable and safe for concurrent use. While a Snapshot is
 // referenced, the memory of its objects is not freed.
 type Snapshot struct {
-	// Revision is the resourceVersion of the list.
-	Revision uint64
-	// Envelope writes lists of this collection as the upstream does.
-	Envelope *wire.Envelope
-	// Tree has the objects.
-	Tree index.Tree
+	source.ListState
 	// CurrentAt is the time at which the state was last known to be current: everything that was written before is in it. It
 	// is zero for a state at an exact revision, which need not be the newest.
 	CurrentAt time.Time
@@ -36,11 +30,6 @@ type Snapshot struct {
 // Page returns the page of a query. Page.Objects uses the memory of buf. See [index.Tree.Page].
 func (s Snapshot) Page(q index.Query, buf []*index.Object) index.Page {
 	return s.Tree.Page(s.Envelope, q, buf)
-}
-
-// listState returns the snapshot in the form that [source.Source.ComparePage] compares with the upstream's list.
-func (s Snapshot) listState() source.ListState {
-	return source.ListState{Revision: s.Revision, Envelope: s.Envelope, Tree: s.Tree}
 }
 
 // Validity decides whether a state that was read from a collection earlier may still be given to a request.

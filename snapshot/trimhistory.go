@@ -72,14 +72,14 @@ func (c *Collection) trimBeforeLocked(revision uint64) {
 	if v.unavailable != reason.None || from <= v.From {
 		return
 	}
-	oldest := c.versions.FirstAfter(from) - 1 // the index of the version at from, the oldest to be kept
-	freed := int64(0)
-	for i := 1; i <= oldest; i++ {
-		freed += c.versions.At(i).SupersededBytes // what version i has replaced
-	}
-	c.versions.Forget(oldest) // all before it
-	c.addUsedBytesLocked(-freed)
 	next := v.clone()
 	next.From = from
+	oldest := next.versions.FirstAfter(from) - 1 // the index of the version at from, the oldest to be kept
+	freed := int64(0)
+	for i := 1; i <= oldest; i++ {
+		freed += next.versions.At(i).SupersededBytes // what version i has replaced
+	}
+	next.versions.Forget(oldest) // all before it
+	c.addUsedBytesLocked(-freed)
 	c.publishLocked(next)
 }

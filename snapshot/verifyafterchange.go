@@ -47,14 +47,6 @@ func (c *Collections) Verify(scope Scope, what string) {
 	c.requireVerification(scope, now)
 }
 
-// verifyAfterSkew requires a verification once even the slowest API server has learned of a change of a definition or a
-// route.
-func (c *Collections) verifyAfterSkew(scope Scope) {
-	if clock.Sleep(c.ctx, Skew+maxLag) {
-		c.requireVerification(scope, time.Now())
-	}
-}
-
 // requireVerification requires a verification of a scope's collections. comparePages leaves out those that were loaded after
 // requiredAt.
 func (c *Collections) requireVerification(scope Scope, requiredAt time.Time) {

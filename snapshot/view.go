@@ -30,9 +30,9 @@ type View struct {
 	unavailable reason.Reason
 	// unavailableSince is the time at which the last state was lost, or the collection began; zero if there is a state.
 	unavailableSince time.Time
-	// retired reports whether this is the last view.
+	// retired reports whether this is the last view: the collection was dropped for ever.
 	retired bool
-	// epoch is the epoch in which the view was published.
+	// epoch is the number of the epoch in which the view was published.
 	epoch uint64
 
 	// Interval has the revisions whose states are known. It is empty if there is no state.
@@ -130,9 +130,7 @@ func (v *View) notOlder(m moment, minRevision uint64) (Snapshot, reason.Reason) 
 // snapshot returns the newest state.
 func (v *View) snapshot() Snapshot {
 	return Snapshot{
-		Revision:    v.To,
-		Envelope:    v.envelope,
-		Tree:        v.newest,
+		ListState:   source.ListState{Revision: v.To, Envelope: v.envelope, Tree: v.newest},
 		CurrentAt:   v.provenBy.Sent,
 		epoch:       v.epoch,
 		broadcaster: v.broadcaster,
@@ -150,7 +148,8 @@ func (v *View) exact(m moment, revision uint64) (Snapshot, reason.Reason) {
 	if !v.knowsTimeline(m) {
 		return Snapshot{}, reason.NotProven
 	}
-	return Snapshot{Revision: revision, Envelope: v.envelope, epoch: v.epoch, Tree: v.versions.Find(revision).Tree}, reason.None
+	state := source.ListState{Revision: revision, Envelope: v.envelope, Tree: v.versions.Find(revision).Tree}
+	return Snapshot{ListState: state, epoch: v.epoch}, reason.None
 }
 
 // whyUnknown returns the reason why the state at a revision is not known; None if it is known.

@@ -24,14 +24,6 @@ func (c *Collection) Follow(ctx context.Context, revision uint64, gapless bool, 
 	return c.await(ctx, maxWait, reason.NotProven, (*View).replaced, find)
 }
 
-// WhyNotFollow returns the reason why [Collection.Follow], with gapless, would find no state now; None if it would find one.
-// It does not wait, and does not count as a use of the collection.
-func (c *Collection) WhyNotFollow(revision uint64) reason.Reason {
-	const gapless = true
-	_, why := c.view.Load().follow(c.now(), revision, gapless)
-	return why
-}
-
 // follow is [Collection.Follow] without a wait.
 func (v *View) follow(m moment, revision uint64, gapless bool) (Snapshot, reason.Reason) {
 	snap, why := v.latest(m, revision)

@@ -34,6 +34,13 @@ func follow(t *testing.T, c *Collection) *watch.Watcher {
 	return watcher
 }
 
+// whyNotFollow returns the reason why no watch can begin after a revision; None if one can.
+func whyNotFollow(c *Collection, after uint64) reason.Reason {
+	const gapless = true
+	_, why := c.view.Load().follow(c.now(), after, gapless)
+	return why
+}
+
 // takeAll takes all events that a watcher has. It returns their number and the ending; "" if the watch goes on.
 func takeAll(t *testing.T, watcher *watch.Watcher) (events int, end watch.Ending) {
 	t.Helper()
@@ -96,7 +103,7 @@ func TestLoadEndsWatchesThatAreBehind(t *testing.T) {
 			load(50, object("a", 20), object("b", 30))
 			// The changes after 30 are forgotten, and those after 50, the load's revision, are known.
 			for after, want := range map[uint64]reason.Reason{30: reason.History, 50: reason.None} {
-				if why := c.WhyNotFollow(after); why != want {
+				if why := whyNotFollow(c, after); why != want {
 					t.Errorf("another watch after %d: got reason %q, want %q", after, why, want)
 				}
 			}
@@ -258,7 +265,7 @@ func TestSilentStreamEndsWatches(t *testing.T) {
 			if _, end := takeAll(t, watcher); tt.wantEnd == "" && end != "" {
 				t.Errorf("long after the bound: got the ending %q, want none", end)
 			}
-			if why := c.WhyNotFollow(9); why != tt.wantBegin {
+			if why := whyNotFollow(c, 9); why != tt.wantBegin {
 				t.Errorf("another watch: got reason %q, want %q", why, tt.wantBegin)
 			}
 			u.mu.Lock()

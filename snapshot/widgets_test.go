@@ -224,8 +224,8 @@ func corrupt(c *Collection, change func(index.Tree)) {
 	v := c.view.Load()
 	state := v.newest.Clone()
 	change(state)
-	c.versions.At(c.versions.Len() - 1).Tree = state
 	next := v.clone()
+	next.versions.At(next.versions.Len() - 1).Tree = state
 	next.newest = state
 	c.publishLocked(next)
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/index"
-	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -16,21 +15,19 @@ import (
 func (c *Collection) install(l *stateLoad) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.retired {
+	old := c.view.Load()
+	if old.retired {
 		c.shared.budget.add(-l.size) // the load has added its size
 		return
 	}
-	old := c.view.Load()
-	c.epoch++
 	c.highestSeen = max(c.highestSeen, l.revision)
 	c.pendingProbes = nil
 	// The old states leave the budget. The load has added the size of the new one already.
 	c.addUsedBytesLocked(-c.usedBytes)
 	c.usedBytes = l.size
-	c.versions = index.History{}
-	c.versions.Append(index.Version{Revision: l.revision, Tree: l.state})
 	c.checkpoints = []checkpoint{{at: time.Now(), revision: l.revision}}
 	v := &View{
+		epoch:       old.epoch + 1,
 		Interval:    Interval{From: l.revision, To: l.revision},
 		newest:      l.state,
 		envelope:    l.envelope,
@@ -38,9 +35,10 @@ func (c *Collection) install(l *stateLoad) {
 		loadAskedAt: l.probe.Sent,
 		streaming:   true, // the feed reads the load's stream; after a load in pages, it opens a watch at once
 	}
+	v.versions.Append(index.Version{Revision: l.revision, Tree: l.state})
 	if old.broadcaster != nil && l.watchesUpToDate {
 		v.broadcaster = old.broadcaster
-		v.broadcaster.Renew(*l.watchForm, watch.Span{Versions: c.versions, From: l.revision, To: l.revision})
+		v.broadcaster.Renew(*l.watchForm, v.span())
 	} else {
 		v.broadcaster = c.newBroadcaster(l.watchForm, l.revision)
 	}
@@ -68,7 +66,7 @@ func (c *Collection) applyChange(ch stateChange) error {
 	}
 	nodesSize := state.VersionSize(old, ch.object)
 	deletedSize := sizeOf(ch.deleted)
-	next := index.Version{
+	version := index.Version{
 		Revision: ch.revision,
 		Tree:     state,
 		Put:      ch.object,
@@ -77,11 +75,14 @@ func (c *Collection) applyChange(ch stateChange) error {
 		SupersededBytes: nodesSize + sizeOf(old) + deletedSize,
 	}
 	if v.broadcaster != nil {
-		next.Change = ch.forWatchers(old)
+		version.Change = ch.forWatchers(old)
 	}
-	c.versions.Append(next)
 	c.addUsedBytesLocked(nodesSize + sizeOf(ch.object) + deletedSize)
-	c.advanceLocked(v, ch.revision, state)
+	next := v.clone()
+	next.To = ch.revision
+	next.newest = state
+	next.versions.Append(version)
+	c.advanceLocked(next)
 	return c.fitBudgetLocked()
 }
 
@@ -108,21 +109,20 @@ func (c *Collection) applyBookmark(revision uint64) error {
 	if v.unavailable != reason.None {
 		return wire.Inconsistent("a bookmark of a state that is not known")
 	}
-	c.advanceLocked(v, revision, v.newest)
+	next := v.clone()
+	next.To = revision
+	c.advanceLocked(next)
 	return nil
 }
 
-// advanceLocked advances the interval from v.To to a revision with this state. Pending probes whose revision is reached now
-// prove the state. An event or a bookmark alone proves nothing, since it may be old when it comes: the upstream may lag, or
+// advanceLocked publishes a view whose interval ends at a later revision. Pending probes whose revision is reached now prove the
+// state. An event or a bookmark alone proves nothing, since it may be old when it comes: the upstream may lag, or
 // the connection or this process may have been suspended.
-func (c *Collection) advanceLocked(v *View, revision uint64, state index.Tree) {
-	c.highestSeen = max(c.highestSeen, revision)
-	c.addCheckpointLocked(time.Now(), revision)
-	next := v.clone()
-	next.To = revision
-	next.newest = state
-	probe := c.takeReachedProbesLocked(revision)
-	if probe.Number > v.provenBy.Number {
+func (c *Collection) advanceLocked(next *View) {
+	c.highestSeen = max(c.highestSeen, next.To)
+	c.addCheckpointLocked(time.Now(), next.To)
+	probe := c.takeReachedProbesLocked(next.To)
+	if probe.Number > next.provenBy.Number {
 		next.provenBy = probe
 	}
 	c.publishLocked(next)
@@ -167,40 +167,36 @@ func (c *Collection) hasState() bool { return c.view.Load().unavailable == reaso
 // drop forgets the known states and begins a new epoch. Until the next load, requests get the reason why. drop does nothing if
 // the collection is retired.
 func (c *Collection) drop(why reason.Reason) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.retired {
-		c.dropLocked(why)
-	}
+	const forEver = false
+	c.forget(why, forEver)
 }
 
 // retire is a drop that cannot be undone: the collection also ignores what the feed still loads or reads. It reports whether
 // there was a state.
-func (c *Collection) retire(why reason.Reason) (hadState bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.retired {
-		return false
-	}
-	hadState = c.hasState()
-	c.retired = true
-	c.dropLocked(why)
-	return hadState
+func (c *Collection) retire() (hadState bool) {
+	const forEver = true
+	return c.forget(reason.Warming, forEver)
 }
 
-// dropLocked does the work of drop and retire.
-func (c *Collection) dropLocked(why reason.Reason) {
-	c.epoch++
+// forget does the work of drop and retire.
+func (c *Collection) forget(why reason.Reason, forEver bool) (hadState bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.view.Load()
+	if old.retired {
+		return false
+	}
 	c.highestSeen = 0 // the next state may be of another timeline, with lower revisions
 	c.pendingProbes = nil
 	c.checkpoints = nil
-	c.versions = index.History{}
 	c.addUsedBytesLocked(-c.usedBytes)
-	next := &View{unavailable: why, unavailableSince: time.Now(), retired: c.retired}
-	if old := c.view.Load(); old.unavailable != reason.None {
-		next.unavailableSince = old.unavailableSince
+	next := &View{unavailable: why, unavailableSince: old.unavailableSince, retired: forEver, epoch: old.epoch + 1}
+	hadState = old.unavailable == reason.None
+	if hadState {
+		next.unavailableSince = time.Now()
 	}
 	c.publishLocked(next)
+	return hadState
 }
 
 // publishLocked completes a view and makes it the current one. The broadcaster gets the view first, since a request that
@@ -208,8 +204,6 @@ func (c *Collection) dropLocked(why reason.Reason) {
 // them must find the new view.
 func (c *Collection) publishLocked(v *View) {
 	old := c.view.Load()
-	v.versions = c.versions
-	v.epoch = c.epoch
 	c.publishToBroadcasterLocked(v, old)
 	v.replacedCh = make(chan struct{})
 	v.freshenedCh = old.freshenedCh

@@ -16,9 +16,12 @@ import (
 
 // ListState has the objects of a collection at one revision, and how the upstream writes them as a list.
 type ListState struct {
+	// Revision is the resourceVersion of the list.
 	Revision uint64
+	// Envelope writes lists of the collection as the upstream does.
 	Envelope *wire.Envelope
-	Tree     index.Tree
+	// Tree has the objects.
+	Tree index.Tree
 }
 
 // MismatchError says that a state differs from the upstream's state at the same revision.

@@ -49,7 +49,6 @@ func TestFreshness(t *testing.T) {
 	}
 	behindAwaited := behindAwaitedAt(0)
 	// The stream.
-	streamEnds := (*Freshness).StreamClosed
 	streamBegins := func(f *Freshness) { f.StreamOpened(start) }
 	streamSentAt := func(after time.Duration) event { return func(f *Freshness) { f.StreamSent(at(after)) } }
 	streamReaches := func(revision uint64) event { return func(f *Freshness) { f.StateReached(revision) } }
@@ -79,10 +78,10 @@ func TestFreshness(t *testing.T) {
 		"a list awaits a proof":       {happened: []event{awaitProbe(nextProbe)}, want: probe},
 		"a list awaits a later probe": {happened: []event{probeSent, awaitProbe(laterProbe), probeReached}, want: probe},
 		"the stream ended before an answer": {
-			happened: []event{awaitProbe(nextProbe), probeSent, streamEnds, streamBegins}, want: probe,
+			happened: []event{awaitProbe(nextProbe), probeSent, streamBegins}, want: probe,
 		},
 		"the stream ended before it reached an awaited answer": {
-			happened: []event{behindAwaited, streamEnds, streamBegins}, want: probe,
+			happened: []event{behindAwaited, streamBegins}, want: probe,
 		},
 		"a list waits for a revision":          {happened: []event{(*Freshness).RequestProbe}, want: wakeAfter(probePause)},
 		"a list awaited a proof that has come": {happened: []event{awaitProbe(7)}, want: scheduled},

@@ -102,12 +102,6 @@ func (f *Freshness) StateReached(to uint64) {
 	}
 }
 
-// StreamClosed records that the stream is no longer read. An unanswered probe and an open progress watch end with it.
-func (f *Freshness) StreamClosed() {
-	f.probing = false
-	f.progressOpen = false
-}
-
 // ProgressOpened records that a progress watch is opened.
 func (f *Freshness) ProgressOpened() { f.progressOpen = true }
 

@@ -1,21 +1,17 @@
 package watch
 
 import (
-	"slices"
-
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
 // Batch has events that are written to a client together. A client that does not read holds little memory of its own: only small
-// objects are copied. A large object is shared with the history, and the newest event with all clients that get it. The zero
-// value is empty.
+// objects are copied. A large object is shared with the history. The zero value is empty.
 //
 // The bytes are those of parts, in order, and then those of copied from index tail on. The bytes of a part are immutable.
 //
 //	events            parts                        copied[tail:]
 //	two small ones    none                         head, object, end, head, object, end
 //	one large object  head (in copied) and object  end
-//	the newest event  its encoded bytes            empty, or a bookmark
 type Batch struct {
 	// Events is the number of events.
 	Events int
@@ -98,41 +94,4 @@ func (b *Batch) put(content []byte) {
 	}
 	b.parts = append(b.parts, b.copied[b.tail:], content) // what was copied since the last part comes before content
 	b.tail = len(b.copied)
-}
-
-// encodedEvent has the bytes of an event, for all clients that get the change at revision as an event of this type. It is
-// immutable.
-type encodedEvent struct {
-	eventType string
-	revision  uint64
-	bytes     []byte
-}
-
-// addNewest adds the newest event to an empty batch. Usually many clients get it at the same time, so the first one encodes it
-// for all. A large event, or one of another type than the first, is encoded for its client alone.
-func (b *Broadcaster) addNewest(batch *Batch, f *Form, e event) error {
-	encoded := b.newestEncoded.Load()
-	isOfChange := encoded != nil && encoded.revision == e.revision
-	if isOfChange && encoded.eventType == e.eventType {
-		batch.setEncoded(encoded)
-		return nil
-	}
-	if _, err := batch.add(f, e); err != nil {
-		return err
-	}
-	isSmall := len(batch.parts) == 0 // add has copied all of it.
-	// Two watchers may both encode the event: either result is right.
-	if !isOfChange && isSmall {
-		encoded = &encodedEvent{eventType: e.eventType, revision: e.revision, bytes: slices.Clone(batch.copied)}
-		b.newestEncoded.Store(encoded)
-		batch.setEncoded(encoded)
-	}
-	return nil
-}
-
-// setEncoded replaces the events of a batch by one encoded event.
-func (b *Batch) setEncoded(e *encodedEvent) {
-	b.Reset()
-	b.parts = append(b.parts, e.bytes)
-	b.Events = 1
 }

@@ -43,11 +43,9 @@ type model struct {
 	doubtEndsAll time.Time
 	// retainedAfter is the revision after which no change is forgotten.
 	retainedAfter uint64
-	// cutBefore is the revision up to which changes were forgotten before they could be dispatched.
-	cutBefore uint64
-	followers []*follower
-	endings   []Ending // the endings with which the broadcaster was ended
-	aborted   bool     // Abort was called
+	followers     []*follower
+	endings       []Ending // the endings with which the broadcaster was ended
+	aborted       bool     // Abort was called
 }
 
 // follower is a client, and what it must have got.
@@ -84,7 +82,6 @@ func (m *model) step() {
 		{4, m.pause},
 		{4, m.loseOldestClient},
 		{3, m.readUndispatched},
-		{1, m.writeAndCut},
 		{1, m.load},
 		{4, func() { m.settle([]time.Duration{0, bookmarkInterval + bookmarkJitter}[m.random.IntN(2)]) }},
 	}
@@ -139,7 +136,7 @@ func (m *model) checkWakes() {
 	for _, w := range m.open() {
 		due := w.firstDue.Load()
 		hasBegun := w.delivered > w.after
-		mayBeAnyChange := due <= max(m.cutBefore, w.undispatchedTo)
+		mayBeAnyChange := due <= w.undispatchedTo
 		if !w.asleep || !hasBegun || mayBeAnyChange {
 			continue
 		}
@@ -222,32 +219,15 @@ func (m *model) deliverableTo() uint64 {
 	return m.span.To
 }
 
-// writeAndCut publishes several changes at once, in a history that has forgotten all but the last of them.
-func (m *model) writeAndCut() {
-	synctest.Wait()
-	if len(m.open()) == 0 {
-		return
-	}
-	broadcaster := m.broadcaster
-	m.broadcaster = NewBroadcaster(*broadcaster.Form(), m.span, &Counts{}, &Pacer{}) // nobody watches this one
-	for range 3 {
-		m.write()
-	}
-	m.trim(1)
-	m.broadcaster = broadcaster
-	m.broadcaster.Publish(m.span)
-	m.cutBefore = max(m.cutBefore, m.span.Versions.Forgotten())
-}
-
-// readUndispatched lets clients read, some because of a bookmark, while the broadcaster cannot dispatch a change.
+// readUndispatched lets clients read, some because of a bookmark, while Publish has published a change and not dispatched it yet.
 func (m *model) readUndispatched() {
 	synctest.Wait()
-	if len(m.open()) == 0 { // without clients, nothing is dispatched
-		return
-	}
-	m.broadcaster.mu.Lock() // dispatching needs the lock
-	defer m.broadcaster.mu.Unlock()
+	broadcaster := m.broadcaster
+	m.broadcaster = NewBroadcaster(*broadcaster.Form(), m.span, &Counts{}, &Pacer{}) // nobody watches this one
 	m.write()
+	m.broadcaster = broadcaster
+	published := m.span
+	broadcaster.published.Store(&published)
 	for _, w := range m.open() {
 		if w.phase.Load() != phaseOpen || m.flipCoin() {
 			continue
@@ -260,6 +240,7 @@ func (m *model) readUndispatched() {
 		w.undispatchedTo = m.span.To
 		m.read(1, w)
 	}
+	broadcaster.Publish(m.span)
 }
 
 // read lets clients take events at the same time, each a number of times. A client that got nothing the last time takes no
@@ -356,7 +337,7 @@ func (m *model) isForgotten(w *follower) bool {
 	}
 	return slices.ContainsFunc(m.log, func(l logged) bool {
 		isLost := l.revision > w.delivered && l.revision <= retainedAfter
-		return isLost && (l.revision <= m.cutBefore || w.isConcerned(l))
+		return isLost && w.isConcerned(l)
 	})
 }
 

@@ -1,51 +1,15 @@
 package watch
 
 import (
-	"bytes"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
-
 	"github.com/listproxy/listproxy/snapshot/index"
-	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 )
-
-// TestNewestIsEncodedOnce: the first client that gets the newest change encodes its event. A client for which the change is an
-// event of the same type gets the same bytes, and a client for which it is another event gets others.
-func TestNewestIsEncodedOnce(t *testing.T) {
-	byApp := func(app string) index.Query {
-		return index.Query{Labels: labels.SelectorFromSet(labels.Set{"app": app})}
-	}
-	// The change is an event of each type for one of these queries.
-	queryFor := map[string]index.Query{wire.Modified: {}, wire.Deleted: byApp("1"), wire.Added: byApp("2")}
-	for firstType := range queryFor {
-		c := newCluster(t, 1)
-		old := c.object("n1", "p1", "1", "node0", 11)
-		c.change(11, index.Change{After: old})
-		c.change(12, index.Change{Before: old, After: c.object("n1", "p1", "2", "node0", 12)})
-		take := func(eventType string) (batch Batch) {
-			c.watch(queryFor[eventType], Options{After: 11}).Take(t.Context(), &batch)
-			if text := slices.Concat(slices.Collect(batch.Parts)...); !bytes.HasPrefix(text, []byte(`{"type":"`+eventType)) {
-				t.Fatalf("got %q, want an event of type %s", text, eventType)
-			}
-			return batch
-		}
-		first := take(firstType)
-		for eventType := range queryFor {
-			batch := take(eventType)
-			isShared := len(batch.parts) > 0 && &batch.parts[0][0] == &first.parts[0][0] // in the same memory
-			if wantShared := eventType == firstType; isShared != wantShared {
-				t.Errorf("%s after %s has the same bytes: got %t, want %t", eventType, firstType, isShared, wantShared)
-			}
-		}
-	}
-}
 
 // TestEndsAreSpread: if many watches of several broadcasters must end, they end for the right reason, and not all at once. No
 // watch ends within minWatchLife after its client got the state, or client-go would list anew.

@@ -178,7 +178,7 @@ func (w *Watcher) Take(ctx context.Context, b *Batch) Ending {
 	// have in memory, too.
 	needsBookmark := w.bookmarkDue.Load() || (isDraining && w.bookmarks)
 	// Nothing may be delivered before it is certain that the resource is defined as before.
-	if (first != 0 || needsBookmark) && !w.broadcaster.confirmDefined(span.To, w.isDefined) {
+	if (first != 0 || needsBookmark) && !w.isDefined() {
 		return w.hold(ctx, first)
 	}
 	w.heldSince = time.Time{}
@@ -242,14 +242,7 @@ func (w *Watcher) replay(b *Batch, span *Span, first uint64) (more bool, failure
 	for i := versions.FirstAfter(after); i < versions.Len(); i++ {
 		v := versions.At(i)
 		if eventType, o := w.filter.Event(v.Change); o != nil {
-			e := event{eventType: eventType, object: o, revision: v.Revision}
-			added := true
-			var err error
-			if b.Events == 0 && i == versions.Len()-1 { // Usually a watcher lacks only the newest change.
-				err = w.broadcaster.addNewest(b, form, e)
-			} else {
-				added, err = b.add(form, e)
-			}
+			added, err := b.add(form, event{eventType: eventType, object: o, revision: v.Revision})
 			switch {
 			case err != nil:
 				return false, EndLost
@@ -279,9 +272,6 @@ func (w *Watcher) Close(why Ending) {
 		w.broadcaster.counts.addEnd(why)
 	}
 }
-
-// hasDue reports whether anything is left to deliver.
-func (w *Watcher) hasDue() bool { return w.firstDue.Load() != 0 || w.bookmarkDue.Load() }
 
 // setDue makes the change at a revision due and wakes the watcher. If an earlier change is due already, there is nothing to
 // do: the watcher is awake or polls, and Take looks at all later changes.

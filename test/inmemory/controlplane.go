@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http/httptest"
@@ -24,11 +25,13 @@ type ControlPlane struct {
 
 	mu          sync.Mutex // guards the following fields, and those of the servers
 	servers     []*Server
-	connections int        // the number of connections so far
-	generation  int        // the generation of the newest definition of widgets
-	forms       []usedForm // all forms that servers have ever written
-	rights      []right    // all changes of rights, in order
-	requests    int        // the number of requests so far, for Audit-Id
+	connections int               // the number of connections so far
+	generation  int               // the generation of the newest definition of widgets
+	forms       []usedForm        // all forms that servers have ever written
+	rights      []right           // all changes of rights, in order
+	requests    int               // the number of requests so far, for Audit-Id
+	served      []Kind            // what servers list and watch
+	documents   map[string]string // what servers answer at other paths
 }
 
 // usedForm is a form in which some server has written from since to until. If until is zero, a server still writes in it.
@@ -52,10 +55,12 @@ func New(t testing.TB) *ControlPlane {
 	t.Helper()
 	certificate := httptest.NewTLSServer(nil)
 	certificate.Close()
-	c := &ControlPlane{Etcd: newEtcd(), certificate: certificate}
-	c.Put(services, Object{
-		Name: "v1.example.com", moreMeta: `"labels":{"kube-aggregator.kubernetes.io/automanaged":"true"},`,
-		more: `,"spec":{"group":"example.com","version":"v1"}`,
+	c := &ControlPlane{
+		Etcd: newEtcd(), certificate: certificate, served: []Kind{Widgets, Definitions, APIServices, Leases}, documents: maps.Clone(documents),
+	}
+	c.Put(APIServices, Object{
+		Name: "v1.example.com", MoreMeta: `"labels":{"kube-aggregator.kubernetes.io/automanaged":"true"},`,
+		More: `,"spec":{"group":"example.com","version":"v1"}`,
 	})
 	c.Define()
 	return c
@@ -86,6 +91,34 @@ func (c *ControlPlane) dial(ctx context.Context) (net.Conn, error) {
 	return to.Dial(ctx, "", "")
 }
 
+// Serve makes servers list and watch another kind. Only Own may.
+func (c *ControlPlane) Serve(k Kind) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.served = append(c.served, k)
+}
+
+// kinds returns what servers list and watch.
+func (c *ControlPlane) kinds() []Kind {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clip(c.served)
+}
+
+// SetDocument sets what servers answer at a path.
+func (c *ControlPlane) SetDocument(path, document string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.documents[path] = document
+}
+
+// document returns what servers answer at a path; "": nothing.
+func (c *ControlPlane) document(path string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.documents[path]
+}
+
 // Servers returns all servers that were ever added.
 func (c *ControlPlane) Servers() []*Server {
 	c.mu.Lock()
@@ -113,9 +146,9 @@ func (c *ControlPlane) Define() {
 	c.generation++
 	generation, servers := c.generation, slices.Clone(c.servers)
 	c.mu.Unlock()
-	c.Put(definitions, Object{
-		Name: "widgets.example.com", moreMeta: fmt.Sprintf(`"generation":%d,`, generation),
-		more: definitionOfWidgets,
+	c.Put(Definitions, Object{
+		Name: "widgets.example.com", MoreMeta: fmt.Sprintf(`"generation":%d,`, generation),
+		More: definitionOfWidgets,
 	})
 	for _, s := range servers {
 		time.AfterFunc(rand.N(maxLag), func() { s.learn(generation) })

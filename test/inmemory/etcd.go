@@ -20,13 +20,14 @@ type Kind struct {
 // wrote them, see [Form].
 var Widgets = Kind{Path: "/apis/example.com/v1/widgets", APIVersion: "example.com/v1", Kind: "Widget", Namespaced: true}
 
+// The kinds that each control plane serves, too.
 var (
-	definitions = Kind{
+	Definitions = Kind{
 		Path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition",
 	}
-	services = Kind{Path: "/apis/apiregistration.k8s.io/v1/apiservices", APIVersion: "apiregistration.k8s.io/v1", Kind: "APIService"}
-	leases   = Kind{Path: "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}
-	metadata = Kind{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}
+	APIServices = Kind{Path: "/apis/apiregistration.k8s.io/v1/apiservices", APIVersion: "apiregistration.k8s.io/v1", Kind: "APIService"}
+	Leases      = Kind{Path: "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}
+	metadata    = Kind{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}
 )
 
 // Object is an object as etcd has it, without the fields that servers add.
@@ -35,8 +36,8 @@ type Object struct {
 	Color           string // the value of the label "color"; "": no label
 	Revision        int64
 	Value           int    // in the spec of a widget; each write sets another value
-	more            string // JSON after the metadata; widgets have their spec instead
-	moreMeta        string // JSON at the beginning of the metadata
+	More            string // JSON after the metadata, from its comma on; widgets have their spec instead
+	MoreMeta        string // JSON at the beginning of the metadata, up to its comma
 }
 
 // key returns the key by which lists are ordered.
@@ -56,7 +57,7 @@ type Form struct {
 // write returns an object in JSON, as a server of a form writes it.
 func (k Kind) write(o Object, revision int64, f Form) string {
 	labels, namespace := "", ""
-	more := o.more
+	more := o.More
 	if o.Color != "" {
 		labels = fmt.Sprintf(`"labels":{"color":%q},`, o.Color)
 	}
@@ -70,7 +71,7 @@ func (k Kind) write(o Object, revision int64, f Form) string {
 		more = fmt.Sprintf(`,"spec":{"definition":%d,"release":%q,"value":%d}`, f.Definition, f.Release, o.Value)
 	}
 	return fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{%s%s"name":%q%s,"resourceVersion":"%d"}%s}`,
-		k.APIVersion, k.Kind, o.moreMeta, labels, o.Name, namespace, revision, more)
+		k.APIVersion, k.Kind, o.MoreMeta, labels, o.Name, namespace, revision, more)
 }
 
 // Change is a change of an object. Old is nil for a creation, New for a deletion.

@@ -91,7 +91,7 @@ func (s *Server) Start(release string) {
 	s.plane.mu.Unlock()
 	go func() { _ = server.ServeTLS(listener, "", "") }()
 	s.plane.updateForms()
-	s.plane.Put(leases, Object{Name: s.name, more: fmt.Sprintf(`,"spec":{"holderIdentity":%q}`, holder)})
+	s.plane.Put(Leases, Object{Namespace: "kube-system", Name: s.name, More: fmt.Sprintf(`,"spec":{"holderIdentity":%q}`, holder)})
 }
 
 // Stop stops the server and closes its connections. It does nothing if the server is not up.
@@ -192,7 +192,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 
 // get answers a GET of a user.
 func (s *Server) get(w http.ResponseWriter, r *http.Request, user string) {
-	for _, kind := range []Kind{Widgets, definitions, services, leases} {
+	for _, kind := range s.plane.kinds() {
 		namespace, ok := namespaceOf(r.URL.Path, kind)
 		if !ok {
 			continue
@@ -212,8 +212,8 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, user string) {
 		}
 		return
 	}
-	document := documents[r.URL.Path]
-	if r.URL.Path == "/version" {
+	document := s.plane.document(r.URL.Path)
+	if r.URL.Path == "/version" && document == "" {
 		document = fmt.Sprintf(`{"major":"1","minor":"36","gitVersion":%q}`, s.current().form.Release)
 	}
 	if document == "" {
@@ -223,7 +223,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, user string) {
 	_, _ = io.WriteString(w, document)
 }
 
-// documents are answers that never change, by path.
+// documents are what servers answer at paths that are no lists, unless SetDocument changes it.
 var documents = map[string]string{
 	"/readyz": "ok",
 	"/api":    `{"kind":"APIVersions","versions":["v1"]}`,

@@ -11,13 +11,14 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 const appsPath = "get /apis/apps/v1"
 
 // serveApps sets the resources that discovery has for apps.
-func serveApps(t *testing.T, f *proxytest.FakeAPI, resources ...metav1.APIResource) {
+func serveApps(t *testing.T, f *inmemory.Hop, resources ...metav1.APIResource) {
 	t.Helper()
 	f.SetDocument("/apis/apps/v1", discoveryOf(t, "apps/v1", resources...))
 }
@@ -25,32 +26,31 @@ func serveApps(t *testing.T, f *proxytest.FakeAPI, resources ...metav1.APIResour
 // TestDiscoveryIsReadAgain: discovery is read when API servers or routes have changed, and once more snapshot.Skew later,
 // when the slowest API server has learnt of the change. Without a change, discovery is read every discoveryInterval.
 func TestDiscoveryIsReadAgain(t *testing.T) {
-	restart := func(f *proxytest.FakeAPI) { f.Event(leasesPath, "MODIFIED", serverLease("one", "one_2", 2)) }
+	restart := func(f *inmemory.Hop) { f.Put(inmemory.Leases, serverLease("apiserver-0", "apiserver-0_2")) }
 	for name, tt := range map[string]struct {
-		change        func(f *proxytest.FakeAPI)
+		change        func(f *inmemory.Hop)
 		wantReadAgain bool // after snapshot.Skew
 	}{
 		"a server starts": {change: restart, wantReadAgain: true},
-		"a new route": {change: func(f *proxytest.FakeAPI) {
-			f.Event(apiServicesPath, "ADDED", proxytest.APIService("v1", "new", "", 2))
+		"a new route": {change: func(f *inmemory.Hop) {
+			f.Put(inmemory.APIServices, inmemory.APIService("v1", "new", ""))
 		}, wantReadAgain: true},
-		"a server starts, while discovery does not answer": {change: func(f *proxytest.FakeAPI) {
+		"a server starts, while discovery does not answer": {change: func(f *inmemory.Hop) {
 			f.SetStatus(http.StatusServiceUnavailable, appsPath)
 			restart(f)
 			time.Sleep(discoveryRetryInterval / 2)
 			f.SetStatus(usualAnswers, appsPath)
 			time.Sleep(discoveryRetryInterval)
 		}, wantReadAgain: true},
-		"time passes": {change: func(*proxytest.FakeAPI) { time.Sleep(discoveryInterval * 6 / 5) }}, // with its jitter
+		"time passes": {change: func(*inmemory.Hop) { time.Sleep(discoveryInterval * 6 / 5) }}, // with its jitter
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			f := newFakeCluster(t)
-			f.Collections[leasesPath] = newFakeServers().Collections[leasesPath]
 			c := runCluster(t, f, Config{})
 			time.Sleep(snapshot.Skew)
-			before := f.CountRequests(appsPath)
+			before := f.Requests(appsPath)
 			time.Sleep(time.Minute)
-			if got := f.CountRequests(appsPath) - before; got > 0 {
+			if got := f.Requests(appsPath) - before; got > 0 {
 				t.Fatalf("discovery was read %d times though nothing has changed", got)
 			}
 			serveApps(t, f, apiResource("deployments", "Deployment", false, "list", "watch")) // no longer namespaced
@@ -62,7 +62,7 @@ func TestDiscoveryIsReadAgain(t *testing.T) {
 			serveApps(t, f) // no resources, says another API server
 			time.Sleep(snapshot.Skew)
 			expectLookup(t, c, "apps v1 deployments", notFound(reason.UnknownResource))
-			if got := f.CountRequests(appsPath) - before; got < 2 || got > 3 { // three if one read failed
+			if got := f.Requests(appsPath) - before; got < 2 || got > 3 { // three if one read failed
 				t.Errorf("discovery was read %d times, want 2 or 3", got)
 			}
 		})
@@ -76,12 +76,14 @@ func TestDiscoveryIsNotReadForCustomResources(t *testing.T) {
 		f := newFakeCluster(t)
 		c := runCluster(t, f, Config{})
 		time.Sleep(snapshot.Skew)
-		before := f.CountRequests(appsPath)
-		f.Event(apiServicesPath, "ADDED", proxytest.APIService("v2", "example.com", "", 2))
-		f.Event(definitionsPath, "ADDED", proxytest.Definition("gadgets", "Cluster", 1, 1))
+		before := f.Requests(appsPath)
+		f.Put(inmemory.APIServices, inmemory.APIService("v2", "example.com", ""))
+		f.Put(inmemory.Definitions, inmemory.Object{
+			Name: "gadgets.example.com", More: `,"spec":{"scope":"Cluster","versions":[{"name":"v1","served":true}]},"status":{` + established + `}`,
+		})
 		time.Sleep(time.Minute)
 		expectLookup(t, c, "example.com v1 gadgets", found{Entry: Entry{Custom: true}})
-		expect.Same(t, 0, f.CountRequests(appsPath)-before)
+		expect.Same(t, 0, f.Requests(appsPath)-before)
 	})
 }
 
@@ -106,9 +108,9 @@ func TestDiscoveryFails(t *testing.T) {
 			f.SetStatus(tt.status, appsPath)
 			c := runCluster(t, f, Config{})
 			expectLookup(t, c, "apps v1 deployments", notFound(tt.wantAtFirst))
-			before := f.CountRequests(appsPath)
+			before := f.Requests(appsPath)
 			time.Sleep(10 * time.Minute)
-			if got, most := f.CountRequests(appsPath)-before, int(10*time.Minute/discoveryRetryInterval); got > most {
+			if got, most := f.Requests(appsPath)-before, int(10*time.Minute/discoveryRetryInterval); got > most {
 				t.Errorf("discovery was read %d times in ten minutes, want at most %d", got, most)
 			}
 			f.SetStatus(usualAnswers, appsPath)

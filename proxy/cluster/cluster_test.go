@@ -11,16 +11,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-const apiServicesPath = "/apis/apiregistration.k8s.io/v1/apiservices"
-
-// usualAnswers, as the status of a FakeAPI, ends its refusals.
+// usualAnswers, as the status of a Hop, ends its refusals.
 const usualAnswers = 0
 
 const someService = `{"namespace":"kube-system","name":"metrics-server","port":443}`
@@ -42,21 +42,23 @@ func apiResource(name, kind string, namespaced bool, verbs ...string) metav1.API
 	return metav1.APIResource{Name: name, Kind: kind, Namespaced: namespaced, Verbs: verbs}
 }
 
-// newFakeCluster returns an API server with built-in APIs, a custom resource, and an aggregated API.
-func newFakeCluster(t *testing.T) *proxytest.FakeAPI {
+// newUpstream returns a control plane of one API server, with widgets, and the hop before it.
+func newUpstream(t *testing.T) *inmemory.Hop {
 	t.Helper()
-	f := proxytest.NewFakeAPI()
-	f.Collections[apiServicesPath] = &proxytest.FakeCollection{Kind: "APIServiceList", Objects: []string{
-		// kube-apiserver itself serves a group whose APIService has no service, or null.
-		proxytest.APIService("v1", "", "", 1),
-		proxytest.APIService("v1", "apps", "null", 1),
-		proxytest.APIService("v1", "example.com", "", 1),
-		proxytest.APIService("v1beta1", "metrics.k8s.io", someService, 1),
-		proxytest.APIService("v1", "empty.example.com", "{}", 1),
-	}}
-	f.Collections[definitionsPath] = &proxytest.FakeCollection{
-		Kind: "CustomResourceDefinitionList", APIVersion: "apiextensions.k8s.io/v1", Objects: []string{proxytest.Definition("widgets", "Namespaced", 1, 1)},
-	}
+	plane := inmemory.New(t)
+	plane.AddServer("v1.36.3").Start("v1.36.3")
+	return inmemory.NewHop(t, plane)
+}
+
+// newFakeCluster is newUpstream with built-in APIs and an aggregated API.
+func newFakeCluster(t *testing.T) *inmemory.Hop {
+	t.Helper()
+	f := newUpstream(t)
+	// kube-apiserver itself serves a group whose APIService has no service, or null.
+	f.Put(inmemory.APIServices, inmemory.APIService("v1", "", ""))
+	f.Put(inmemory.APIServices, inmemory.APIService("v1", "apps", "null"))
+	f.Put(inmemory.APIServices, inmemory.APIService("v1beta1", "metrics.k8s.io", someService))
+	f.Put(inmemory.APIServices, inmemory.APIService("v1", "empty.example.com", "{}"))
 	f.SetDocument("/api/v1", discoveryOf(t, "v1",
 		apiResource("pods", "Pod", true, "create", "delete", "get", "list", "watch"),
 		apiResource("pods/status", "Pod", true, "get", "list", "watch"),
@@ -71,6 +73,20 @@ func newFakeCluster(t *testing.T) *proxytest.FakeAPI {
 	return f
 }
 
+// sendEvent makes watches have an event, and waits until the bubble is idle. The type "" stands for the event of a write. A
+// bookmark has the object, of which no watcher may take notice.
+func sendEvent(f *inmemory.Hop, kind inmemory.Kind, eventType watch.EventType, o inmemory.Object) {
+	switch eventType {
+	case watch.Bookmark:
+		f.Send(kind.Path, inmemory.Event{Type: string(eventType), Object: o, Revision: f.Revision()}.Write(kind, inmemory.Form{}))
+	case watch.Deleted:
+		f.Delete(kind, o)
+	default:
+		f.Put(kind, o)
+	}
+	synctest.Wait()
+}
+
 // describe returns an invalidation as "CAUSE SCOPE: WHAT".
 func describe(i snapshot.Invalidation) string {
 	return fmt.Sprintf("%s %v: %s", i.Cause, i.Scope, i.What)
@@ -78,7 +94,7 @@ func describe(i snapshot.Invalidation) string {
 
 // runCluster starts a Cluster of f, which runs until the bubble ends. It returns after the first poll of the routes: then the
 // Cluster has read everything that f has. The functions in config may be nil.
-func runCluster(t *testing.T, f *proxytest.FakeAPI, config Config) *Cluster {
+func runCluster(t *testing.T, f *inmemory.Hop, config Config) *Cluster {
 	t.Helper()
 	config.Log = proxytest.DiscardLog()
 	if config.Invalidate == nil {
@@ -170,12 +186,12 @@ func TestLookupOfMadeUpGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
 		c := runCluster(t, f, Config{})
-		before := len(f.Requests)
+		before := f.AllRequests()
 		for n := range 1000 {
 			expectLookup(t, c, fmt.Sprintf("g%d.example.com v1 x", n), notFound(reason.UnknownResource))
 			expectLookup(t, c, fmt.Sprintf("core v%d pods", n+2), notFound(reason.UnknownResource))
 		}
-		expect.Same(t, before, len(f.Requests))
+		expect.Same(t, before, f.AllRequests())
 		expect.Same(t, 2, len(c.knownBuiltins())) // v1 and apps/v1
 	})
 }

@@ -10,21 +10,22 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
-	"github.com/listproxy/listproxy/test/proxytest"
+	"github.com/listproxy/listproxy/test/inmemory"
 )
 
-const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-
 // crd returns the definition of the custom resource a.x.io, which serves one version. The metadata and status are JSON members.
-func crd(generation int, served, metadata, status string) string {
-	return fmt.Sprintf(`{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"a.x.io","uid":"1",`+
-		`"resourceVersion":"1","generation":%d%s},"spec":{"group":"x.io","scope":"Namespaced",`+
-		`"versions":[{"name":%q,"served":true},{"name":"v1","served":false}]},"status":{%s}}`, generation, metadata, served, status)
+func crd(generation int, served, metadata, status string) inmemory.Object {
+	return inmemory.Object{
+		Name: "a.x.io", MoreMeta: fmt.Sprintf(`"uid":"1","generation":%d,%s`, generation, metadata),
+		More: fmt.Sprintf(`,"spec":{"group":"x.io","scope":"Namespaced",`+
+			`"versions":[{"name":%q,"served":true},{"name":"v1","served":false}]},"status":{%s}`, served, status),
+	}
 }
 
 const (
@@ -32,14 +33,12 @@ const (
 	renamed     = `"acceptedNames":{"plural":"a","kind":"B"},"conditions":[{"type":"Established","status":"True"}]`
 )
 
-// newFakeClusterWith returns an API server whose only custom resource is a.x.io, with this definition.
-func newFakeClusterWith(t *testing.T, definition string) *proxytest.FakeAPI {
+// newFakeClusterWith is newFakeCluster with the custom resource a.x.io, which has this definition.
+func newFakeClusterWith(t *testing.T, definition inmemory.Object) *inmemory.Hop {
 	t.Helper()
 	f := newFakeCluster(t)
-	// The label automanaged is "true" for the groups of custom resources, and "onstart" for built-in ones.
-	route := strings.Replace(proxytest.APIService("v1", "x.io", "", 1), `"onstart"`, `"true"`, 1)
-	f.Collections[apiServicesPath].Objects = append(f.Collections[apiServicesPath].Objects, route)
-	f.Collections[definitionsPath].Objects = []string{definition}
+	f.Put(inmemory.APIServices, inmemory.APIService("v1", "x.io", ""))
+	f.Put(inmemory.Definitions, definition)
 	return f
 }
 
@@ -51,21 +50,23 @@ func TestDefinitionsThatChange(t *testing.T) {
 		recorded := &recorder{}
 		runCluster(t, f, Config{Invalidate: recorded.recordInvalidation})
 		for _, step := range []struct {
-			name, event, object string
-			wantChange          string // "": no invalidation
+			name       string
+			event      watch.EventType // "": the event of a write
+			object     inmemory.Object
+			wantChange string // "": no invalidation
 		}{
-			{name: "an annotation", event: "MODIFIED", object: crd(1, "v1", `,"annotations":{"a":"b"}`, established)},
-			{name: "a label and a finalizer", event: "MODIFIED", object: crd(1, "v1", `,"labels":{"a":"b"},"finalizers":["f"]`, established)},
-			{name: "a condition, stored versions", event: "MODIFIED", object: crd(1, "v1", "", established+`,"storedVersions":["v1","v2"]`)},
-			{name: "the spec", event: "MODIFIED", object: crd(2, "v1", "", established), wantChange: "generation 1 to 2"},
-			{name: "served versions", event: "MODIFIED", object: crd(3, "v2", "", established), wantChange: "generation 2 to 3"},
-			{name: "the accepted names", event: "MODIFIED", object: crd(3, "v2", "", renamed), wantChange: "generation 3 to 3"},
-			{name: "the definition is deleted", event: "DELETED", object: crd(3, "v2", "", renamed), wantChange: "deleted"},
-			{name: "it is created, not established", event: "ADDED", object: crd(1, "v1", "", "")},
-			{name: "it becomes established", event: "MODIFIED", object: crd(1, "v1", "", established)},
-			{name: "it is replaced (another UID)", event: "MODIFIED", object: crd(1, "v1", `,"uid":"2"`, established), wantChange: "deleted and made again"},
+			{name: "an annotation", object: crd(1, "v1", `"annotations":{"a":"b"},`, established)},
+			{name: "a label and a finalizer", object: crd(1, "v1", `"labels":{"a":"b"},"finalizers":["f"],`, established)},
+			{name: "a condition, stored versions", object: crd(1, "v1", "", established+`,"storedVersions":["v1","v2"]`)},
+			{name: "the spec", object: crd(2, "v1", "", established), wantChange: "generation 1 to 2"},
+			{name: "served versions", object: crd(3, "v2", "", established), wantChange: "generation 2 to 3"},
+			{name: "the accepted names", object: crd(3, "v2", "", renamed), wantChange: "generation 3 to 3"},
+			{name: "the definition is deleted", event: watch.Deleted, object: crd(3, "v2", "", renamed), wantChange: "deleted"},
+			{name: "it is created, not established", object: crd(1, "v1", "", "")},
+			{name: "it becomes established", object: crd(1, "v1", "", established)},
+			{name: "it is replaced (another UID)", object: crd(1, "v1", `"uid":"2",`, established), wantChange: "deleted and made again"},
 		} {
-			f.Event(definitionsPath, step.event, step.object)
+			sendEvent(f, inmemory.Definitions, step.event, step.object)
 			var want []string
 			if step.wantChange != "" {
 				want = append(want, describe(snapshot.Invalidation{
@@ -83,9 +84,8 @@ func TestDefinitionsThatChange(t *testing.T) {
 func TestCustomResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeClusterWith(t, crd(1, "v1", "", established))
-		f.Collections[definitionsPath].Objects = append(f.Collections[definitionsPath].Objects,
-			strings.Replace(proxytest.Definition("deployments", "Namespaced", 1, 1), "deployments.example.com", "deployments.apps", 1))
-		const list, watch = "list " + definitionsPath, "watch " + definitionsPath
+		f.Put(inmemory.Definitions, inmemory.Object{Name: "deployments.apps"})
+		list, watch := "list "+inmemory.Definitions.Path, "watch "+inmemory.Definitions.Path
 		f.SetStatus(http.StatusInternalServerError, list)
 		c := runCluster(t, f, Config{})
 		for _, step := range []struct {
@@ -121,7 +121,7 @@ func TestCustomResources(t *testing.T) {
 			{
 				name: "no watch for a moment", do: func() {
 					f.SetStatus(http.StatusForbidden, list, watch)
-					f.Cut(definitionsPath)
+					f.Cut(inmemory.Definitions.Path)
 					time.Sleep(snapshot.Skew)
 				},
 				wantReady: true, wantCustom: foundCustom, wantBuiltin: foundNamespaced, wantFields: true,
@@ -158,11 +158,13 @@ func TestUnusualDefinitions(t *testing.T) {
 		f := newFakeClusterWith(t, crd(1, "v1", "", ""))
 		c := runCluster(t, f, Config{})
 		expectLookup(t, c, "x.io v1 a", notFound(reason.UnknownResource))
-		f.Event(definitionsPath, "MODIFIED", crd(1, "v1", "", established))
+		f.Put(inmemory.Definitions, crd(1, "v1", "", established))
 		expectLookup(t, c, "x.io v1 a", foundCustom)
-		f.Event(definitionsPath, "MODIFIED", strings.Replace(crd(2, "v1", `,"uid":"2"`, established), "Namespaced", "Cluster", 1))
+		clusterScoped := crd(2, "v1", `"uid":"2",`, established)
+		clusterScoped.More = strings.Replace(clusterScoped.More, "Namespaced", "Cluster", 1)
+		f.Put(inmemory.Definitions, clusterScoped)
 		expectLookup(t, c, "x.io v1 a", found{Entry: Entry{Custom: true}})
-		f.Event(definitionsPath, "MODIFIED", crd(3, "v2", "", established))
+		f.Put(inmemory.Definitions, crd(3, "v2", "", established))
 		expectLookup(t, c, "x.io v1 a", notFound(reason.UnknownResource))
 	})
 }

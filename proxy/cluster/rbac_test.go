@@ -8,15 +8,22 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/watch"
+
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
-
-const rbacPath = "/apis/rbac.authorization.k8s.io/v1/"
 
 // rbacKinds are the RBAC resources, each with its kind.
 var rbacKinds = map[string]string{
 	"clusterroles": "ClusterRole", "clusterrolebindings": "ClusterRoleBinding", "roles": "Role", "rolebindings": "RoleBinding",
+}
+
+// rbacKind returns the kind of an RBAC resource.
+func rbacKind(resource string) inmemory.Kind {
+	const groupVersion = "rbac.authorization.k8s.io/v1"
+	return inmemory.Kind{Path: "/apis/" + groupVersion + "/" + resource, APIVersion: groupVersion, Kind: rbacKinds[resource]}
 }
 
 // testNamespace returns the namespace of the tests' objects of an RBAC resource; "" for those of the cluster.
@@ -27,13 +34,9 @@ func testNamespace(resource string) string {
 	return "n"
 }
 
-// rbacObject returns an object of a resource. The metadata is JSON after the name; grants are rules, or a role and subjects.
-func rbacObject(resource, metadata, grants string) string {
-	if namespace := testNamespace(resource); namespace != "" {
-		metadata = fmt.Sprintf(`,"namespace":%q`, namespace) + metadata
-	}
-	const object = `{"kind":%q,"apiVersion":"rbac.authorization.k8s.io/v1","metadata":{"name":"x"%s},%s}`
-	return fmt.Sprintf(object, rbacKinds[resource], metadata, grants)
+// rbacObject returns an object of a resource. The metadata is JSON before the name; grants are rules, or a role and subjects.
+func rbacObject(resource, metadata, grants string) inmemory.Object {
+	return inmemory.Object{Namespace: testNamespace(resource), Name: "x", MoreMeta: metadata, More: "," + grants}
 }
 
 func rules(all ...string) string { return `"rules":[` + strings.Join(all, ",") + `]` }
@@ -45,9 +48,9 @@ func bind(role string, subjects ...string) string {
 
 // rbacChange is a change of an object that was there when the watch began.
 type rbacChange struct {
-	event         string // the type of the event
-	before, after string // what the object grants
-	labels        bool   // the object has labels and annotations afterwards
+	event         watch.EventType // "": the event of a write
+	before, after string          // what the object grants
+	labels        bool            // the object has labels and annotations afterwards
 	wantRevoked   bool
 }
 
@@ -61,15 +64,15 @@ func TestRBACRoles(t *testing.T) {
 	)
 	for _, resource := range []string{"roles", "clusterroles"} {
 		checkRevocations(t, resource, map[string]rbacChange{
-			"a rule more":                   {event: "MODIFIED", before: rules(pods), after: rules(configMaps, pods)},
-			"metadata":                      {event: "MODIFIED", before: rules(pods), after: rules(pods), labels: true},
-			"another order":                 {event: "MODIFIED", before: rules(pods, configMaps), after: rules(configMaps, pods)},
-			"a rule less":                   {event: "MODIFIED", before: rules(pods, configMaps), after: rules(configMaps), wantRevoked: true},
-			"the only rule goes":            {event: "MODIFIED", before: rules(pods), after: rules(), wantRevoked: true},
-			"a verb less":                   {event: "MODIFIED", before: rules(pods), after: rules(fewerPods), wantRevoked: true},
-			"deleted":                       {event: "DELETED", before: rules(pods), after: rules(pods), wantRevoked: true},
-			"a role without rules, deleted": {event: "DELETED", before: rules(), after: rules()},
-			"a bookmark":                    {event: "BOOKMARK", before: rules(pods), after: rules()},
+			"a rule more":                   {before: rules(pods), after: rules(configMaps, pods)},
+			"metadata":                      {before: rules(pods), after: rules(pods), labels: true},
+			"another order":                 {before: rules(pods, configMaps), after: rules(configMaps, pods)},
+			"a rule less":                   {before: rules(pods, configMaps), after: rules(configMaps), wantRevoked: true},
+			"the only rule goes":            {before: rules(pods), after: rules(), wantRevoked: true},
+			"a verb less":                   {before: rules(pods), after: rules(fewerPods), wantRevoked: true},
+			"deleted":                       {event: watch.Deleted, before: rules(pods), after: rules(pods), wantRevoked: true},
+			"a role without rules, deleted": {event: watch.Deleted, before: rules(), after: rules()},
+			"a bookmark":                    {event: watch.Bookmark, before: rules(pods), after: rules()},
 		})
 	}
 }
@@ -85,16 +88,14 @@ func TestRBACBindings(t *testing.T) {
 	)
 	for _, resource := range []string{"rolebindings", "clusterrolebindings"} {
 		checkRevocations(t, resource, map[string]rbacChange{
-			"a subject more":  {event: "MODIFIED", before: bind("a", jane), after: bind("a", joe, jane)},
-			"metadata":        {event: "MODIFIED", before: bind("a", jane), after: bind("a", jane), labels: true},
-			"another subject": {event: "MODIFIED", before: bind("a", jane), after: bind("a", joe), wantRevoked: true},
-			"a group of the user's name": {
-				event: "MODIFIED", before: bind("a", jane), after: bind("a", groupJane), wantRevoked: true,
-			},
-			"a subject less":               {event: "MODIFIED", before: bind("a", jane, joe), after: bind("a", joe), wantRevoked: true},
-			"another role":                 {event: "MODIFIED", before: bind("a", jane), after: bind("b", jane), wantRevoked: true},
-			"deleted":                      {event: "DELETED", before: bind("a", jane), after: bind("a", jane), wantRevoked: true},
-			"a binding of nobody, deleted": {event: "DELETED", before: bind("a"), after: bind("a")},
+			"a subject more":               {before: bind("a", jane), after: bind("a", joe, jane)},
+			"metadata":                     {before: bind("a", jane), after: bind("a", jane), labels: true},
+			"another subject":              {before: bind("a", jane), after: bind("a", joe), wantRevoked: true},
+			"a group of the user's name":   {before: bind("a", jane), after: bind("a", groupJane), wantRevoked: true},
+			"a subject less":               {before: bind("a", jane, joe), after: bind("a", joe), wantRevoked: true},
+			"another role":                 {before: bind("a", jane), after: bind("b", jane), wantRevoked: true},
+			"deleted":                      {event: watch.Deleted, before: bind("a", jane), after: bind("a", jane), wantRevoked: true},
+			"a binding of nobody, deleted": {event: watch.Deleted, before: bind("a"), after: bind("a")},
 		})
 	}
 }
@@ -104,13 +105,11 @@ func checkRevocations(t *testing.T, resource string, changes map[string]rbacChan
 	t.Helper()
 	for name, tt := range changes {
 		proxytest.Bubble(t, resource+": "+name, func(t *testing.T) {
-			f := proxytest.NewFakeAPI()
-			for path, kind := range rbacKinds {
-				f.Collections[rbacPath+path] = &proxytest.FakeCollection{
-					Kind: kind + "List", APIVersion: "rbac.authorization.k8s.io/v1",
-				}
+			f := newUpstream(t)
+			for each := range rbacKinds {
+				f.Serve(rbacKind(each))
 			}
-			f.SetObjects(rbacPath+resource, rbacObject(resource, "", tt.before))
+			f.Put(rbacKind(resource), rbacObject(resource, "", tt.before))
 			var revoked []string
 			proxytest.RunInBubble(t, func(ctx context.Context) {
 				revoke := func(namespace string) { revoked = append(revoked, namespace) }
@@ -119,9 +118,9 @@ func checkRevocations(t *testing.T, resource string, changes map[string]rbacChan
 			time.Sleep(time.Minute) // the first list has been read
 			metadata := ""
 			if tt.labels {
-				metadata = `,"labels":{"a":"b"},"annotations":{"c":"d"}`
+				metadata = `"labels":{"a":"b"},"annotations":{"c":"d"},`
 			}
-			f.Event(rbacPath+resource, tt.event, rbacObject(resource, metadata, tt.after))
+			sendEvent(f, rbacKind(resource), tt.event, rbacObject(resource, metadata, tt.after))
 			time.Sleep(time.Hour) // a second call would come
 			synctest.Wait()
 			var want []string

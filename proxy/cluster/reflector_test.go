@@ -15,10 +15,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -27,10 +29,14 @@ const reopenTime = 6 * time.Second
 
 const thingsPath = "/apis/x.io/v1/things"
 
+var things = inmemory.Kind{Path: thingsPath, APIVersion: "x.io/v1", Kind: "Thing"}
+
 // thing returns an object like a Lease. readHolder reads its holder.
-func thing(name, holder string, revision int) string {
-	return fmt.Sprintf(`{"kind":"Thing","apiVersion":"x.io/v1","metadata":{"name":%q,"namespace":"n","resourceVersion":"%d",`+
-		`"labels":{"a":"b"}},"spec":{"holderIdentity":%q,"other":[{"name":1}]},"data":{"spec":"x"}}`, name, revision, holder)
+func thing(name, holder string) inmemory.Object {
+	return inmemory.Object{
+		Namespace: "n", Name: name, MoreMeta: `"labels":{"a":"b"},`,
+		More: fmt.Sprintf(`,"spec":{"holderIdentity":%q,"other":[{"name":1}]},"data":{"spec":"x"}`, holder),
+	}
 }
 
 // recorder keeps what a function was called with.
@@ -67,9 +73,12 @@ func (r *recorder) expectNothing(t *testing.T, when string) {
 }
 
 // runThings runs a reflector of things in the bubble. The recorder gets each change as "NAME BEFORE to AFTER".
-func runThings(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger, objects ...string) (*reflector[string], *recorder) {
+func runThings(t *testing.T, f *inmemory.Hop, log *slog.Logger, objects ...inmemory.Object) (*reflector[string], *recorder) {
 	t.Helper()
-	f.Collections[thingsPath] = &proxytest.FakeCollection{Kind: "ThingList", Objects: objects}
+	f.Serve(things)
+	for _, o := range objects {
+		f.Put(things, o)
+	}
 	from, err := newAPI(f.Config())
 	expect.NoError(t, err)
 	recorded := &recorder{}
@@ -107,17 +116,16 @@ func (r *reflector[V]) isCurrent() bool {
 // watch says so or the list after a gap.
 func TestReflectorChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := proxytest.NewFakeAPI()
-		r, recorded := runThings(t, f, proxytest.DiscardLog(), thing("a", "1", 1), thing("b", "1", 1))
+		f := newUpstream(t)
+		r, recorded := runThings(t, f, proxytest.DiscardLog(), thing("a", "1"), thing("b", "1"))
 		reopen := func() { time.Sleep(reopenTime) }
-		gap := func(objects ...string) func() {
-			return func() {
-				f.SetObjects(thingsPath, objects...)
-				f.Cut(thingsPath)
-				reopen()
-			}
+		event := func(eventType watch.EventType, o inmemory.Object) func() {
+			return func() { sendEvent(f, things, eventType, o) }
 		}
-		event := func(kind, object string) func() { return func() { f.Event(thingsPath, kind, object) } }
+		put := func(o inmemory.Object) func() { return event("", o) }
+		send := func(eventType, object string) func() {
+			return func() { f.Send(thingsPath, proxytest.WatchEvent(eventType, object)) }
+		}
 		for _, step := range []struct {
 			name string
 			do   func()
@@ -126,28 +134,38 @@ func TestReflectorChanges(t *testing.T) {
 			{
 				name: "the first list", do: func() {}, want: []string{"n/a none to 1, at first", "n/b none to 1, at first"},
 			},
-			{name: "a change of what is not read", do: event("MODIFIED", thing("a", "1", 2))},
-			{name: "a bookmark", do: event("BOOKMARK", thing("a", "2", 3))},
-			{name: "a change", do: event("MODIFIED", thing("a", "2", 4)), want: []string{"n/a 1 to 2"}},
-			{name: "a new object", do: event("ADDED", thing("c", "1", 5)), want: []string{"n/c none to 1"}},
-			{name: "an object is deleted", do: event("DELETED", thing("c", "1", 6)), want: []string{"n/c 1 to none"}},
-			{name: "a gap in which nothing changed", do: gap(thing("b", "1", 1), thing("a", "2", 7))},
+			{name: "a change of what is not read", do: put(thing("a", "1"))},
+			{name: "a bookmark", do: event(watch.Bookmark, thing("a", "2"))},
+			{name: "a change", do: put(thing("a", "2")), want: []string{"n/a 1 to 2"}},
+			{name: "a new object", do: put(thing("c", "1")), want: []string{"n/c none to 1"}},
+			{name: "an object is deleted", do: event(watch.Deleted, thing("c", "")), want: []string{"n/c 1 to none"}},
 			{
-				name: "a gap in which things changed",
-				do:   gap(thing("a", "3", 8), thing("d", "1", 8)),
+				name: "a gap in which nothing changed", do: func() {
+					f.Cut(thingsPath)
+					reopen()
+				},
+			},
+			{
+				name: "a gap in which things changed", do: func() {
+					f.Cut(thingsPath)
+					f.Put(things, thing("a", "3"))
+					f.Delete(things, thing("b", ""))
+					f.Put(things, thing("d", "1"))
+					reopen()
+				},
 				want: []string{"n/a 2 to 3", "n/b 1 to none", "n/d none to 1"},
 			},
 			{
 				name: "an object that cannot be read begins a gap",
-				do:   event("MODIFIED", strings.Replace(thing("a", "4", 9), `"4"`, "4", 1)),
+				do:   send("MODIFIED", `{"metadata":{"name":"a","namespace":"n"},"spec":{"holderIdentity":4}}`),
 			},
 			{name: "nothing changed in the gap after it", do: reopen},
 			{
 				name: "an ERROR begins a gap",
-				do:   event("ERROR", `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`),
+				do:   send("ERROR", `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`),
 			},
 			{name: "nothing changed in the gap after the ERROR", do: reopen},
-			{name: "a change after the gaps", do: event("MODIFIED", thing("d", "2", 10)), want: []string{"n/d 1 to 2"}},
+			{name: "a change after the gaps", do: put(thing("d", "2")), want: []string{"n/d 1 to 2"}},
 		} {
 			step.do()
 			recorded.expect(t, step.name, step.want...)
@@ -159,21 +177,22 @@ func TestReflectorChanges(t *testing.T) {
 // TestReflectorReadsPages: a reflector lists all pages, of pageSize objects each.
 func TestReflectorReadsPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var all []string
+		var all []inmemory.Object
 		for n := range 3*pageSize + 1 {
-			all = append(all, thing(strconv.Itoa(n), "1", 1))
+			all = append(all, thing(strconv.Itoa(n), "1"))
 		}
-		f := proxytest.NewFakeAPI()
+		f := newUpstream(t)
 		r, _ := runThings(t, f, proxytest.DiscardLog(), all...)
 		expect.Same(t, len(all), len(r.known))
-		expect.Same(t, 3+1, f.CountRequests("list "+thingsPath))
+		expect.Same(t, 3+1, f.Requests("list "+thingsPath))
 	})
 }
 
 // TestLargeDefinitionsAreReadOneByOne: reading a page of large definitions allocates little more than one of them.
 func TestLargeDefinitionsAreReadOneByOne(t *testing.T) {
 	const size = 64 << 10
-	large := strings.Replace(crd(1, "v1", "", established), `"served":true`, `"served":true,"schema":{"description":"`+strings.Repeat("x", size)+`"}`, 1)
+	large := `{"metadata":{"name":"a.x.io"}` + strings.Replace(crd(1, "v1", "", established).More,
+		`"served":true`, `"served":true,"schema":{"description":"`+strings.Repeat("x", size)+`"}`, 1) + "}"
 	page := `{"kind":"List","items":[` + strings.Repeat(large+",", pageSize-1) + large + `],"metadata":{"resourceVersion":"7"}}`
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -208,9 +227,8 @@ func TestWhatIsNoList(t *testing.T) {
 // for snapshot.Skew after the watch has ended.
 func TestReflectorIsCurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := proxytest.NewFakeAPI()
-		r, _ := runThings(t, f, proxytest.DiscardLog(), thing("a", "1", 1))
-		f.StopBookmarks(thingsPath)
+		f := newUpstream(t)
+		r, _ := runThings(t, f, proxytest.DiscardLog(), thing("a", "1"))
 		expectCurrent := func(when string, want bool) {
 			t.Helper()
 			if got := r.isCurrent(); got != want {
@@ -220,18 +238,18 @@ func TestReflectorIsCurrent(t *testing.T) {
 				t.Errorf("%s: not ready", when)
 			}
 		}
-		bookmark := func() { f.Event(thingsPath, "BOOKMARK", thing("", "", 7)) }
 		expectCurrent("listed", true)
 		for range 60 {
 			time.Sleep(time.Minute)
-			bookmark()
 			expectCurrent("with a bookmark every minute", true)
 		}
+		expect.Same(t, 1, f.Requests("list "+thingsPath))
+		f.Silence(thingsPath)
 		for range int(time.Hour / time.Second) {
 			time.Sleep(time.Second)
 			expectCurrent("without a bookmark for an hour", true)
 		}
-		bookmark()
+		sendEvent(f, things, watch.Bookmark, thing("", ""))
 		f.Stall(thingsPath) // nor is the list answered that follows a silent watch
 		time.Sleep(maxSilence + pageTimeout - time.Nanosecond)
 		expectCurrent("silent for a while", true)
@@ -248,7 +266,7 @@ func TestReflectorIsCurrent(t *testing.T) {
 		time.Sleep(time.Second)
 		expectCurrent("cut for a while", false)
 		time.Sleep(time.Hour)
-		if got := f.CountRequests("list " + thingsPath); got > 2000 { // one in two seconds
+		if got := f.Requests("list " + thingsPath); got > 2000 { // one in two seconds
 			t.Errorf("listed %d times in an hour, want at most 2000", got)
 		}
 		f.SetStatus(usualAnswers, "list "+thingsPath, "watch "+thingsPath)
@@ -261,16 +279,16 @@ func TestReflectorIsCurrent(t *testing.T) {
 // become rarer, down to one each maxRefusedPause.
 func TestReflectorThatMayOnlyList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := proxytest.NewFakeAPI()
+		f := newUpstream(t)
 		f.SetStatus(http.StatusForbidden, "watch "+thingsPath)
 		var logged logbuffer.Buffer
-		r, _ := runThings(t, f, slog.New(slog.NewTextHandler(&logged, nil)), thing("a", "1", 1))
+		r, _ := runThings(t, f, slog.New(slog.NewTextHandler(&logged, nil)), thing("a", "1"))
 		type state struct{ Current, Refused, Ready bool }
 		stateOf := func() state { return state{Current: r.isCurrent(), Refused: r.isRefused(), Ready: r.ready()} }
 		expect.Same(t, state{Refused: true, Ready: true}, stateOf())
 		time.Sleep(time.Hour)
 		// Eight or nine times in the first five minutes, at doubling distances, then once in five.
-		if got := f.CountRequests("list " + thingsPath); got < 17 || got > 21 {
+		if got := f.Requests("list " + thingsPath); got < 17 || got > 21 {
 			t.Errorf("listed %d times in an hour, want 17 to 21", got)
 		}
 		expect.Same(t, 1, strings.Count(logged.String(), "\n"))
@@ -296,9 +314,9 @@ func TestReflectorWarns(t *testing.T) {
 		"nobody answers":             {status: http.StatusTooManyRequests, lasts: time.Hour}, // upstream.Health reports that
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			f := proxytest.NewFakeAPI()
+			f := newUpstream(t)
 			var logged logbuffer.Buffer
-			runThings(t, f, slog.New(slog.NewTextHandler(&logged, nil)), thing("a", "1", 1))
+			runThings(t, f, slog.New(slog.NewTextHandler(&logged, nil)), thing("a", "1"))
 			const failures = 2
 			for range failures {
 				time.Sleep(time.Hour)
@@ -318,41 +336,45 @@ func TestReflectorWarns(t *testing.T) {
 	}
 }
 
-// TestReflectorGoesOn: after a watch that came to its timeout, a reflector watches again from the last revision. After any other
-// end it lists again.
+// TestReflectorGoesOn: after a watch that came to its timeout, a reflector watches again from the last revision, which a bookmark
+// said. After any other end it lists again.
 func TestReflectorGoesOn(t *testing.T) {
-	const itsTimeout = 2*minWatchTime + time.Second
-	relisted, continued := []string{"1", "1"}, []string{"1", "8"}
+	const list, watch = "list " + thingsPath, "watch " + thingsPath
+	awaitTimeout := func(f *inmemory.Hop, _ string) {
+		for f.Requests(watch) == 1 {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
 	for name, tt := range map[string]struct {
-		lasts       time.Duration // of the first watch, which has sent a bookmark of revision 8
-		end         func(f *proxytest.FakeAPI, path string)
-		refused     string // the verb that fails for a moment after the end
-		wantLists   int
-		wantWatches []string // the revision from which each begins
+		end                    func(f *inmemory.Hop, path string)
+		refused                string // fails for a moment after the end
+		wantLists, wantWatches int
 	}{
-		"at its timeout": {lasts: itsTimeout, end: (*proxytest.FakeAPI).End, wantLists: 1, wantWatches: continued},
-		"at its timeout, and a watch fails": {
-			lasts: itsTimeout, end: (*proxytest.FakeAPI).End, refused: "watch", wantLists: 3, wantWatches: relisted,
-		},
-		"before its timeout": {lasts: time.Minute, end: (*proxytest.FakeAPI).End, wantLists: 2, wantWatches: relisted},
-		"broken off":         {lasts: time.Minute, end: (*proxytest.FakeAPI).Cut, wantLists: 2, wantWatches: relisted},
-		"broken off, and a list fails": {
-			lasts: time.Minute, end: (*proxytest.FakeAPI).Cut, refused: "list", wantLists: 3, wantWatches: relisted,
-		},
+		"at its timeout":                    {end: awaitTimeout, wantLists: 1, wantWatches: 2},
+		"at its timeout, and a watch fails": {end: awaitTimeout, refused: watch, wantLists: 3, wantWatches: 4},
+		"before its timeout":                {end: (*inmemory.Hop).End, wantLists: 2, wantWatches: 2},
+		"broken off":                        {end: (*inmemory.Hop).Cut, wantLists: 2, wantWatches: 2},
+		"broken off, and a list fails":      {end: (*inmemory.Hop).Cut, refused: list, wantLists: 3, wantWatches: 2},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			f := proxytest.NewFakeAPI()
-			runThings(t, f, proxytest.DiscardLog(), thing("a", "1", 1))
-			time.Sleep(tt.lasts)
-			f.Event(thingsPath, "BOOKMARK", thing("", "", 8))
-			f.SetStatus(http.StatusServiceUnavailable, tt.refused+" "+thingsPath)
+			f := newUpstream(t)
+			runThings(t, f, proxytest.DiscardLog(), thing("a", "1"))
+			revisions := []string{strconv.FormatInt(f.Revision(), 10)} // from which watches begin
+			writeSomethingElse := func() int64 { return f.Put(inmemory.Leases, inmemory.Object{Name: "a"}) }
+			writeSomethingElse()
+			time.Sleep(2 * time.Minute) // until a bookmark has come
+			newest := writeSomethingElse()
+			f.SetStatus(http.StatusServiceUnavailable, tt.refused)
 			tt.end(f, thingsPath)
 			time.Sleep(time.Second)
-			f.SetStatus(usualAnswers, tt.refused+" "+thingsPath)
+			f.SetStatus(usualAnswers, tt.refused)
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			expect.Same(t, tt.wantLists, f.CountRequests("list "+thingsPath))
-			expect.Same(t, tt.wantWatches, f.Collections[thingsPath].Watched)
+			for len(revisions) < tt.wantWatches {
+				revisions = append(revisions, strconv.FormatInt(newest, 10))
+			}
+			expect.Same(t, tt.wantLists, f.Requests(list))
+			expect.Same(t, revisions, f.Watched(thingsPath))
 		})
 	}
 }

@@ -4,23 +4,24 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // TestWithoutRoutes: only the core group is found if listproxy may not list or watch APIServices. Nothing is found while
 // kube-apiserver is unavailable (503).
 func TestWithoutRoutes(t *testing.T) {
-	list, watch := "list "+apiServicesPath, "watch "+apiServicesPath
+	list, watch := "list "+inmemory.APIServices.Path, "watch "+inmemory.APIServices.Path
 	unknown, warming := notFound(reason.UnknownResource), notFound(reason.Warming)
 	for name, tt := range map[string]struct {
 		status               int
@@ -63,8 +64,8 @@ func TestRoutesChange(t *testing.T) {
 		f := newFakeCluster(t)
 		recorded := &recorder{}
 		c := runCluster(t, f, Config{Invalidate: recorded.recordInvalidation})
-		unavailable := strings.Replace(proxytest.APIService("v1beta1", "metrics.k8s.io", someService, 2), `,"spec"`,
-			`,"status":{"conditions":[{"type":"Available","status":"False"}]},"spec"`, 1)
+		unavailable := inmemory.APIService("v1beta1", "metrics.k8s.io", someService)
+		unavailable.More += `,"status":{"conditions":[{"type":"Available","status":"False"}]}`
 		f.SetDocument("/apis/new/v1", discoveryOf(t, "new/v1", apiResource("things", "Thing", false, "list", "watch")))
 		invalidation := func(group, change string) *snapshot.Invalidation {
 			return &snapshot.Invalidation{
@@ -73,32 +74,34 @@ func TestRoutesChange(t *testing.T) {
 		}
 		unknown := notFound(reason.UnknownResource)
 		for _, step := range []struct {
-			name, event, object string
-			want                *snapshot.Invalidation
-			wantDeployments     found
+			name            string
+			event           watch.EventType // "": the event of a write
+			object          inmemory.Object
+			want            *snapshot.Invalidation
+			wantDeployments found
 		}{
-			{name: "a bookmark", event: "BOOKMARK", object: proxytest.APIService("v1", "apps", "", 1), wantDeployments: foundNamespaced},
-			{name: "a condition", event: "MODIFIED", object: unavailable, wantDeployments: foundNamespaced},
-			{name: "a new group", event: "ADDED", object: proxytest.APIService("v1", "new", "", 2), wantDeployments: foundNamespaced},
+			{name: "a bookmark", event: watch.Bookmark, object: inmemory.APIService("v1", "apps", someService), wantDeployments: foundNamespaced},
+			{name: "a condition", object: unavailable, wantDeployments: foundNamespaced},
+			{name: "a new group", object: inmemory.APIService("v1", "new", ""), wantDeployments: foundNamespaced},
 			{
-				name: "deployments to another server", event: "MODIFIED", object: proxytest.APIService("v1", "apps", someService, 3),
+				name: "deployments to another server", object: inmemory.APIService("v1", "apps", someService),
 				want: invalidation("apps", "kube-apiserver to another server"), wantDeployments: unknown,
 			},
 			{
-				name: "deployments back to kube-apiserver", event: "MODIFIED", object: proxytest.APIService("v1", "apps", "", 4),
+				name: "deployments back to kube-apiserver", object: inmemory.APIService("v1", "apps", ""),
 				want: invalidation("apps", "another server to kube-apiserver"), wantDeployments: foundNamespaced,
 			},
 			{
-				name: "the core group to another server", event: "MODIFIED", object: proxytest.APIService("v1", "", someService, 5),
+				name: "the core group to another server", object: inmemory.APIService("v1", "", someService),
 				want: invalidation("", "kube-apiserver to another server"), wantDeployments: foundNamespaced,
 			},
 			{
-				name: "custom resources to no server", event: "DELETED", object: proxytest.APIService("v1", "example.com", "", 5),
+				name: "custom resources to no server", event: watch.Deleted, object: inmemory.APIService("v1", "example.com", ""),
 				want:            invalidation("example.com", "kube-apiserver (custom resources) to none"),
 				wantDeployments: foundNamespaced,
 			},
 		} {
-			f.Event(apiServicesPath, step.event, step.object)
+			sendEvent(f, inmemory.APIServices, step.event, step.object)
 			if step.want == nil {
 				recorded.expectNothing(t, step.name)
 			} else {
@@ -116,11 +119,11 @@ func TestRoutesChange(t *testing.T) {
 // core group is found, which is kube-apiserver's in any case. When the watch is back, a route that changed meanwhile counts.
 func TestRoutesWithoutTheirWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const list, watch = "list " + apiServicesPath, "watch " + apiServicesPath
+		list, watch := "list "+inmemory.APIServices.Path, "watch "+inmemory.APIServices.Path
 		f := newFakeCluster(t)
 		c := runCluster(t, f, Config{})
 		f.SetStatus(http.StatusServiceUnavailable, list, watch)
-		f.Cut(apiServicesPath)
+		f.Cut(inmemory.APIServices.Path)
 		time.Sleep(snapshot.Skew)
 		expectLookup(t, c, "apps v1 deployments", foundNamespaced)
 		time.Sleep(time.Second)
@@ -128,7 +131,7 @@ func TestRoutesWithoutTheirWatch(t *testing.T) {
 		expectLookup(t, c, "metrics.k8s.io v1beta1 pods", notFound(reason.UnknownResource))
 		expectLookup(t, c, "core v1 pods", foundNamespaced)
 
-		f.SetObjects(apiServicesPath, proxytest.APIService("v1", "", "", 1), proxytest.APIService("v1", "apps", someService, 1))
+		f.Put(inmemory.APIServices, inmemory.APIService("v1", "apps", someService))
 		f.SetStatus(usualAnswers, list, watch)
 		time.Sleep(time.Minute)
 		expectLookup(t, c, "apps v1 deployments", notFound(reason.UnknownResource))

@@ -13,30 +13,24 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-const leasesPath = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+// firstHolder is the holder of the Lease "apiserver-0" since the only API server has started.
+const firstHolder = "apiserver-0_1"
 
-// serverLease returns the Lease of an API server, written at a revision.
-func serverLease(name, holder string, revision int) string {
-	return fmt.Sprintf(`{"kind":"Lease","apiVersion":"coordination.k8s.io/v1",`+
-		`"metadata":{"name":%q,"namespace":"kube-system","resourceVersion":"%d"},"spec":{"holderIdentity":%q}}`, name, revision, holder)
+// serverLease returns the Lease of an API server.
+func serverLease(name, holder string) inmemory.Object {
+	return inmemory.Object{Namespace: "kube-system", Name: name, More: fmt.Sprintf(`,"spec":{"holderIdentity":%q}`, holder)}
 }
 
-// newFakeServers returns an upstream of two API servers.
-func newFakeServers() *proxytest.FakeAPI {
-	f := proxytest.NewFakeAPI()
-	f.Collections[leasesPath] = &proxytest.FakeCollection{Kind: "LeaseList", APIVersion: "coordination.k8s.io/v1", Objects: []string{
-		serverLease("one", "one_1", 1), serverLease("two", "two_1", 1),
-	}}
-	f.SetDocument("/version", proxytest.VersionOf("v1.36.3"))
-	return f
-}
+// versionOf returns the answer to /version of an API server.
+func versionOf(gitVersion string) string { return fmt.Sprintf(`{"gitVersion":%q}`, gitVersion) }
 
-// runServers runs the monitor of f's servers in the bubble until it is ready. It returns what the monitor reports, and the
+// runServers runs the monitor of the servers of f in the bubble until it is ready. It returns what the monitor reports, and the
 // monitor.
-func runServers(t *testing.T, f *proxytest.FakeAPI) (*recorder, *serverMonitor) {
+func runServers(t *testing.T, f *inmemory.Hop) (*recorder, *serverMonitor) {
 	t.Helper()
 	recorded := &recorder{}
 	from, err := newAPI(f.Config())
@@ -54,45 +48,42 @@ func runServers(t *testing.T, f *proxytest.FakeAPI) (*recorder, *serverMonitor) 
 // server that already ran when the watch was last current has written its Lease at that revision or later. "retry" says that
 // asking again can help.
 func TestServersShowThePast(t *testing.T) {
-	const revision = 100 // up to which the timeline is in question
 	const uptime = 10 * time.Minute
 	for name, tt := range map[string]struct {
-		version             string        // of the servers; "": one whose servers name a new holder at each start
-		lease               string        // the Lease that server "one" writes after the break; "": none
+		version             string        // of the server; "": one whose servers name a new holder at each start
+		holder              string        // of the Lease that the server writes after the break; "": none is written
+		writtenBefore       bool          // the Lease is written before the revision in question, not at it
 		current             time.Duration // from the start until the watch was last current
 		refused             bool          // the Leases may not be read any more
 		wantSame, wantRetry bool
 	}{
 		"no server has written its Lease": {current: uptime, wantRetry: true},
-		"a server has renewed its Lease": {
-			lease: serverLease("one", "one_1", revision), current: uptime, wantSame: true, wantRetry: true,
-		},
+		"a server has renewed its Lease":  {holder: firstHolder, current: uptime, wantSame: true, wantRetry: true},
 		"a server has renewed its Lease before the revision": {
-			lease: serverLease("one", "one_1", revision-1), current: uptime, wantRetry: true,
+			holder: firstHolder, writtenBefore: true, current: uptime, wantRetry: true,
 		},
-		"the server has started again": {lease: serverLease("one", "one_2", revision), current: uptime},
-		"the server was known for too short a time": {
-			lease: serverLease("one", "one_1", revision), current: minHolderAge - time.Second,
-		},
-		"a version whose servers keep their holder": {
-			version: "v1.34.9", lease: serverLease("one", "one_1", revision), current: uptime,
-		},
-		"the Leases may not be read any more": {lease: serverLease("one", "one_1", revision), current: uptime, refused: true},
+		"the server has started again":              {holder: "apiserver-0_2", current: uptime},
+		"the server was known for too short a time": {holder: firstHolder, current: minHolderAge - time.Second},
+		"a version whose servers keep their holder": {version: "v1.34.9", holder: firstHolder, current: uptime},
+		"the Leases may not be read any more":       {holder: firstHolder, current: uptime, refused: true},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			f := newFakeServers()
-			f.Collections[leasesPath].Objects = []string{serverLease("one", "one_1", 1)}
-			f.SetDocument("/version", proxytest.VersionOf(cmp.Or(tt.version, "v1.36.3-gke.1")))
+			f := newUpstream(t)
+			f.SetDocument("/version", versionOf(cmp.Or(tt.version, "v1.36.3-gke.1")))
 			begun := time.Now()
 			_, s := runServers(t, f)
 			time.Sleep(uptime)
-			if tt.lease != "" {
-				f.SetObjects(leasesPath, tt.lease)
+			revision := f.Revision() + 1 // of the next write
+			if tt.holder != "" {
+				f.Put(inmemory.Leases, serverLease("apiserver-0", tt.holder))
+			}
+			if tt.writtenBefore {
+				revision++
 			}
 			if tt.refused {
-				f.SetStatus(http.StatusForbidden, "list "+leasesPath)
+				f.SetStatus(http.StatusForbidden, "list "+inmemory.Leases.Path)
 			}
-			same, retry := s.sameTimeline(t.Context(), revision, begun.Add(tt.current))
+			same, retry := s.sameTimeline(t.Context(), uint64(revision), begun.Add(tt.current)) // #nosec G115 -- positive
 			if same != tt.wantSame || retry != tt.wantRetry {
 				t.Errorf("got same %t and retry %t, want %t and %t", same, retry, tt.wantSame, tt.wantRetry)
 			}
@@ -103,17 +94,17 @@ func TestServersShowThePast(t *testing.T) {
 // TestServersTellOfLeases: the monitor reports a new holder of a Lease, a new Lease, and a Lease that is deleted; not a renewal.
 func TestServersTellOfLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeServers()
+		f := newUpstream(t)
 		recorded, _ := runServers(t, f)
 		recorded.expectNothing(t, "the first list")
-		f.Event(leasesPath, "MODIFIED", serverLease("one", "one_1", 2))
+		f.Put(inmemory.Leases, serverLease("apiserver-0", firstHolder))
 		time.Sleep(time.Hour)
 		recorded.expectNothing(t, "a renewal")
-		f.Event(leasesPath, "MODIFIED", serverLease("one", "one_2", 3))
-		recorded.expect(t, "a new holder", "an API server has started: kube-system/one")
-		f.Event(leasesPath, "ADDED", serverLease("three", "three_1", 4))
-		recorded.expect(t, "a new Lease", "an API server has started: kube-system/three")
-		f.Event(leasesPath, "DELETED", serverLease("two", "two_1", 5))
+		f.Put(inmemory.Leases, serverLease("apiserver-0", "apiserver-0_2"))
+		recorded.expect(t, "a new holder", "an API server has started: kube-system/apiserver-0")
+		f.Put(inmemory.Leases, serverLease("two", "two_1"))
+		recorded.expect(t, "a new Lease", "an API server has started: kube-system/two")
+		f.Delete(inmemory.Leases, serverLease("two", ""))
 		recorded.expect(t, "a Lease is deleted", "an API server has gone: kube-system/two")
 	})
 }
@@ -122,18 +113,18 @@ func TestServersTellOfLeases(t *testing.T) {
 // read. No answer, or one without a version, is no change.
 func TestServersTellOfVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeServers()
-		f.SetStatus(http.StatusForbidden, "list "+leasesPath, "watch "+leasesPath)
+		f := newUpstream(t)
+		f.SetStatus(http.StatusForbidden, "list "+inmemory.Leases.Path, "watch "+inmemory.Leases.Path)
 		recorded, _ := runServers(t, f)
 		time.Sleep(time.Hour)
 		recorded.expectNothing(t, "no change")
 		most := int(time.Hour/versionInterval) + 1
 		least := most * 4 / 5 // pauses are up to a fifth longer
-		if got := f.CountRequests("get /version"); got < least || got > most {
+		if got := f.Requests("get /version"); got < least || got > most {
 			t.Errorf("/version was read %d times in an hour, want %d to %d", got, least, most)
 		}
 
-		f.SetDocument("/version", proxytest.VersionOf("v1.37.0"))
+		f.SetDocument("/version", versionOf("v1.37.0"))
 		time.Sleep(2 * versionInterval)
 		recorded.expect(t, "an upgrade", "version v1.37.0 answers")
 		f.SetStatus(http.StatusServiceUnavailable, "get /version")
@@ -141,7 +132,7 @@ func TestServersTellOfVersions(t *testing.T) {
 		f.SetStatus(usualAnswers, "get /version")
 		f.SetDocument("/version", `<html>`)
 		time.Sleep(time.Hour)
-		f.SetDocument("/version", proxytest.VersionOf("v1.37.0"))
+		f.SetDocument("/version", versionOf("v1.37.0"))
 		time.Sleep(time.Hour)
 		recorded.expectNothing(t, "no answer, no version, and the same again")
 	})
@@ -178,15 +169,18 @@ func TestVersionTracker(t *testing.T) {
 	}
 }
 
+var storageVersions = inmemory.Kind{Path: storageVersionsPath, APIVersion: "internal.apiserver.k8s.io/v1alpha1", Kind: "StorageVersion"}
+
 // storageVersion returns the StorageVersion of a resource. common is the version in which all API servers write the resource,
 // and agree the status of the condition that they agree. Each is "" if there is none.
-func storageVersion(name, common, agree string) string {
+func storageVersion(name, common, agree string) inmemory.Object {
 	conditions := `{"type":"Other","status":"False"}`
 	if agree != "" {
 		conditions += fmt.Sprintf(`,{"type":"AllEncodingVersionsEqual","status":%q}`, agree)
 	}
-	return fmt.Sprintf(`{"kind":"StorageVersion","apiVersion":"internal.apiserver.k8s.io/v1alpha1","metadata":{"name":%q,"resourceVersion":"1"},`+
-		`"spec":{},"status":{"commonEncodingVersion":%q,"conditions":[%s]}}`, name, common, conditions)
+	return inmemory.Object{
+		Name: name, More: fmt.Sprintf(`,"spec":{},"status":{"commonEncodingVersion":%q,"conditions":[%s]}`, common, conditions),
+	}
 }
 
 // TestStorageVersions: lists of a resource are forwarded while the API servers disagree on its version, from the first
@@ -194,12 +188,11 @@ func storageVersion(name, common, agree string) string {
 func TestStorageVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
-		f.Collections[storageVersionsPath] = &proxytest.FakeCollection{Kind: "StorageVersionList", APIVersion: "internal.apiserver.k8s.io/v1alpha1", Objects: []string{
-			storageVersion("core.pods", "v1", "True"),
-			storageVersion("apps.deployments", "", "False"),
-			storageVersion("example.com.widgets", "", ""),
-			storageVersion("batch.cronjobs", "batch/v1", ""), // agreed: a common version, and no condition
-		}}
+		f.Serve(storageVersions)
+		f.Put(storageVersions, storageVersion("core.pods", "v1", "True"))
+		f.Put(storageVersions, storageVersion("apps.deployments", "", "False"))
+		f.Put(storageVersions, storageVersion("example.com.widgets", "", ""))
+		f.Put(storageVersions, storageVersion("batch.cronjobs", "batch/v1", "")) // agreed: a common version, and no condition
 		verified := &recorder{}
 		c := runCluster(t, f, Config{
 			Invalidate: func(snapshot.Invalidation) {},
@@ -213,15 +206,14 @@ func TestStorageVersions(t *testing.T) {
 			expectLookup(t, c, "apps v1 deployments", deployments)
 			expectLookup(t, c, "example.com v1 widgets", widgets)
 		}
-		event := func(kind, object string) { f.Event(storageVersionsPath, kind, object) }
 		expectStep("at the start", foundNamespaced, differ, differ)
-		event("MODIFIED", storageVersion("apps.deployments", "apps/v1", "True"))
-		event("MODIFIED", storageVersion("core.pods", "v2", "True")) // from one agreed version to another, which is no news
+		f.Put(storageVersions, storageVersion("apps.deployments", "apps/v1", "True"))
+		f.Put(storageVersions, storageVersion("core.pods", "v2", "True")) // from one agreed version to another, which is no news
 		expectStep("deployments agree", foundNamespaced, foundNamespaced, differ, "deployments.apps")
-		event("DELETED", storageVersion("example.com.widgets", "", ""))
-		event("DELETED", storageVersion("batch.cronjobs", "batch/v1", ""))
+		f.Delete(storageVersions, storageVersion("example.com.widgets", "", ""))
+		f.Delete(storageVersions, storageVersion("batch.cronjobs", "", ""))
 		expectStep("two are gone", foundNamespaced, foundNamespaced, foundCustom, "widgets.example.com")
-		event("MODIFIED", storageVersion("core.pods", "", "False"))
+		f.Put(storageVersions, storageVersion("core.pods", "", "False"))
 		expectStep("pods differ", differ, foundNamespaced, foundCustom)
 		f.SetStatus(http.StatusServiceUnavailable, "list "+storageVersionsPath, "watch "+storageVersionsPath)
 		f.Cut(storageVersionsPath)

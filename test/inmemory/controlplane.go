@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -58,12 +59,25 @@ func New(t testing.TB) *ControlPlane {
 	c := &ControlPlane{
 		Etcd: newEtcd(), certificate: certificate, served: []Kind{Widgets, Definitions, APIServices, Leases}, documents: maps.Clone(documents),
 	}
-	c.Put(APIServices, Object{
-		Name: "v1.example.com", MoreMeta: `"labels":{"kube-aggregator.kubernetes.io/automanaged":"true"},`,
-		More: `,"spec":{"group":"example.com","version":"v1"}`,
-	})
+	c.Put(APIServices, APIService("v1", "example.com", ""))
 	c.Define()
 	return c
+}
+
+// APIService returns the APIService of a group and version. Its automanaged label is "onstart", as for built-in groups, if the
+// group has no dot or ends in .k8s.io, else "true", as for custom resources. service is JSON; "" means no service.
+func APIService(version, group, service string) Object {
+	managed := "true"
+	if !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io") {
+		managed = "onstart"
+	}
+	if service != "" {
+		service = `,"service":` + service
+	}
+	return Object{
+		Name: version + "." + group, MoreMeta: fmt.Sprintf(`"labels":{"kube-aggregator.kubernetes.io/automanaged":%q},`, managed),
+		More: fmt.Sprintf(`,"spec":{"group":%q,"version":%q%s}`, group, version, service),
+	}
 }
 
 // Config returns a client's configuration, with the token of Own.

@@ -19,8 +19,8 @@ import (
 // answers requests itself, holds them back, and sends lines into watches or ends them. It counts requests. Its methods are safe
 // for concurrent use.
 type Hop struct {
-	plane *ControlPlane
-	to    http.RoundTripper
+	*ControlPlane
+	to http.RoundTripper
 
 	mu        sync.Mutex // guards the following fields
 	intercept Intercept
@@ -50,7 +50,7 @@ func NewHop(t testing.TB, plane *ControlPlane) *Hop {
 		time.Sleep(time.Hour) // requests that are on their way end
 	})
 	return &Hop{
-		plane: plane, to: client.Transport, status: map[string]int{}, stalls: map[string]chan struct{}{},
+		ControlPlane: plane, to: client.Transport, status: map[string]int{}, stalls: map[string]chan struct{}{},
 		requests: map[string]int{}, watched: map[string][]string{}, watches: map[string][]*hopWatch{}, silent: map[string]bool{},
 	}
 }
@@ -94,7 +94,9 @@ func (h *Hop) RoundTrip(r *http.Request) (*http.Response, error) {
 	case status != 0:
 		return Answer(r, status, statusOf(status, "")+"\n"), nil
 	}
-	answer, err := h.to.RoundTrip(r)
+	onward := r.Clone(r.Context())
+	onward.Close = false // the hop has its own connections, which it keeps: a handshake takes long
+	answer, err := h.to.RoundTrip(onward)
 	if err == nil && verb == "watch" && answer.StatusCode == http.StatusOK {
 		h.follow(path, answer)
 	}
@@ -106,7 +108,7 @@ func (h *Hop) verb(r *http.Request) string {
 	if r.URL.Query().Get("watch") != "" {
 		return "watch"
 	}
-	for _, kind := range h.plane.kinds() {
+	for _, kind := range h.kinds() {
 		if _, ok := namespaceOf(r.URL.Path, kind); ok {
 			return "list"
 		}

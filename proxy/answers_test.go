@@ -26,6 +26,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -42,7 +43,7 @@ func (cannedUpstream) URL() *url.URL { return &url.URL{Scheme: "https", Host: "u
 func (s cannedUpstream) RoundTripper(auth.Identity, *kubehttp.Request) http.RoundTripper {
 	return proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 		time.Sleep(s.delay)
-		res := proxytest.JSONResponse(r, cmp.Or(s.code, http.StatusOK), s.body)
+		res := inmemory.Answer(r, cmp.Or(s.code, http.StatusOK), s.body)
 		if s.warning != "" {
 			res.Header.Set("Warning", s.warning)
 		}
@@ -272,7 +273,7 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 			var asked authorizationv1.SelfSubjectAccessReviewSpec
 			w.sendReviews(0, func(r *http.Request) (_ *http.Response, err error) {
 				asked, err = proxytest.ReadReview(r)
-				return proxytest.JSONResponse(r, http.StatusCreated, "{}"), err
+				return inmemory.Answer(r, http.StatusCreated, "{}"), err
 			})
 			r := w.request(t.Context(), "")
 			r.URL, r.RequestURI = httptest.NewRequest(http.MethodGet, target, nil).URL, target

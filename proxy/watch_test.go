@@ -267,7 +267,7 @@ func TestReviewedAgain(t *testing.T) {
 				w := newModelWorld(t)
 				w.handler.ConsistentWait = time.Minute
 				if query == forRoom {
-					w.bulk = randomText(room / 2)
+					w.writeBulk(room / 2)
 				} else {
 					w.probeDelay = wait
 				}

@@ -16,6 +16,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -42,7 +43,13 @@ func TestWatchEndsDuringItsState(t *testing.T) {
 			change: func(_ *modelWorld, c *client) { c.leave() }, wantEnd: watch.EndGone,
 		},
 		"the history is lost": {
-			change: func(w *modelWorld, _ *client) { w.changeAndCutFeeds(func() { w.revision++ }) }, wantEnd: watch.EndLost,
+			change: func(w *modelWorld, _ *client) {
+				server := w.Servers()[0]
+				server.Stop()
+				w.write()
+				server.Start("v1.36.3") // with a watch cache that begins after the write
+			},
+			wantEnd: watch.EndLost,
 		},
 		"the state is dropped": {
 			change: func(w *modelWorld, _ *client) { w.loseState(time.Minute) }, wantEnd: watch.EndLost,
@@ -55,7 +62,7 @@ func TestWatchEndsDuringItsState(t *testing.T) {
 			proxytest.Bubble(t, name+", "+encoding, func(t *testing.T) {
 				w := newModelWorld(t)
 				w.compresses = true
-				w.bulk = randomText(600 << 10) // more than a write buffer
+				w.writeBulk(600 << 10) // more than a write buffer
 				w.setRoom(room, time.Minute)
 				w.load(t)
 				c := &client{encoding: encoding, readDelay: readDelay}
@@ -152,7 +159,7 @@ func TestStateWhereHistoryIsShort(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorldWithMemory(t, tt.memory)
-			w.bulk = randomText(600 << 10) // more than a write buffer
+			w.writeBulk(600 << 10) // more than a write buffer
 			w.setRoom(ample, 0)
 			w.load(t)
 			c := &client{readDelay: readDelay}
@@ -187,12 +194,12 @@ func TestStreamingListThatWaitsForRoom(t *testing.T) {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			const room, writes = 2 << 20, 3
 			w := newModelWorldWithMemory(t, tt.memory)
-			w.bulk = randomText(600 << 10)
+			w.writeBulk(600 << 10)
 			w.setRoom(room, time.Minute)
 			w.load(t)
 			release := w.takeRoom(t, room)
 			c := w.open(t, newestStreamingList+"&timeoutSeconds=3600&resourceVersion=0")
-			end := fmt.Sprintf(`{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"%d"}`, w.revision)
+			end := fmt.Sprintf(`{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"%d"}`, w.Revision())
 			for range writes {
 				time.Sleep(time.Second)
 				w.write()
@@ -222,9 +229,7 @@ func TestWatchesOutliveReopenings(t *testing.T) {
 		wantEnd    watch.Ending // "": the watch goes on
 	}{
 		"definition unchanged": {change: func(*modelWorld) {}, wantEvents: 1},
-		"definition changed": {
-			change: func(w *modelWorld) { w.replaceObject(modelDefinitions, w.nextDefinition) }, wantEnd: watch.EndLost,
-		},
+		"definition changed":   {change: (*modelWorld).redefine, wantEnd: watch.EndLost},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
@@ -240,7 +245,7 @@ func TestWatchesOutliveReopenings(t *testing.T) {
 			if early := c.received(t); early != "" {
 				t.Errorf("got %s while the definition is not trusted, want nothing", early)
 			}
-			w.Unstall(modelDefinitions)
+			w.Unstall(inmemory.Definitions.Path)
 			expect.Same(t, tt.wantEnd, c.end(t, 6*time.Minute))
 			expect.Same(t, tt.wantEvents, c.events(t))
 		})

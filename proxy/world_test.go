@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -32,16 +33,14 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/telemetry"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/observetest"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 const (
-	modelServices    = "/apis/apiregistration.k8s.io/v1/apiservices"
-	modelDefinitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-	modelStaleness   = 90 * time.Second
+	modelStaleness = 90 * time.Second
 
-	modelPath = "/apis/example.com/v1/widgets"
 	// newestStreamingList is the query of a streaming list of the newest state, unless a resourceVersion is added.
 	newestStreamingList = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 	// newestRevision stands for the newest revision in a query.
@@ -50,22 +49,19 @@ const (
 
 var modelUpstream = &url.URL{Scheme: "https", Host: "upstream.example"}
 
-// modelWorld is a cluster with one object of one custom resource, and a Handler in front of it.
+// modelWorld is a cluster with one widget, and a Handler in front of it.
 type modelWorld struct {
-	*proxytest.FakeAPI
+	*inmemory.Hop
 	handler *Handler
 	// probeDelay is the time from a feed's probe to its answer.
 	probeDelay time.Duration
 
-	mu                  sync.Mutex
-	generation          int // of the definition
-	revision            int // of the widgets
-	definitionsRevision int // of definitions and APIServices
+	mu sync.Mutex
 	// loadsFail makes the loads of feeds fail, and feedsFail all their requests.
 	loadsFail, feedsFail bool
 	// compresses makes the API server compress streaming lists.
 	compresses bool
-	// bulk makes the object long. It has no character that JSON escapes.
+	// bulk makes the widget long.
 	bulk string
 }
 
@@ -83,8 +79,10 @@ func newModelWorld(t *testing.T) *modelWorld {
 // newModelWorldWithMemory is newModelWorld with memory as --cache-bytes; 0 means no bound.
 func newModelWorldWithMemory(t *testing.T, memory int64) *modelWorld {
 	t.Helper()
-	w := &modelWorld{FakeAPI: proxytest.NewFakeAPI(), revision: 100}
-	w.fillAPI()
+	plane := inmemory.New(t)
+	plane.AddServer("v1.36.3").Start("v1.36.3")
+	w := &modelWorld{Hop: inmemory.NewHop(t, plane)}
+	w.write()
 	var served *cluster.Cluster
 	collections := snapshot.NewCollections(snapshot.Config{
 		Client: &http.Client{Transport: proxytest.Transport(w.feed)},
@@ -127,40 +125,12 @@ func newModelWorldWithMemory(t *testing.T, memory int64) *modelWorld {
 	return w
 }
 
-// fillAPI gives the API server the route, the definition and the object of the custom resource.
-func (w *modelWorld) fillAPI() {
-	w.Collections[modelServices] = &proxytest.FakeCollection{Kind: "APIServiceList", Objects: []string{w.route("")}}
-	w.Collections[modelDefinitions] = &proxytest.FakeCollection{
-		Kind: "CustomResourceDefinitionList", APIVersion: "apiextensions.k8s.io/v1", Objects: []string{w.definition()},
-	}
-	w.Collections[modelPath] = &proxytest.FakeCollection{
-		Kind: "WidgetList", APIVersion: "example.com/v1", Custom: true,
-		Now: func() (int, []string) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.revision, []string{w.item()}
-		},
-	}
-	w.StopBookmarks(modelPath)
-	w.SetDocument("/apis/example.com/v1", `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"example.com/v1","resources":[`+
-		`{"name":"widgets","kind":"Widget","namespaced":true,"verbs":["list","watch"]}]}`)
-	w.SetDocument("/version", proxytest.VersionOf("v1.36.3"))
-}
-
-// item returns the object as it is now.
-func (w *modelWorld) item() string {
-	return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget",`+
-		`"metadata":{"name":"a","namespace":"n","resourceVersion":"%d"},"spec":"%d%s"}`,
-		w.revision, w.generation, w.bulk)
-}
-
-// feed answers a request of a feed. It refuses to continue a broken watch, as an API server does whose revisions are newer.
+// feed sends a request of a feed to the API server.
 func (w *modelWorld) feed(r *http.Request) (*http.Response, error) {
 	query := r.URL.Query()
-	isWatch := query.Get("watch") != ""
 	isStreaming := query.Get("sendInitialEvents") != ""
 	selector := query.Get("fieldSelector") // of a probe or a progress watch
-	isLoad := selector == "" && (isStreaming || !isWatch)
+	isLoad := selector == "" && (isStreaming || !query.Has("watch"))
 	isProbe := strings.Contains(selector, "~")
 	w.mu.Lock()
 	delay := w.probeDelay
@@ -171,13 +141,8 @@ func (w *modelWorld) feed(r *http.Request) (*http.Response, error) {
 	w.mu.Lock()
 	fails := w.feedsFail || w.loadsFail && isLoad
 	w.mu.Unlock()
-	switch {
-	case fails:
+	if fails {
 		return nil, io.ErrUnexpectedEOF
-	case isWatch && !isStreaming && selector == "":
-		return proxytest.Refusal(r, http.StatusGone), nil
-	case strings.Contains(r.Header.Get("Accept"), "protobuf"):
-		return proxytest.Refusal(r, http.StatusNotAcceptable), nil
 	}
 	res, err := w.RoundTrip(r)
 	if err == nil {
@@ -186,48 +151,22 @@ func (w *modelWorld) feed(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// definition returns the definition as it is now.
-func (w *modelWorld) definition() string {
-	return proxytest.Definition("widgets", "Namespaced", w.generation, w.definitionsRevision)
-}
-
-// replaceObject makes the object that newObject returns the only one at path, at the next revision. Only lists see it: no watch
-// gets an event.
-func (w *modelWorld) replaceObject(path string, newObject func() string) (object string) {
-	w.mu.Lock()
-	w.revision++
-	w.definitionsRevision++
-	object = newObject()
-	w.mu.Unlock()
-	w.SetObjects(path, object)
-	return object
-}
-
-// redefine changes the definition, with an event.
+// redefine changes the definition.
 func (w *modelWorld) redefine() {
-	w.Event(modelDefinitions, "MODIFIED", w.replaceObject(modelDefinitions, w.nextDefinition))
-}
-
-// nextDefinition changes the definition, and returns it.
-func (w *modelWorld) nextDefinition() string {
-	w.generation++
-	return w.definition()
+	w.Define()
+	synctest.Wait()
 }
 
 // reroute makes another server answer for the group, or kube-apiserver itself if service is empty.
 func (w *modelWorld) reroute(service string) {
-	w.Event(modelServices, "MODIFIED", w.replaceObject(modelServices, func() string { return w.route(service) }))
-}
-
-// route returns the APIService of the group as it is now.
-func (w *modelWorld) route(service string) string {
-	return proxytest.APIService("v1", "example.com", service, w.definitionsRevision)
+	w.Put(inmemory.APIServices, inmemory.APIService("v1", "example.com", service))
+	synctest.Wait()
 }
 
 // stallDefinitions breaks the watch of definitions, and sends nothing on the next one.
 func (w *modelWorld) stallDefinitions() {
-	w.Stall(modelDefinitions)
-	w.End(modelDefinitions)
+	w.Stall(inmemory.Definitions.Path)
+	w.End(inmemory.Definitions.Path)
 }
 
 // changeAndCutFeeds makes a change to w, and then breaks the watches of feeds off.
@@ -235,28 +174,31 @@ func (w *modelWorld) changeAndCutFeeds(change func()) {
 	w.mu.Lock()
 	change()
 	w.mu.Unlock()
-	w.Cut(modelPath)
+	w.Cut(inmemory.Widgets.Path)
 }
 
 // loseState makes feeds lose their state, by an event that contradicts it. Loads fail until reloadAfter has passed.
 func (w *modelWorld) loseState(reloadAfter time.Duration) {
 	w.mu.Lock()
 	w.loadsFail = true
-	unknown := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget",`+
-		`"metadata":{"name":"unknown","namespace":"n","resourceVersion":"%d"}}`, w.revision+1)
 	w.mu.Unlock()
-	w.Send(modelPath, "DELETED", unknown)
-	w.Cut(modelPath)
+	unknown := inmemory.Event{
+		Type: "DELETED", Object: inmemory.Object{Namespace: "n", Name: "unknown"}, Revision: w.Revision() + 1,
+	}
+	w.Send(inmemory.Widgets.Path, unknown.Write(inmemory.Widgets, inmemory.Form{}))
+	w.Cut(inmemory.Widgets.Path)
 	time.AfterFunc(reloadAfter, func() { w.changeAndCutFeeds(func() { w.loadsFail = false }) })
 }
 
-// write changes the object at the next revision, with an event.
+// write changes the widget.
 func (w *modelWorld) write() {
-	w.mu.Lock()
-	w.revision++
-	item := w.item()
-	w.mu.Unlock()
-	w.Send(modelPath, "MODIFIED", item)
+	w.Put(inmemory.Widgets, inmemory.Object{Namespace: "n", Name: "a", MoreMeta: fmt.Sprintf(`"annotations":{"bulk":%q},`, w.bulk)})
+}
+
+// writeBulk makes the widget longer than this size, from now on. gzip cannot compress it much.
+func (w *modelWorld) writeBulk(size int) {
+	w.bulk = randomText(size)
+	w.write()
 }
 
 // setRoom sets the room for the bytes of answers, and the time for which an answer waits for room.
@@ -322,7 +264,7 @@ func (w *modelWorld) load(t *testing.T) {
 
 // request returns a request for the widgets.
 func (w *modelWorld) request(ctx context.Context, query string) *http.Request {
-	target := modelPath + "?" + strings.Replace(query, newestRevision, strconv.Itoa(w.revision), 1)
+	target := inmemory.Widgets.Path + "?" + strings.Replace(query, newestRevision, strconv.FormatInt(w.Revision(), 10), 1)
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	r.Header.Set("Authorization", "Bearer a")
 	r.Header.Set("Accept", "application/json")

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/snapshot/wire"
-	"github.com/listproxy/listproxy/test/proxytest"
+	"github.com/listproxy/listproxy/test/inmemory"
 )
 
 // interceptor returns the time for which the answer to a request is held back, and an answer in place of the upstream's. If
@@ -19,7 +19,7 @@ type answerer func(r *http.Request) *http.Response
 
 // respond answers with a code and a body.
 func respond(code int, body string) answerer {
-	return func(r *http.Request) *http.Response { return proxytest.JSONResponse(r, code, body) }
+	return func(r *http.Request) *http.Response { return inmemory.Answer(r, code, body) }
 }
 
 // refuse answers with an error of an API server.

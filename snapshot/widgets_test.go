@@ -20,7 +20,6 @@ import (
 	"github.com/listproxy/listproxy/test/differential/body"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/inmemory"
-	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // release is the version of the tests' API servers.
@@ -127,7 +126,7 @@ func (w *checkedWidgets) intercept(r *http.Request) *http.Response {
 	if code == 0 {
 		return nil
 	}
-	return proxytest.JSONResponse(r, code, body)
+	return inmemory.Answer(r, code, body)
 }
 
 // interceptComparisons sets w.answerComparison.

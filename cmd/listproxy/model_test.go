@@ -302,7 +302,7 @@ func TestNoRedirectIsFollowed(t *testing.T) {
 				if _, again := redirected.LoadOrStore(r.URL.Path, true); again {
 					return next.RoundTrip(r)
 				}
-				redirect := proxytest.JSONResponse(r, http.StatusFound, "{}")
+				redirect := inmemory.Answer(r, http.StatusFound, "{}")
 				redirect.Header.Set("Location", "/elsewhere")
 				return redirect, nil
 			})

@@ -25,6 +25,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/observetest"
 	"github.com/listproxy/listproxy/test/proxytest"
 	"github.com/listproxy/listproxy/test/reference"
@@ -43,7 +44,7 @@ func gatherAll(t *testing.T) map[string]*dto.MetricFamily {
 	_, endProof := o.StartProof(t.Context())
 	endProof(reason.NotProven)
 	upstream := proxytest.Transport(func(r *http.Request) (*http.Response, error) {
-		return proxytest.JSONResponse(r, http.StatusOK, "{}\n"), nil
+		return inmemory.Answer(r, http.StatusOK, "{}\n"), nil
 	})
 	sendReview := o.InstrumentSend(observe.PurposeReview,
 		func(_ context.Context, _ auth.Identity, r *http.Request) (*http.Response, error) { return upstream(r) })

@@ -17,6 +17,7 @@ import (
 
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -63,7 +64,7 @@ func reviewAnswers() map[string]reviewAnswer {
 	const spec = `"spec":{"resourceAttributes":{"namespace":"ns","verb":"list","version":"v1","resource":"pods"}},`
 	const good = head + spec + `"status":{"allowed":true}}`
 	static := func(code int, body string) proxytest.Transport {
-		return func(r *http.Request) (*http.Response, error) { return proxytest.JSONResponse(r, code, body), nil }
+		return func(r *http.Request) (*http.Response, error) { return inmemory.Answer(r, code, body), nil }
 	}
 	// goodBut returns the good answer with a replacement for old.
 	goodBut := func(old, replacement string) proxytest.Transport {
@@ -78,13 +79,13 @@ func reviewAnswers() map[string]reviewAnswer {
 		return resp, err
 	}
 	redirect := func(r *http.Request) (*http.Response, error) {
-		resp := proxytest.JSONResponse(r, http.StatusTemporaryRedirect, "")
+		resp := inmemory.Answer(r, http.StatusTemporaryRedirect, "")
 		resp.Header.Set("Location", "https://elsewhere.example/")
 		return resp, nil
 	}
 	noConnection := func(*http.Request) (*http.Response, error) { return nil, errors.New("refused") }
 	brokenBody := func(r *http.Request) (*http.Response, error) {
-		resp := proxytest.JSONResponse(r, http.StatusCreated, "")
+		resp := inmemory.Answer(r, http.StatusCreated, "")
 		resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(good), iotest.ErrReader(io.ErrUnexpectedEOF)))
 		return resp, nil
 	}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -71,7 +72,7 @@ func (g grants) review(r *http.Request) (*http.Response, error) {
 		APIGroup: "authorization.k8s.io", APIVersion: "v1", Resource: "selfsubjectaccessreviews",
 	})
 	if impersonated == nil {
-		return proxytest.JSONResponse(r, http.StatusForbidden, ""), nil
+		return inmemory.Answer(r, http.StatusForbidden, ""), nil
 	}
 	asked := spec.ResourceAttributes
 	var selector labels.Requirements

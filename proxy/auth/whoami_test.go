@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -29,7 +30,7 @@ func newWhoAmI(t testing.TB, answer proxytest.Transport, ttl time.Duration) (*Wh
 func TestWhoAmIUnusable(t *testing.T) {
 	const secret = "hush"
 	respond := func(status int, body string) proxytest.Transport {
-		return func(r *http.Request) (*http.Response, error) { return proxytest.JSONResponse(r, status, body), nil }
+		return func(r *http.Request) (*http.Response, error) { return inmemory.Answer(r, status, body), nil }
 	}
 	const head = `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"`
 	const good = head + `,"status":{"userInfo":{"username":"` + secret + `"}}}`

@@ -19,6 +19,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -46,7 +47,7 @@ func sendThrough(t *testing.T, r *http.Request) (arrived *http.Request, target s
 	}}
 	transport.RegisterProtocol("https", proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 		outgoing = r
-		return proxytest.JSONResponse(r, http.StatusOK, ""), nil
+		return inmemory.Answer(r, http.StatusOK, ""), nil
 	}))
 	w := httptest.NewRecorder()
 	New(fixedUpstream{transport}, proxytest.DiscardLog()).ServeAs(w, r, auth.Identity{}, nil)

@@ -22,6 +22,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/observetest"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -169,7 +170,7 @@ func TestFeedTransport(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	o, metrics := observetest.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))
 	transport := o.FeedTransport(proxytest.Transport(func(r *http.Request) (*http.Response, error) {
-		return proxytest.JSONResponse(r, http.StatusOK, body), nil
+		return inmemory.Answer(r, http.StatusOK, body), nil
 	}), source.Describe)
 	for _, purpose := range []source.Purpose{source.ForLoad, source.ForLoad, source.ForWatch} {
 		deployments := source.CollectionKey{

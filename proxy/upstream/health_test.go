@@ -18,12 +18,13 @@ import (
 
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // answering answers each request with a code and a body.
 func answering(code int, body string) proxytest.Transport {
-	return func(r *http.Request) (*http.Response, error) { return proxytest.JSONResponse(r, code, body), nil }
+	return func(r *http.Request) (*http.Response, error) { return inmemory.Answer(r, code, body), nil }
 }
 
 // healthy answers each request as a ready API server answers a probe.
@@ -46,7 +47,7 @@ func frozen(r *http.Request) (*http.Response, error) {
 // streaming answers with a 200 whose body is stream.
 func streaming(stream *io.PipeReader) proxytest.Transport {
 	return func(r *http.Request) (*http.Response, error) {
-		res := proxytest.JSONResponse(r, http.StatusOK, "")
+		res := inmemory.Answer(r, http.StatusOK, "")
 		res.Body = io.NopCloser(stream)
 		return res, nil
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -226,7 +227,7 @@ func TestImpersonatedOnly(t *testing.T) {
 	sent := 0
 	transport := impersonatedOnly{proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 		sent++
-		return proxytest.JSONResponse(r, http.StatusOK, ""), nil
+		return inmemory.Answer(r, http.StatusOK, ""), nil
 	})}
 	try := func(h http.Header) error {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "https://upstream.example/", strings.NewReader("x"))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -27,7 +28,7 @@ const (
 // token. It fails if that request is refused.
 func TestHeadersFail(t *testing.T) {
 	for _, code := range []int{http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusBadGateway} {
-		s := sourceOf(CollectionKey{}, func(r *http.Request) *http.Response { return proxytest.JSONResponse(r, code, "") })
+		s := sourceOf(CollectionKey{}, func(r *http.Request) *http.Response { return inmemory.Answer(r, code, "") })
 		if got, err := s.Headers(t.Context(), ListResponse{Header: http.Header{"Warning": {tokenWarning}}}); err == nil {
 			t.Errorf("the version is answered %d: got headers %q, want an error", code, got)
 		}
@@ -65,7 +66,7 @@ func TestHeaders(t *testing.T) {
 			s := sourceOf(CollectionKey{Representation: media.JSON}, func(r *http.Request) *http.Response {
 				expect.Same(t, "/version", r.URL.Path)
 				requests++
-				answer := proxytest.JSONResponse(r, http.StatusForbidden, "")
+				answer := inmemory.Answer(r, http.StatusForbidden, "")
 				answer.Header["Warning"] = tt.anyAnswer
 				return answer
 			})

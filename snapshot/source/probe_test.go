@@ -10,7 +10,7 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
-	"github.com/listproxy/listproxy/test/proxytest"
+	"github.com/listproxy/listproxy/test/inmemory"
 )
 
 // TestProbe: Probe lists one name that cannot exist, and returns the list's revision. However many objects there are, such a
@@ -30,7 +30,7 @@ func TestProbe(t *testing.T) {
 		s := sourceOf(key, func(r *http.Request) *http.Response {
 			expect.Same(t, tt.wantPath, r.URL.Path)
 			expect.Same(t, url.Values{"fieldSelector": {"metadata.name=" + probeName + ",spec.nodeName="}}, r.URL.Query())
-			return proxytest.JSONResponse(r, http.StatusOK, `{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`)
+			return inmemory.Answer(r, http.StatusOK, `{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`)
 		})
 		_, revision, err := s.Probe(t.Context(), wire.Field{Name: "spec.nodeName"})
 		expect.NoError(t, err)

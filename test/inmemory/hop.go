@@ -17,7 +17,7 @@ import (
 
 // Hop is a transport between a client and a control plane. Tests make it do what no API server does, or what one does rarely: it
 // answers requests itself, holds them back, and sends lines into watches or ends them. It counts requests. Its methods are safe
-// for concurrent use.
+// for concurrent use. Those of the control plane are there, too: what a test writes reaches watches by itself.
 type Hop struct {
 	*ControlPlane
 	to http.RoundTripper

@@ -52,6 +52,17 @@ func (u UpstreamServer) Config() *rest.Config {
 	return &rest.Config{Host: u.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 }
 
+// Transport is an [http.RoundTripper] as a function.
+type Transport func(*http.Request) (*http.Response, error)
+
+// RoundTrip calls f.
+func (f Transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// WatchEvent returns the line of an event of a type.
+func WatchEvent(eventType, object string) string {
+	return fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", eventType, object)
+}
+
 // Get sends a GET and returns the response, whose body is closed when the test ends.
 func Get(t *testing.T, client *http.Client, url string) *http.Response {
 	t.Helper()

@@ -8,6 +8,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/listproxy/listproxy/test/inmemory"
 )
 
 // ReadReview returns the spec of the review in r. The body of r can be read again.
@@ -47,5 +49,5 @@ func answerCreated(r *http.Request, object any, change func()) (*http.Response, 
 	if body, err = utiljson.Marshal(object); err != nil {
 		return nil, err
 	}
-	return JSONResponse(r, http.StatusCreated, string(body)), nil
+	return inmemory.Answer(r, http.StatusCreated, string(body)), nil
 }

@@ -12,13 +12,19 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
+
+// unavailable is an upstream that refuses all requests.
+var unavailable = proxytest.Transport(func(r *http.Request) (*http.Response, error) {
+	return refuseFor(1, http.StatusServiceUnavailable)(r), nil
+})
 
 // TestStartsAreBounded: Use starts startsAtOnce collections at once, and then startsPerSecond. Keep, for what the policy wants
 // in memory, starts any number.
 func TestStartsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCollections(t, &upstream{intercept: fault{answer: refuseFor(1, http.StatusServiceUnavailable)}.intercept()})
+		c := newCollections(t, unavailable)
 		use200 := func(prefix string) (started int) {
 			for i := range 200 {
 				_, unavailable := c.Use(resourceNamed(fmt.Sprint(prefix, i)))
@@ -50,7 +56,7 @@ func TestStartsAreBounded(t *testing.T) {
 
 // TestSettingsOfAResource: a collection has the history of its Settings, or else the usual one.
 func TestSettingsOfAResource(t *testing.T) {
-	c := newCollections(t, &upstream{revision: 9}, func(config *Config) {
+	c := newCollections(t, unavailable, func(config *Config) {
 		config.Limits.History = time.Hour
 		config.Settings = func(gvr schema.GroupVersionResource) Settings {
 			return map[string]Settings{"short": {History: time.Minute}}[gvr.Resource]
@@ -66,11 +72,11 @@ func TestSettingsOfAResource(t *testing.T) {
 func TestIdleCollectionsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const idle = 10 * time.Minute
-		c := newCollections(t, &upstream{revision: 9}, func(config *Config) { config.Idle = idle })
-		before, _ := c.Use(configMaps)
+		c := newCollections(t, newPlane(t), func(config *Config) { config.Idle = idle })
+		before, _ := c.Use(widgets)
 		time.Sleep(2 * idle)
 		expectLoss(t, before, reason.None)
-		if again, _ := c.Use(configMaps); again == before {
+		if again, _ := c.Use(widgets); again == before {
 			t.Errorf("the collection is still there, %v after its last use", 2*idle)
 		}
 	})
@@ -107,12 +113,21 @@ func TestMayFit(t *testing.T) {
 func TestMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = 1 << 20
-		u := &upstream{revision: 9, repeats: itemEvent("ADDED", itemC), repeatEvery: time.Minute}
-		all := newCollections(t, u, func(c *Config) { c.Bytes, c.Limits.Staleness = bound, time.Hour })
-		used, _ := all.Use(resourceNamed("used"))
-		idle, _ := all.Use(resourceNamed("idle"))
-		eager, _ := all.Keep(resourceNamed("eager"))
-		time.Sleep(time.Minute + time.Second) // there is a change, and so a history
+		p := newPlane(t)
+		all := newCollections(t, p, func(c *Config) { c.Bytes, c.Limits.Staleness = bound, time.Hour })
+		start := func(name string, use func(CollectionKey) (*Collection, reason.Reason)) *Collection {
+			kind := p.serve(resourceNamed(name))
+			p.Put(kind, widget("a"))
+			c, _ := use(resourceNamed(name))
+			synctest.Wait()
+			p.Put(kind, widget("a")) // a change, and so a history
+			synctest.Wait()
+			return c
+		}
+		used := start("used", all.Use)
+		idle := start("idle", all.Use)
+		eager := start("eager", all.Keep)
+		firstOfUsed := used.view.Load().From
 		setIdle := func(c *Collection, idleFor time.Duration) {
 			lastUse := time.Now().Add(-idleFor)
 			c.lastUse.Store(&lastUse)
@@ -135,7 +150,7 @@ func TestMakeRoom(t *testing.T) {
 				t.Errorf("the %s collection is dropped: got %t, want %t", name, got, tt.wantDropped)
 			}
 		}
-		if _, unavailable := used.view.Load().exact(moment{}, 9); unavailable != reason.History {
+		if _, unavailable := used.view.Load().exact(moment{}, firstOfUsed); unavailable != reason.History {
 			t.Errorf("the state before the last change: got reason %q, want %q", unavailable, reason.History)
 		}
 	})
@@ -143,11 +158,11 @@ func TestMakeRoom(t *testing.T) {
 
 // TestCountsAreBounded: the counts of at most 2*maxCollections resources are kept.
 func TestCountsAreBounded(t *testing.T) {
-	c := newCollections(t, &upstream{revision: 9})
+	c := newCollections(t, unavailable)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range 5 * maxCollections {
-		key := configMaps
+		key := widgets
 		key.Group = fmt.Sprint(i)
 		c.countsLocked(key)
 	}

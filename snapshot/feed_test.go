@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -18,96 +19,94 @@ type bounds struct{ least, most int }
 
 func (b bounds) contain(n int) bool { return b == bounds{} || b.least <= n && n <= b.most }
 
-// feedCase is an upstream, and what is expected of a feed that runs on it for a time.
+// feedCase is what happens to a feed that runs for a time, and what is expected of it.
 type feedCase struct {
-	upstream        *upstream     // check sets its revision, and its watch if that is nil: all watches send a bookmark
-	duration        time.Duration // 0: a minute
+	intercept       interceptor   // nil: the API server answers all requests
+	afterLoad       func(*plane)  // called right after the first load; nil: nothing happens
+	duration        time.Duration // after the first load; 0: a minute
 	wantUnavailable reason.Reason // why there is no newest state at the end; None: there is one
 	wantRevision    uint64        // of the newest state, at least
 	wantLoss        reason.Reason // the cause of the only loss; None: no state is lost
-	wantWatches     bounds
+	wantWatches     bounds        // the streaming lists of loads count, too
 	wantProbes      bounds
 }
 
-// check runs a feed on the case's upstream. It checks the newest state, losses, and the number of requests.
+// check runs a feed. It checks the newest state, losses, and the number of requests.
 func (tt feedCase) check(t *testing.T) {
 	t.Helper()
-	u := tt.upstream
-	u.revision = 9
-	if u.changes {
-		u.revision = 7
+	p := newPlane(t, "a", "b")
+	p.intercept(tt.intercept)
+	c := runFeed(t, p, 0)
+	if tt.afterLoad != nil {
+		tt.afterLoad(p)
 	}
-	if u.watch == nil {
-		u.watch = firstWatchSends(bookmark(9, ""))
-	}
-	c := runFeed(t, u, cmp.Or(tt.duration, time.Minute))
+	time.Sleep(cmp.Or(tt.duration, time.Minute))
+	synctest.Wait()
 	expectNewest(t, c, tt.wantUnavailable)
 	if revision := c.view.Load().To; revision < tt.wantRevision {
 		t.Errorf("the newest state: got revision %d, want at least %d", revision, tt.wantRevision)
 	}
 	expectLoss(t, c, tt.wantLoss)
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if !tt.wantWatches.contain(u.watches) {
-		t.Errorf("got %d watches, want %+v", u.watches, tt.wantWatches)
+	if n := p.count(kindStreamingList, kindWatch, kindShortWatch); !tt.wantWatches.contain(n) {
+		t.Errorf("got %d watches, want %+v", n, tt.wantWatches)
 	}
-	if !tt.wantProbes.contain(u.probes) {
-		t.Errorf("got %d probes, want %+v", u.probes, tt.wantProbes)
+	if n := p.count(kindProbe); !tt.wantProbes.contain(n) {
+		t.Errorf("got %d probes, want %+v", n, tt.wantProbes)
+	}
+}
+
+// send returns a function for feedCase.afterLoad that sends a line into the feed's stream.
+func send(line string) func(*plane) {
+	return func(p *plane) { p.Send(inmemory.Widgets.Path, line) }
+}
+
+// changeAndSend returns a function for feedCase.afterLoad. It changes b, lets the feed see that, sends a line into the feed's
+// stream, and ends the stream as a server does that is shut down.
+func changeAndEnd(line string) func(*plane) {
+	return func(p *plane) {
+		p.write("b")
+		synctest.Wait()
+		p.Send(inmemory.Widgets.Path, line)
+		p.End(inmemory.Widgets.Path)
 	}
 }
 
 // TestFeed: a feed loads a state and keeps it, though objects change, watches end at their timeouts, a load is silent, or
 // probes are refused. It accepts no state whose pages are of two revisions, or that the upstream writes in two ways.
 func TestFeed(t *testing.T) {
-	// The first object has another revision in the list than in the watch that follows it.
-	alwaysChanged := func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
-		later := strings.Replace(itemA, `"5"`, `"8"`, 1)
-		switch {
-		case kind != kindWatchOfOne:
-			return 0, nil
-		case r.URL.Query().Get("resourceVersion") == "0":
-			return 0, respond(http.StatusOK, itemEvent("ADDED", later))(r)
+	// The first object changes between the list and the watch that follows it.
+	alwaysChanged := func(p *plane, r *http.Request) (time.Duration, *http.Response) {
+		if kindOf(r) == kindWatchOfOne && r.URL.Query().Get("resourceVersion") == "0" {
+			p.write("a")
 		}
-		return 0, respond(http.StatusOK, itemEvent("MODIFIED", itemA)+itemEvent("MODIFIED", later))(r)
+		return 0, nil
 	}
-	loads := 0
-	silentFirstLoad := answerKind(kindStreamingList, func(r *http.Request) *http.Response {
-		if loads++; loads > 1 {
-			return nil
-		}
-		return lastingResponse(r, "", "", time.Hour)
-	})
+	silentFirstLoad := answerKind(kindStreamingList, answerFirst(1, sendEvery(time.Hour, "")))
 	refusedProbes := fault{kind: kindProbe, begins: afterTheLoad, answer: refuseFor(1, http.StatusTooManyRequests)}
-	itemWithNull := strings.Replace(itemB, "}}", `},"data":null}`, 1)
-	otherBytes := func(r *http.Request, _ requestKind) (time.Duration, *http.Response) {
+	otherBytes := func(p *plane, r *http.Request) (time.Duration, *http.Response) {
 		if r.URL.Query().Get("resourceVersionMatch") != "Exact" {
 			return 0, nil
 		}
-		return 0, respond(http.StatusOK, configMapList(9, "", itemA, itemWithNull))(r)
+		list := p.list(loadedAt, inmemory.List{})
+		return 0, respond(http.StatusOK, strings.Replace(list, `,"spec"`, `,"data":null,"spec"`, 1))(r)
 	}
-	firstPage := func(revision uint64) string { return configMapList(revision, `,"continue":"x"`, itemA) }
-	lastPage := configMapList(9, "", itemB)
 	for name, tt := range map[string]feedCase{
-		"nothing changes": {upstream: &upstream{}, wantRevision: 9},
+		"nothing changes": {wantRevision: loadedAt},
 		"watches end at their timeouts": {
 			// A watch lasts watchTimeout and a random time of at most watchTimeout.
-			upstream: &upstream{}, duration: 6 * watchTimeout, wantWatches: bounds{least: 4, most: 7},
+			duration: 6 * watchTimeout, wantWatches: bounds{least: 4, most: 7},
 		},
-		"the first object changes between the list and the watch that learn its form": {
-			upstream: &upstream{intercept: alwaysChanged},
-		},
-		"the first streaming list is silent": {upstream: &upstream{intercept: silentFirstLoad}},
-		"the state comes in pages":           {upstream: &upstream{intercept: loadInPages(firstPage(9), lastPage)}},
+		"the first object changes between the list and the watch that learn its form": {intercept: alwaysChanged},
+		"the first streaming list is silent":                                          {intercept: silentFirstLoad},
+		"the state comes in pages":                                                    {intercept: loadInPages(pagesAt(loadedAt, loadedAt))},
 		"the pages are of two revisions": {
-			upstream: &upstream{intercept: loadInPages(firstPage(8), lastPage)}, wantUnavailable: reason.Warming,
+			intercept: loadInPages(pagesAt(loadedAt-1, loadedAt)), wantUnavailable: reason.Warming,
 		},
-		"probes are refused, and bookmarks come": {
-			upstream:     &upstream{repeats: bookmark(30, ""), intercept: refusedProbes.intercept()},
-			wantRevision: 30, wantWatches: bounds{least: 1, most: 1},
+		"probes are refused, and a bookmark comes": { // the first one comes after 60 to 65 seconds
+			intercept: refusedProbes.intercept(), afterLoad: func(p *plane) { p.writeElsewhere() }, duration: 70 * time.Second,
+			wantRevision: loadedAt + 1, wantWatches: bounds{least: 1, most: 1},
 		},
-		"the list has other bytes than the streaming list": {
-			upstream: &upstream{intercept: otherBytes}, wantUnavailable: reason.Form,
-		},
+		"the list has other bytes than the streaming list": {intercept: otherBytes, wantUnavailable: reason.Form},
 	} {
 		proxytest.Bubble(t, name, tt.check)
 	}
@@ -116,24 +115,26 @@ func TestFeed(t *testing.T) {
 // TestFeedOfBrokenStreams: a feed whose streams end at once opens another after each, with growing pauses. The pauses do not
 // grow if streams send events first, or the feed of a resource that changes often would fall ever further behind.
 func TestFeedOfBrokenStreams(t *testing.T) {
-	allWatchesSend := func(line string) *upstream {
-		return &upstream{changes: true, watch: func(int, uint64) []string { return []string{line} }}
+	twoChanges := func(p *plane, r *http.Request) (time.Duration, *http.Response) {
+		if kindOf(r) != kindWatch {
+			return 0, nil
+		}
+		return 0, respond(http.StatusOK, event("MODIFIED", "b", p.write("b"))+event("MODIFIED", "b", p.write("b")))(r)
 	}
-	twoChanges := &upstream{changes: true}
-	twoChanges.watch = func(_ int, from uint64) []string {
-		twoChanges.revision = max(twoChanges.revision, from+2)
-		return []string{itemEvent("MODIFIED", itemBAt(from+1)), itemEvent("MODIFIED", itemBAt(from+2)), cut}
-	}
+	const incomplete = `{"type":`
 	fewWatches, fewProbes := bounds{least: 3, most: 30}, bounds{least: 1, most: 30} // in a minute of growing pauses
 	for name, tt := range map[string]feedCase{
 		"all watches end": {
-			upstream: allWatchesSend(cut), wantWatches: fewWatches, wantProbes: fewProbes,
+			intercept: answerKind(kindWatch, respond(http.StatusOK, "")), afterLoad: changeAndEnd(""),
+			wantWatches: fewWatches, wantProbes: fewProbes,
 		},
 		"all watches break within an event": {
-			upstream: allWatchesSend(`{"type":`), wantWatches: fewWatches, wantProbes: fewProbes,
+			intercept: answerKind(kindWatch, respond(http.StatusOK, incomplete)), afterLoad: changeAndEnd(incomplete),
+			wantWatches: fewWatches, wantProbes: fewProbes,
 		},
 		"all watches send two events and end": {
-			upstream: twoChanges, wantRevision: 400, wantWatches: bounds{least: 100, most: 2000}, // more than one a second
+			intercept: twoChanges, afterLoad: changeAndEnd(""),
+			wantRevision: loadedAt + 391, wantWatches: bounds{least: 100, most: 2000}, // more than one a second
 		},
 	} {
 		proxytest.Bubble(t, name, tt.check)
@@ -142,16 +143,15 @@ func TestFeedOfBrokenStreams(t *testing.T) {
 
 // TestContradictingEvents: a feed drops a state that an event contradicts, counts the loss, and loads the state anew.
 func TestContradictingEvents(t *testing.T) {
-	for name, event := range map[string]string{
-		"no JSON":                               `{"type":"MODIFIED","object":{"kind":"ConfigMap",}}` + "\n",
-		"another kind":                          strings.Replace(itemEvent("MODIFIED", itemBAt(12)), "ConfigMap", "Secret", 1),
-		"a known object is added":               itemEvent("ADDED", itemBAt(12)),
-		"an unknown object is modified":         itemEvent("MODIFIED", itemC),
-		"an unknown object is deleted":          itemEvent("DELETED", itemC),
-		"a change is below the load's revision": itemEvent("MODIFIED", itemB),
+	for name, line := range map[string]string{
+		"no JSON":                               `{"type":"MODIFIED","object":{"kind":"Widget",}}` + "\n",
+		"another kind":                          strings.Replace(event("MODIFIED", "b", loadedAt+3), "Widget", "Gadget", 1),
+		"a known object is added":               event("ADDED", "b", loadedAt+3),
+		"an unknown object is modified":         event("MODIFIED", "c", loadedAt+3),
+		"an unknown object is deleted":          event("DELETED", "c", loadedAt+3),
+		"a change is below the load's revision": event("MODIFIED", "b", revisionOfB),
 	} {
-		u := &upstream{watch: firstWatchSends(event)}
-		proxytest.Bubble(t, name, feedCase{upstream: u, wantLoss: reason.Contradiction}.check)
+		proxytest.Bubble(t, name, feedCase{afterLoad: send(line), wantLoss: reason.Contradiction}.check)
 	}
 }
 
@@ -159,13 +159,13 @@ func TestContradictingEvents(t *testing.T) {
 // lower bookmark, or a lower revision over one connection, is no proof: a single API server may lag.
 func TestRevisionGoesBack(t *testing.T) {
 	for name, tt := range map[string]feedCase{
-		"a bookmark is below the load's revision":    {upstream: &upstream{watch: firstWatchSends(bookmark(8, ""))}},
-		"the revision goes back over one connection": {upstream: &upstream{intercept: restoreOneServer()}},
+		"a bookmark is below the load's revision":    {afterLoad: send(bookmark(loadedAt - 1))},
+		"the revision goes back over one connection": {intercept: restoreOneServer()},
 		"the revision goes back over all connections": {
-			upstream: &upstream{intercept: restoreStorage()}, wantLoss: reason.WentBack,
+			intercept: restoreStorage(), wantLoss: reason.WentBack,
 		},
 		"a bookmark goes back, and so does the revision": {
-			upstream: &upstream{watch: firstWatchSends(bookmark(3, "")), intercept: restoreStorage()},
+			intercept: restoreStorage(), afterLoad: send(bookmark(loadedAt - 3)),
 			duration: 5 * time.Second, wantUnavailable: reason.Warming, wantLoss: reason.WentBack,
 		},
 	} {
@@ -177,8 +177,9 @@ func TestRevisionGoesBack(t *testing.T) {
 func TestExpiredWatch(t *testing.T) {
 	away := fault{begins: afterTheLoad, duration: time.Minute, answer: refuseFor(1, http.StatusServiceUnavailable)}
 	for name, intercept := range map[string]interceptor{"at once": nil, "after an outage": away.intercept()} {
-		u := &upstream{watch: firstWatchSends(errorEvent(http.StatusGone)), intercept: intercept}
-		proxytest.Bubble(t, name, feedCase{upstream: u, duration: 3 * time.Minute, wantLoss: reason.Expired}.check)
+		proxytest.Bubble(t, name, feedCase{
+			intercept: intercept, afterLoad: send(errorEvent(http.StatusGone)), duration: 3 * time.Minute, wantLoss: reason.Expired,
+		}.check)
 	}
 }
 
@@ -188,7 +189,7 @@ func TestFeedOfASlowServer(t *testing.T) {
 	tooMany := refuseFor(1, http.StatusTooManyRequests)
 	for name, tt := range map[string]struct {
 		fault      fault
-		firstWatch string // the line that the first watch sends; "": a bookmark
+		streamEnds bool // right after the first load
 	}{
 		"a probe gets no answer": {
 			fault: fault{kind: kindProbe, begins: time.Minute, duration: 20 * time.Second, delay: time.Hour},
@@ -199,14 +200,14 @@ func TestFeedOfASlowServer(t *testing.T) {
 			fault: fault{begins: time.Minute, duration: long, delay: 20 * time.Second},
 		},
 		"every other request is refused, and a watch breaks": {
-			firstWatch: cut, fault: fault{begins: time.Second, duration: long, everyOther: true, answer: tooMany},
+			streamEnds: true, fault: fault{begins: time.Second, duration: long, everyOther: true, answer: tooMany},
 		},
 	} {
-		u := &upstream{changes: true, intercept: tt.fault.intercept()}
-		if tt.firstWatch != "" {
-			u.watch = firstWatchSends(tt.firstWatch)
+		afterLoad := func(p *plane) { p.write("b") }
+		if tt.streamEnds {
+			afterLoad = changeAndEnd("")
 		}
-		proxytest.Bubble(t, name, feedCase{upstream: u, duration: time.Hour}.check)
+		proxytest.Bubble(t, name, feedCase{intercept: tt.fault.intercept(), afterLoad: afterLoad, duration: time.Hour}.check)
 	}
 }
 
@@ -217,31 +218,33 @@ func TestFeedsObeyRetryAfter(t *testing.T) {
 	tooMany := refuseFor(retryAfter, http.StatusTooManyRequests)
 	for name, tt := range map[string]struct {
 		intercept       interceptor
-		firstWatch      string // the line that the first watch sends
+		streamEnds      bool // right after the load
 		wantUnavailable reason.Reason
 	}{
 		"learning": {intercept: answerKind(kindProbe, tooMany), wantUnavailable: reason.Warming},
 		"loading":  {intercept: refuseStreamingLists(tooMany), wantUnavailable: reason.Warming},
 		"following": {
 			intercept:  answerKind(kindWatch, refuseFor(retryAfter, http.StatusServiceUnavailable)),
-			firstWatch: cut, wantUnavailable: reason.Stale,
+			streamEnds: true, wantUnavailable: reason.Stale,
 		},
 		"probing": {
-			intercept:  fault{kind: kindProbe, begins: afterTheLoad, answer: tooMany}.intercept(),
-			firstWatch: bookmark(9, ""), wantUnavailable: reason.Stale,
+			intercept: fault{kind: kindProbe, begins: afterTheLoad, answer: tooMany}.intercept(), wantUnavailable: reason.Stale,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			refused := 0
-			u := &upstream{revision: 9, watch: firstWatchSends(tt.firstWatch), repeats: bookmark(9, "")}
-			u.intercept = func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
-				hold, refusal := tt.intercept(r, kind)
+			p := newPlane(t, "a", "b")
+			p.intercept(func(p *plane, r *http.Request) (time.Duration, *http.Response) {
+				hold, refusal := tt.intercept(p, r)
 				if refusal != nil {
 					refused++
 				}
 				return hold, refusal
+			})
+			c := runFeed(t, p, 0)
+			if tt.streamEnds {
+				p.End(inmemory.Widgets.Path)
 			}
-			c := runFeed(t, u, 0)
 			for begun := time.Now(); time.Since(begun) < duration; time.Sleep(100 * time.Millisecond) {
 				c.requestProbe()
 			}
@@ -258,37 +261,33 @@ func TestFeedsObeyRetryAfter(t *testing.T) {
 // reached, or for a probe, ends the pause.
 func TestFeedsAreWoken(t *testing.T) {
 	const refusedFor = 50 * time.Second
+	const nextChange = loadedAt + 2 // after the one that the feed has seen
 	for name, wake := range map[string]func(context.Context, *Collection){
-		"a list not older than the next change": func(ctx context.Context, c *Collection) { _, _ = c.NotOlderThan(ctx, 8) },
+		"a list not older than the next change": func(ctx context.Context, c *Collection) { _, _ = c.NotOlderThan(ctx, nextChange) },
 		"a probe is requested":                  func(_ context.Context, c *Collection) { c.requestProbe() },
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			begun := time.Now()
-			isRefusing := func() bool { return time.Since(begun) < refusedFor }
-			u := &upstream{
-				revision: 7, changes: true,
-				watch: func(int, uint64) []string {
-					if isRefusing() {
-						return []string{cut} // the stream of the load
-					}
-					return []string{bookmark(9, "")}
-				},
-				intercept: func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
-					if (kind == kindWatch || kind == kindShortWatch) && isRefusing() {
-						return 0, refuseFor(0, http.StatusTooManyRequests)(r)
-					}
-					return 0, nil
-				},
-			}
-			c := runFeed(t, u, refusedFor)
+			p := newPlane(t, "a", "b")
+			c := runFeed(t, p, 0)
+			refuseWatch := refuseFor(0, http.StatusTooManyRequests)
+			p.intercept(func(_ *plane, r *http.Request) (time.Duration, *http.Response) {
+				if kind := kindOf(r); kind == kindWatch || kind == kindShortWatch {
+					return 0, refuseWatch(r)
+				}
+				return 0, nil
+			})
+			changeAndEnd("")(p)
+			p.write("b")
+			time.Sleep(refusedFor)
+			p.intercept(nil)
 			wake(t.Context(), c)
 			time.Sleep(minStreamLife)
 			synctest.Wait()
 			if !c.view.Load().streaming {
 				t.Errorf("%v after the feed was woken: it reads no stream", minStreamLife)
 			}
-			if _, unavailable := c.NotOlderThan(t.Context(), 9); unavailable != reason.None {
-				t.Errorf("a state not older than 9, with a stream again: got reason %q, want the state", unavailable)
+			if _, unavailable := c.NotOlderThan(t.Context(), nextChange); unavailable != reason.None {
+				t.Errorf("a state with the next change, with a stream again: got reason %q, want the state", unavailable)
 			}
 		})
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -27,57 +28,51 @@ func afterProbes(c *Collection) (waiting, proven uint64) {
 	return last, last - 1
 }
 
-// TestConsistentOfAQuietResource: Consistent returns the state at 9 once a probe has proven it. If other resources were
-// written since, so that the upstream is at 30, the proof also needs a bookmark at 30 from a progress watch. A list that gets
-// no proof waits for consistentWait.
+// TestConsistentOfAQuietResource: Consistent returns the state once a probe has proven it. If other resources were written since,
+// so that the upstream is at a later revision, the proof also needs a bookmark at that revision from a progress watch. A list
+// that gets no proof waits for consistentWait.
 func TestConsistentOfAQuietResource(t *testing.T) {
-	const stateRevision, laterRevision = 9, 30
+	const later = loadedAt + 2
+	shortWatchesSend := func(lines string) interceptor { return answerKind(kindShortWatch, sendEvery(time.Second, lines)) }
 	for name, tt := range map[string]struct {
-		upstreamRevision  uint64      // when the list comes
-		progressRepeats   string      // the line that a progress watch sends every second; "": none
-		probes            interceptor // answers probes since the list came; nil: the upstream answers
+		isQuiet           bool        // nothing was written when the list comes, else the upstream is at later
+		intercept         interceptor // answers requests since the list came; nil: the API server answers
 		want              reason.Reason
 		wantProgressWatch bool
 		wantReload        bool
 	}{
-		"nothing is written": {upstreamRevision: stateRevision},
-		"a progress watch has a bookmark": {
-			upstreamRevision: laterRevision, progressRepeats: bookmark(laterRevision, ""), wantProgressWatch: true,
-		},
+		"nothing is written":              {isQuiet: true},
+		"a progress watch has a bookmark": {wantProgressWatch: true},
 		"the bookmark is below the upstream's revision": {
-			upstreamRevision: laterRevision, progressRepeats: bookmark(laterRevision-1, ""),
-			want: reason.NotProven, wantProgressWatch: true,
+			intercept: shortWatchesSend(bookmark(later - 1)), want: reason.NotProven, wantProgressWatch: true,
 		},
 		"a progress watch has nothing": {
-			upstreamRevision: laterRevision, want: reason.NotProven, wantProgressWatch: true,
+			intercept: shortWatchesSend(""), want: reason.NotProven, wantProgressWatch: true,
 		},
 		"a progress watch has a change that the stream lacks": {
-			upstreamRevision: laterRevision,
-			progressRepeats:  itemEvent("MODIFIED", itemBAt(laterRevision-1)) + bookmark(laterRevision, ""),
-			want:             reason.NotProven, wantProgressWatch: true,
+			intercept: shortWatchesSend(event("MODIFIED", "b", later-1) + bookmark(later)),
+			want:      reason.NotProven, wantProgressWatch: true,
 		},
 		"the bookmark is below the state's revision": {
-			upstreamRevision: laterRevision, progressRepeats: bookmark(stateRevision-1, ""),
-			want: reason.Warming, wantProgressWatch: true, wantReload: true,
+			intercept: shortWatchesSend(bookmark(loadedAt - 1)), want: reason.Warming, wantProgressWatch: true, wantReload: true,
 		},
 		"a progress watch has an error": {
-			upstreamRevision: laterRevision, progressRepeats: errorEvent(http.StatusGone),
-			want: reason.NotProven, wantProgressWatch: true,
+			intercept: shortWatchesSend(errorEvent(http.StatusGone)), want: reason.NotProven, wantProgressWatch: true,
 		},
 		"probes are answered 429": {
-			upstreamRevision: laterRevision, probes: answerKind(kindProbe, refuse(http.StatusTooManyRequests)), want: reason.NotProven,
+			intercept: answerKind(kindProbe, refuse(http.StatusTooManyRequests)), want: reason.NotProven,
 		},
 		"probes are not answered": {
-			upstreamRevision: laterRevision, probes: fault{kind: kindProbe, delay: time.Hour}.intercept(), want: reason.NotProven,
+			intercept: fault{kind: kindProbe, delay: time.Hour}.intercept(), want: reason.NotProven,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			u := &upstream{revision: stateRevision, shortWatchRepeats: new(tt.progressRepeats)}
-			c := runFeed(t, u, time.Second)
-			u.mu.Lock()
-			u.intercept = tt.probes
-			u.revision = tt.upstreamRevision
-			u.mu.Unlock()
+			p := newPlane(t, "a", "b")
+			c := runFeed(t, p, time.Second)
+			p.intercept(tt.intercept)
+			for !tt.isQuiet && p.Revision() < later {
+				p.writeElsewhere()
+			}
 			came := time.Now()
 			snap, unavailable := c.Consistent(t.Context(), c.shared.probes.Last(), consistentWait)
 			if unavailable != tt.want {
@@ -87,16 +82,14 @@ func TestConsistentOfAQuietResource(t *testing.T) {
 				t.Errorf("without a proof: waited for %v, want %v", took, consistentWait)
 			}
 			if unavailable == reason.None {
-				expect.Same(t, tt.upstreamRevision, snap.Revision)
+				expect.Same(t, p.Revision(), int64(snap.Revision)) // #nosec G115 -- was an int64 before
 				expectCurrentSince(t, came, snap)
 			}
 			time.Sleep(10 * time.Second) // by now, a reload has ended
-			u.mu.Lock()
-			defer u.mu.Unlock()
-			if reloaded := u.loads > 1; reloaded != tt.wantReload {
+			if reloaded := p.count(kindStreamingList) > 1; reloaded != tt.wantReload {
 				t.Errorf("the state was loaded anew: got %t, want %t", reloaded, tt.wantReload)
 			}
-			if opened := u.shortWatches > 0; opened != tt.wantProgressWatch {
+			if opened := p.count(kindShortWatch) > 0; opened != tt.wantProgressWatch {
 				t.Errorf("a progress watch was opened: got %t, want %t", opened, tt.wantProgressWatch)
 			}
 		})
@@ -119,11 +112,10 @@ func TestListsShareProbes(t *testing.T) {
 		const probeTime = 100 * time.Millisecond    // from a probe to its answer
 		const maxWait = 2 * probeTime               // the rest of a probe that was sent before the list came, and the next probe
 		slowProbes := fault{kind: kindProbe, begins: time.Second, delay: probeTime}
-		u := &upstream{revision: 9, intercept: slowProbes.intercept()}
-		c := runFeed(t, u, time.Second)
-		u.mu.Lock()
-		before := u.probes
-		u.mu.Unlock()
+		p := newPlane(t, "a", "b")
+		p.intercept(slowProbes.intercept())
+		c := runFeed(t, p, time.Second)
+		before := p.count(kindProbe)
 		var lists sync.WaitGroup
 		for i := range clients {
 			lists.Go(func() {
@@ -142,10 +134,8 @@ func TestListsShareProbes(t *testing.T) {
 		}
 		lists.Wait()
 		synctest.Wait()
-		u.mu.Lock()
-		defer u.mu.Unlock()
 		const oneAfterAnother = int(duration / probeTime)
-		if got := u.probes - before; got < oneAfterAnother-1 || got > oneAfterAnother+2 {
+		if got := p.count(kindProbe) - before; got < oneAfterAnother-1 || got > oneAfterAnother+2 {
 			t.Errorf("got %d probes for %d lists, want about %d", got, clients, oneAfterAnother)
 		}
 	})
@@ -154,32 +144,21 @@ func TestListsShareProbes(t *testing.T) {
 // TestProbeBeforeAResumedStream: the probe before a stream is resumed also serves a list that waits then. No other probe follows.
 func TestProbeBeforeAResumedStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const laterRevision = 30
-		u := &upstream{
-			revision: 9, shortWatchRepeats: new(bookmark(laterRevision, "")),
-			watch: func(number int, _ uint64) []string {
-				if number == 1 {
-					return []string{cut}
-				}
-				return nil
-			},
-		}
-		c, unavailable := newCollections(t, u, func(c *Config) {
+		p := newPlane(t, "a", "b")
+		c, unavailable := newCollections(t, p, func(c *Config) {
 			c.SameTimeline = func(context.Context, uint64, time.Time) (same, soon bool) { return true, false }
-		}).Use(configMaps)
+		}).Use(widgets)
 		expect.Same(t, reason.None, unavailable)
+		synctest.Wait()
+		p.End(inmemory.Widgets.Path)
 		time.Sleep(50 * time.Millisecond) // the feed pauses after the first stream
-		u.mu.Lock()
-		u.revision = laterRevision
-		before := u.probes
-		u.mu.Unlock()
+		p.writeElsewhere()
+		before := p.count(kindProbe)
 		snap, unavailable := c.Consistent(t.Context(), c.shared.probes.Last(), consistentWait)
 		expect.Same(t, reason.None, unavailable)
-		expect.Same(t, uint64(laterRevision), snap.Revision)
+		expect.Same(t, uint64(loadedAt+1), snap.Revision)
 		time.Sleep(2 * time.Second) // in which a needless probe would be sent
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		expect.Same(t, 1, u.probes-before)
+		expect.Same(t, 1, p.count(kindProbe)-before)
 	})
 }
 
@@ -188,13 +167,12 @@ func TestProbeBeforeAResumedStream(t *testing.T) {
 func TestUpstreamWithoutBookmarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const duration, listEvery = 3 * time.Hour, 10 * time.Second
-		u := &upstream{revision: 9, shortWatchRepeats: new("")}
-		c := runFeed(t, u, time.Second)
+		p := newPlane(t, "a", "b")
+		p.Silence(inmemory.Widgets.Path)
+		c := runFeed(t, p, time.Second)
 		inVain := 0
 		for begun := time.Now(); time.Since(begun) < duration; time.Sleep(listEvery) {
-			u.mu.Lock()
-			u.revision++ // another resource is written
-			u.mu.Unlock()
+			p.writeElsewhere()
 			if c.WhyNotConsistent(index.Query{}, c.shared.probes.Last(), consistentWait) != reason.None {
 				continue
 			}
@@ -203,8 +181,6 @@ func TestUpstreamWithoutBookmarks(t *testing.T) {
 			}
 			inVain++
 		}
-		u.mu.Lock()
-		defer u.mu.Unlock()
 		expectAtMost := func(what string, got, most int) {
 			t.Helper()
 			if got > most {
@@ -212,9 +188,9 @@ func TestUpstreamWithoutBookmarks(t *testing.T) {
 			}
 		}
 		expectAtMost("lists that waited in vain", inVain, 5)
-		expectAtMost("progress watches", u.shortWatches, 12)
-		expectAtMost("probes", u.probes, int(duration/(20*time.Second)))
-		expectAtMost("loads", u.loads, int(duration/(3*time.Minute))) // the feed leaves its silent stream again and again
+		expectAtMost("progress watches", p.count(kindShortWatch), 12)
+		expectAtMost("probes", p.count(kindProbe), int(duration/(20*time.Second)))
+		expectAtMost("loads", p.count(kindStreamingList), int(duration/(3*time.Minute))) // the feed leaves its silent stream again and again
 		if why := c.stats().Unavailable; why != reason.NotProven {
 			t.Errorf("the newest state at the end: got reason %q, want %q", why, reason.NotProven)
 		}

@@ -15,28 +15,31 @@ import (
 // TestInvalidate: Invalidate drops the collections of a scope, and no others. They can be started again when Skew has passed
 // since the last change.
 func TestInvalidate(t *testing.T) {
-	otherVersion, otherGroup := configMaps, configMaps
+	otherVersion, otherGroup := widgets, widgets
 	otherVersion.Version = "v2"
 	otherVersion.Representation = media.MetadataJSON
 	otherGroup.Group = "other"
-	keys := []CollectionKey{configMaps, otherVersion, otherGroup}
+	keys := []CollectionKey{widgets, otherVersion, otherGroup}
 	for name, tt := range map[string]struct {
 		invalidation Invalidation
 		wantDropped  []CollectionKey
 		wantLoss     reason.Reason
 	}{
 		"a definition changes": {
-			invalidation: Invalidation{Cause: CauseDefinition, Scope: OfResource(configMaps.GroupResource())},
-			wantDropped:  []CollectionKey{configMaps, otherVersion}, wantLoss: reason.Schema,
+			invalidation: Invalidation{Cause: CauseDefinition, Scope: OfResource(widgets.GroupResource())},
+			wantDropped:  []CollectionKey{widgets, otherVersion}, wantLoss: reason.Schema,
 		},
 		"a route changes": {
-			invalidation: Invalidation{Cause: CauseCatalog, Scope: OfVersion(configMaps.GroupVersion())},
-			wantDropped:  []CollectionKey{configMaps}, wantLoss: reason.Moved,
+			invalidation: Invalidation{Cause: CauseCatalog, Scope: OfVersion(widgets.GroupVersion())},
+			wantDropped:  []CollectionKey{widgets}, wantLoss: reason.Moved,
 		},
 		"all routes change": {invalidation: Invalidation{Cause: CauseCatalog}, wantDropped: keys, wantLoss: reason.Moved},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			all := newCollections(t, &upstream{revision: 9})
+			p := newPlane(t)
+			p.serve(otherVersion)
+			p.serve(otherGroup)
+			all := newCollections(t, p)
 			before := map[CollectionKey]*Collection{}
 			for _, key := range keys {
 				before[key] = expectUse(t, "at first", all, key, reason.None)
@@ -59,7 +62,7 @@ func TestInvalidate(t *testing.T) {
 				}
 			}
 			expectAll("at once", reason.Upstream)
-			if _, refusal := all.Keep(configMaps); refusal != reason.Upstream {
+			if _, refusal := all.Keep(widgets); refusal != reason.Upstream {
 				t.Errorf("an eager collection: got reason %q, want %q", refusal, reason.Upstream)
 			}
 			time.Sleep(Skew / 2)

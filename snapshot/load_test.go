@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -30,7 +30,9 @@ func TestStreamingListsThatFail(t *testing.T) {
 		"the stream ends at once": {intercept: answerKind(kindStreamingList, respond(http.StatusOK, ""))},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			c := runWatchedFeed(t, &upstream{revision: 9, intercept: tt.intercept}, time.Minute)
+			p := newPlane(t, "a", "b")
+			p.intercept(tt.intercept)
+			c := runWatchedFeed(t, p, time.Minute)
 			expectForwardedStreamingLists(t, c, tt.wantForwarded)
 		})
 	}
@@ -53,8 +55,9 @@ func expectForwardedStreamingLists(t *testing.T, c *Collection, want bool) {
 // TestForbiddenStreamingLists: a feed loads no pages if streaming lists are answered 403, since pages would be, too.
 func TestForbiddenStreamingLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := &upstream{revision: 9, intercept: refuseStreamingLists(refuse(http.StatusForbidden))}
-		expectNewest(t, runFeed(t, u, time.Minute), reason.NotPermitted)
+		p := newPlane(t, "a", "b")
+		p.intercept(refuseStreamingLists(refuse(http.StatusForbidden)))
+		expectNewest(t, runFeed(t, p, time.Minute), reason.NotPermitted)
 	})
 }
 
@@ -71,23 +74,19 @@ func TestStreamingListsWithoutEnd(t *testing.T) {
 		wantForwarded             bool
 	}{
 		"no list ends":                          {wantForwarded: true},
-		"lists send ordinary bookmarks instead": {repeats: bookmark(9, ""), wantForwarded: true},
+		"lists send ordinary bookmarks instead": {repeats: bookmark(loadedAt), wantForwarded: true},
 		"only the empty list ends":              {emptyEnds: true, wantWhole: 1, wantWholeLater: 2},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			whole := 0
-			u := &upstream{revision: 9}
-			u.intercept = func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
-				isWhole := kind == kindStreamingList
-				if isWhole {
-					whole++
-				}
-				if isEndlessEmpty := kind == kindEmptyStreamingList && !tt.emptyEnds; isWhole || isEndlessEmpty {
-					return 0, lastingResponse(r, "", tt.repeats, time.Second)
+			p := newPlane(t, "a", "b")
+			p.intercept(func(_ *plane, r *http.Request) (time.Duration, *http.Response) {
+				kind := kindOf(r)
+				if kind == kindStreamingList || kind == kindEmptyStreamingList && !tt.emptyEnds {
+					return 0, sendEvery(time.Second, tt.repeats)(r)
 				}
 				return 0, nil
-			}
-			c := runWatchedFeed(t, u, time.Minute)
+			})
+			c := runWatchedFeed(t, p, time.Minute)
 			reload := func() {
 				c.requestReload()
 				time.Sleep(time.Minute)
@@ -97,12 +96,12 @@ func TestStreamingListsWithoutEnd(t *testing.T) {
 				expectForwardedStreamingLists(t, c, tt.wantForwarded)
 				reload()
 			}
-			if whole != tt.wantWhole {
+			if whole := p.count(kindStreamingList); whole != tt.wantWhole {
 				t.Errorf("within pagesOnlyDuration: got %d whole streaming lists, want %d", whole, tt.wantWhole)
 			}
 			time.Sleep(pagesOnlyDuration)
 			reload()
-			if tt.emptyEnds && whole != tt.wantWholeLater {
+			if whole := p.count(kindStreamingList); tt.emptyEnds && whole != tt.wantWholeLater {
 				t.Errorf("after pagesOnlyDuration: got %d whole streaming lists, want %d", whole, tt.wantWholeLater)
 			}
 		})
@@ -114,19 +113,19 @@ func TestStreamingListsWithoutEnd(t *testing.T) {
 func TestALongLoadIsNotNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const loadTime = 20 * time.Second
-		u := &upstream{revision: 9}
-		pages := loadInPages(configMapList(9, `,"continue":"x"`, itemA), configMapList(9, "", itemB))
-		u.intercept = func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
-			hold, page := pages(r, kind)
+		p := newPlane(t, "a", "b")
+		pages := loadInPages(pagesAt(loadedAt, loadedAt))
+		p.intercept(func(p *plane, r *http.Request) (time.Duration, *http.Response) {
+			hold, page := pages(p, r)
 			if r.URL.Query().Has("continue") {
 				hold = loadTime
-				u.revision = 30
+				p.writeElsewhere()
 			}
 			return hold, page
-		}
-		v := runFeed(t, u, loadTime+time.Second).view.Load()
-		if v.To != 9 {
-			t.Fatalf("the state is at revision %d, want 9: it is not up to date yet", v.To)
+		})
+		v := runFeed(t, p, loadTime+time.Second).view.Load()
+		if v.To != loadedAt {
+			t.Fatalf("the state is at revision %d, want %d: it is not up to date yet", v.To, loadedAt)
 		}
 		if age := time.Since(v.provenBy.Sent); age < loadTime {
 			t.Errorf("the state counts as %v old, want at least %v", age, loadTime)
@@ -137,13 +136,11 @@ func TestALongLoadIsNotNew(t *testing.T) {
 // TestLoadsThatTrickle: a load that trickles holds up other loads for at most loadSlotTimeout. It ends within loadTimeout, and
 // is not repeated within unlikelyRetry.
 func TestLoadsThatTrickle(t *testing.T) {
+	const pageWithNext = `{"apiVersion":"v1","items":[],"kind":"List","metadata":{"continue":"x","resourceVersion":"105"}}`
 	for name, trickle := range map[string]interceptor{
-		"streaming lists": answerKind(kindStreamingList, func(r *http.Request) *http.Response {
-			return lastingResponse(r, "", bookmark(5, ""), loadSilence/2)
-		}),
-		"pages": func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
-			pageWithNext := configMapList(9, `,"continue":"x"`)
-			hold, page := loadInPages(pageWithNext, pageWithNext)(r, kind)
+		"streaming lists": answerKind(kindStreamingList, sendEvery(loadSilence/2, bookmark(loadedAt))),
+		"pages": func(p *plane, r *http.Request) (time.Duration, *http.Response) {
+			hold, page := loadInPages(func(*plane, string) string { return pageWithNext })(p, r)
 			if isPage := page != nil && page.StatusCode == http.StatusOK; isPage {
 				hold = 20 * time.Second
 			}
@@ -152,26 +149,26 @@ func TestLoadsThatTrickle(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			loads := 0
-			u := &upstream{revision: 9}
-			u.intercept = func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
-				if !strings.HasPrefix(r.URL.Path, "/apis/slow") {
+			p := newPlane(t, "a", "b")
+			p.intercept(func(p *plane, r *http.Request) (time.Duration, *http.Response) {
+				if r.URL.Path == inmemory.Widgets.Path {
 					return 0, nil
 				}
-				if kind == kindStreamingList {
+				if kindOf(r) == kindStreamingList {
 					loads++
 				}
-				return trickle(r, kind)
-			}
-			all := newCollections(t, u)
+				return trickle(p, r)
+			})
+			all := newCollections(t, p)
 			var slow []*Collection // as many as may load at once
 			for i := range maxLoads {
-				key := configMaps
-				key.Group = fmt.Sprint("slow", i)
+				key := resourceNamed(fmt.Sprint("slow", i))
+				p.Put(p.serve(key), widget("a"))
 				collection, _ := all.Use(key)
 				slow = append(slow, collection)
 			}
 			synctest.Wait()
-			quick, _ := all.Keep(configMaps)
+			quick, _ := all.Keep(widgets)
 			time.Sleep(loadSlotTimeout - time.Second)
 			if why := quick.AwaitLoad(t.Context(), 0, FirstLoad); why != reason.Warming {
 				t.Errorf("before loadSlotTimeout, another resource: got reason %q, want %q", why, reason.Warming)
@@ -214,17 +211,16 @@ func TestALoadIsCounted(t *testing.T) {
 // without a shard.
 func TestShardsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		countingLists := 0
-		c := runFeed(t, &upstream{revision: 9, intercept: func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
+		p := newPlane(t, "a", "b")
+		p.intercept(answerAsBuiltIn(true))
+		c := runFeed(t, p, time.Minute)
+		countingLists := p.requests(func(r *http.Request) bool {
 			q := r.URL.Query()
-			if kind == kindList && q.Get("limit") == sampleLimit && !q.Has("shardSelector") {
-				countingLists++
-			}
-			return answerShards(r, kind)
-		}}, time.Minute)
+			return kindOf(r) == kindList && q.Get("limit") == sampleLimit && !q.Has("shardSelector")
+		})
 		expectNewest(t, c, reason.None)
-		if countingLists != 1 {
-			t.Errorf("got %d lists without a shard, want 1", countingLists)
+		if n := len(countingLists); n != 1 {
+			t.Errorf("got %d lists without a shard, want 1", n)
 		}
 	})
 }

@@ -18,15 +18,16 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// resourceNamed returns the key of a resource in the group of config maps.
+// resourceNamed returns the key of a resource in the group of widgets.
 func resourceNamed(name string) CollectionKey {
 	return CollectionKey{
-		GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: name},
+		GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: name},
 		Namespaced:           true, Representation: media.JSON,
 	}
 }
 
-var configMaps = resourceNamed("configmaps")
+// widgets is the resource that each plane serves.
+var widgets = resourceNamed("widgets")
 
 // newCollections returns collections with the upstream u.
 func newCollections(t *testing.T, u http.RoundTripper, changes ...func(*Config)) *Collections {
@@ -63,23 +64,23 @@ func (e elsewhere) RoundTrip(r *http.Request) (*http.Response, error) {
 	return e.RoundTripper.RoundTrip(r)
 }
 
-// runFeed starts a collection's feed on u, lets it run for d, and returns the collection.
-func runFeed(t *testing.T, u http.RoundTripper, d time.Duration) *Collection {
+// runFeed starts the feed of widgets on p, lets it run for d, and returns the collection.
+func runFeed(t *testing.T, p *plane, d time.Duration) *Collection {
 	t.Helper()
-	return runFeedWith(t, u, d, Settings{})
+	return runFeedWith(t, p, d, Settings{})
 }
 
 // runWatchedFeed is runFeed of a collection that answers watches, too.
-func runWatchedFeed(t *testing.T, u http.RoundTripper, d time.Duration) *Collection {
+func runWatchedFeed(t *testing.T, p *plane, d time.Duration) *Collection {
 	t.Helper()
-	return runFeedWith(t, u, d, Settings{Watches: true})
+	return runFeedWith(t, p, d, Settings{Watches: true})
 }
 
-func runFeedWith(t *testing.T, u http.RoundTripper, d time.Duration, settings Settings) *Collection {
+func runFeedWith(t *testing.T, p *plane, d time.Duration, settings Settings) *Collection {
 	t.Helper()
-	c, unavailable := newCollections(t, u, func(c *Config) {
+	c, unavailable := newCollections(t, p, func(c *Config) {
 		c.Settings = func(schema.GroupVersionResource) Settings { return settings }
-	}).Use(configMaps)
+	}).Use(widgets)
 	if unavailable != reason.None {
 		t.Fatal(unavailable)
 	}

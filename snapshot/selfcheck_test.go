@@ -111,8 +111,8 @@ func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newCheckedWidgets(t, 10, checkEvery)
-			answer := answerFirst(tt.times, tt.code, strings.Replace(tt.body, current, fmt.Sprint(w.Revision()), 1))
-			w.interceptComparisons(func(r *http.Request) (int, string) {
+			answer := answerFirst(tt.times, respond(tt.code, strings.Replace(tt.body, current, fmt.Sprint(w.Revision()), 1)))
+			w.answerComparisons(func(r *http.Request) *http.Response {
 				if tt.redefined {
 					go w.collections.Invalidate(definitionChanged)
 				}
@@ -132,11 +132,11 @@ func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 func TestUnansweredPageHidesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCheckedWidgets(t, threePages, checkEvery)
-		w.interceptComparisons(func(r *http.Request) (int, string) {
-			if inmemory.Start(r.URL.Query().Get("continue")) == page2 {
-				return http.StatusInternalServerError, ""
+		w.answerComparisons(func(r *http.Request) *http.Response {
+			if inmemory.Start(r.URL.Query().Get("continue")) != page2 {
+				return nil
 			}
-			return 0, ""
+			return refuse(http.StatusInternalServerError)(r)
 		})
 		corrupted := w.use(t)
 		w.mismatchesAfter(t, 1)
@@ -152,8 +152,8 @@ func TestUnansweredPageHidesNothing(t *testing.T) {
 func TestRepeatedMismatchIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCheckedWidgets(t, 10, checkEvery)
-		w.interceptComparisons(func(*http.Request) (int, string) {
-			return http.StatusOK, strings.Replace(w.list(uint64(w.Revision())), "value", "other", 1) // #nosec G115 -- was an int64 before
+		w.answerComparisons(func(r *http.Request) *http.Response {
+			return respond(http.StatusOK, strings.Replace(w.list(w.Revision(), inmemory.List{}), "value", "other", 1))(r)
 		})
 		w.mismatchesAfter(t, 1)
 		expectNewest(t, w.use(t), reason.None)
@@ -173,7 +173,7 @@ func TestRepeatedMismatchIsNotKept(t *testing.T) {
 			w.use(t) // fails the test if the ban goes on
 			synctest.Wait()
 		}
-		w.interceptComparisons(nil)
+		w.intercept(nil)
 		time.Sleep(mismatchWindow)
 		if ban := w.collections.countCheck(widgets, CheckMismatch, time.Now()); ban != 0 {
 			t.Errorf("a mismatch after mismatchWindow: got a ban of %v, want none", ban)

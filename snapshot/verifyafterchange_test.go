@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"log/slog"
-	"math"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -22,7 +21,7 @@ import (
 func TestVerify(t *testing.T) {
 	changeByteOnPage3 := func(_ *checkedWidgets, c *Collection) { corrupt(c, changeOne(keyOnPage3, changeByte)) }
 	removeFromPage3 := func(_ *checkedWidgets, c *Collection) { corrupt(c, removeOne(keyOnPage3)) }
-	goneOnce := answerFirst(1, http.StatusGone, "")
+	goneOnce := answerFirst(1, refuse(http.StatusGone))
 	for name, tt := range map[string]struct {
 		prepare      func(*checkedWidgets, *Collection) // nil: nothing differs
 		wantCompared []string                           // nil: any pages
@@ -49,24 +48,24 @@ func TestVerify(t *testing.T) {
 		},
 		"the second page is answered 410 once": {
 			prepare: func(w *checkedWidgets, _ *Collection) {
-				w.interceptComparisons(func(r *http.Request) (int, string) {
+				w.answerComparisons(func(r *http.Request) *http.Response {
 					if r.URL.Query().Has("continue") {
 						return goneOnce(r)
 					}
-					return 0, ""
+					return nil
 				})
 			},
 			wantCompared: []string{page1, page2, page2, page3},
 		},
 		"the first page is answered 429 three times": {
 			prepare: func(w *checkedWidgets, _ *Collection) {
-				w.interceptComparisons(answerFirst(3, http.StatusTooManyRequests, ""))
+				w.answerComparisons(answerFirst(3, refuse(http.StatusTooManyRequests)))
 			},
 			wantCompared: []string{page1, page1, page1, page1, page2, page3},
 		},
 		"every page is answered 500": {
 			prepare: func(w *checkedWidgets, _ *Collection) {
-				w.interceptComparisons(answerFirst(math.MaxInt, http.StatusInternalServerError, ""))
+				w.answerComparisons(refuse(http.StatusInternalServerError))
 			},
 			wantReloadFrom: verifyTimeout, wantReloadTo: verifyTimeout + time.Minute,
 		},
@@ -127,24 +126,21 @@ func TestVerifyNewerLoad(t *testing.T) {
 // TestVerifyShards: a state from API servers that know shard selectors is loaded anew if one of them no longer knows these.
 func TestVerifyShards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := &upstream{revision: 9, intercept: answerShards}
-		collections := newCollections(t, u)
-		c := expectUse(t, "at first", collections, configMaps, reason.None)
+		p := newPlane(t, "a", "b")
+		p.intercept(answerAsBuiltIn(true))
+		collections := newCollections(t, p)
+		c := expectUse(t, "at first", collections, widgets, reason.None)
 		verifyAndExpectLoads := func(servers string, want int) {
 			t.Helper()
 			collections.Verify(Scope{}, servers)
 			time.Sleep(verifyEvery + Skew)
 			synctest.Wait()
-			u.mu.Lock()
-			defer u.mu.Unlock()
-			if u.loads != want {
-				t.Errorf("%s: got %d loads, want %d", servers, u.loads, want)
+			if loads := p.count(kindStreamingList); loads != want {
+				t.Errorf("%s: got %d loads, want %d", servers, loads, want)
 			}
 		}
 		verifyAndExpectLoads("all API servers know shards", 1)
-		u.mu.Lock()
-		u.intercept = nil
-		u.mu.Unlock()
+		p.intercept(answerAsBuiltIn(false))
 		verifyAndExpectLoads("an API server does not know shards", 2)
 		expectNewest(t, c, reason.None)
 	})

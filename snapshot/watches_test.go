@@ -3,6 +3,7 @@ package snapshot
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
 	"github.com/listproxy/listproxy/test/samples"
 )
@@ -123,46 +125,37 @@ func TestLoadEndsWatchesThatAreBehind(t *testing.T) {
 // longestEnding is more time than watches take to get what is left and to end, after their state was lost.
 const longestEnding = 25 * time.Second
 
-// TestWatchesOutliveALoad: a feed that knows a state up to revision 9 loads another one at 12. If a short watch from 9 has all
-// changes that led to the loaded state, clients' watches get these changes and go on. If not, they end. The objects are the same
-// at 9 and 12: an object that was added after 9 is gone at 12.
+// TestWatchesOutliveALoad: after a load, other resources are written, and the feed loads another state at reloadedAt. If a short
+// watch from the first load has all changes that led to the other state, clients' watches get these changes and go on. If not,
+// they end. The objects are the same in both states: one that was added in between is gone.
 func TestWatchesOutliveALoad(t *testing.T) {
-	itemCAt := func(revision string) string { return strings.Replace(itemC, `"12"`, `"`+revision+`"`, 1) }
-	added, deleted := itemEvent("ADDED", itemCAt("10")), itemEvent("DELETED", itemCAt("11"))
+	const reloadedAt = loadedAt + 3
+	added, deleted := event("ADDED", "c", loadedAt+1), event("DELETED", "c", loadedAt+2)
 	addedWithSpace := strings.Replace(added, `"ADDED",`, `"ADDED", `, 1)
 	for name, tt := range map[string]struct {
-		shortWatch []string // the lines of the short watch
-		wantEvents int      // that a client's watch gets
+		shortWatch string // the lines of the short watch; "": the API server answers
+		wantEvents int    // that a client's watch gets
 		wantEnd    watch.Ending
 	}{
-		"no change":                      {shortWatch: []string{bookmark(12, "")}},
-		"an object is added and deleted": {shortWatch: []string{added, deleted, bookmark(12, "")}, wantEvents: 2},
+		"no change":                      {},
+		"an object is added and deleted": {shortWatch: added + deleted + bookmark(reloadedAt), wantEvents: 2},
 		"another object changes after the load": {
-			shortWatch: []string{added, deleted, itemEvent("MODIFIED", itemBAt(13))}, wantEvents: 2,
+			shortWatch: added + deleted + event("MODIFIED", "b", reloadedAt+1), wantEvents: 2,
 		},
-		"an object is added, and not in the loaded state": {
-			shortWatch: []string{added, bookmark(12, "")}, wantEnd: watch.EndLost,
-		},
+		"an object is added, and not in the loaded state": {shortWatch: added + bookmark(reloadedAt), wantEnd: watch.EndLost},
 		"an object changes, and not in the loaded state": {
-			shortWatch: []string{itemEvent("MODIFIED", itemBAt(10)), bookmark(12, "")}, wantEnd: watch.EndLost,
+			shortWatch: event("MODIFIED", "b", loadedAt+1) + bookmark(reloadedAt), wantEnd: watch.EndLost,
 		},
-		"a bookmark below the load's revision":   {shortWatch: []string{added, deleted, bookmark(11, "")}, wantEnd: watch.EndLost},
-		"no bookmark":                            {shortWatch: []string{added, deleted, cut}, wantEnd: watch.EndLost},
-		"the upstream has forgotten the changes": {shortWatch: []string{errorEvent(http.StatusGone)}, wantEnd: watch.EndLost},
+		"a bookmark below the load's revision":   {shortWatch: added + deleted + bookmark(reloadedAt-1), wantEnd: watch.EndLost},
+		"no bookmark":                            {shortWatch: added + deleted, wantEnd: watch.EndLost},
+		"the upstream has forgotten the changes": {shortWatch: errorEvent(http.StatusGone), wantEnd: watch.EndLost},
 		"an event that API servers write with other bytes": {
-			shortWatch: []string{addedWithSpace, deleted, bookmark(12, "")}, wantEnd: watch.EndLost,
+			shortWatch: addedWithSpace + deleted + bookmark(reloadedAt), wantEnd: watch.EndLost,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			u := &upstream{revision: 9, repeats: bookmark(9, ""), repeatEvery: time.Minute}
-			u.intercept = func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
-				if kind == kindShortWatch && u.revision == 12 && r.URL.Query().Get("resourceVersion") == "9" {
-					u.watches-- // follow counts it once more
-					return 0, u.follow(r, strings.Join(tt.shortWatch, ""), 0)
-				}
-				return 0, nil
-			}
-			c := runWatchedFeed(t, u, 10*time.Second)
+			p := newPlane(t, "a", "b")
+			c := runWatchedFeed(t, p, 10*time.Second)
 			watcher := follow(t, c)
 			events, end := 0, watch.Ending("")
 			go func() {
@@ -176,15 +169,22 @@ func TestWatchesOutliveALoad(t *testing.T) {
 				}
 				watcher.Close(end)
 			}()
-			u.mu.Lock()
-			u.revision = 12
-			u.repeats = bookmark(12, "")
-			u.mu.Unlock()
+			for p.Revision() < reloadedAt {
+				p.writeElsewhere()
+			}
+			if tt.shortWatch != "" {
+				p.intercept(answerKind(kindShortWatch, func(r *http.Request) *http.Response {
+					if r.URL.Query().Get("resourceVersion") != strconv.Itoa(loadedAt) {
+						return nil
+					}
+					return respond(http.StatusOK, tt.shortWatch)(r)
+				}))
+			}
 			c.requestReload()
 			time.Sleep(longestEnding)
 			synctest.Wait()
-			if v := c.view.Load(); v.From != 12 || u.loads != 2 {
-				t.Errorf("got a state from revision %d after %d loads, want 12 after 2", v.From, u.loads)
+			if v, loads := c.view.Load(), p.count(kindStreamingList); v.From != reloadedAt || loads != 2 {
+				t.Errorf("got a state from revision %d after %d loads, want %d after 2", v.From, loads, reloadedAt)
 			}
 			if events != tt.wantEvents {
 				t.Errorf("got %d events, want %d", events, tt.wantEvents)
@@ -200,23 +200,27 @@ func TestWatchesOutliveALoad(t *testing.T) {
 // ends early gets a last bookmark. A bookmark that ends initial events has another form, and teaches nothing. After an event
 // that API servers write with other bytes, no form is known, and watches are forwarded.
 func TestFormsAreLearned(t *testing.T) {
-	event := itemEvent("MODIFIED", itemBAt(13))
+	const changedAt = loadedAt + 1
+	usual := event("MODIFIED", "b", changedAt)
 	for name, tt := range map[string]struct {
-		bookmark, event string // what the short watch and the stream send
-		wantKnown       bool
+		shortWatches string // the line that short watches send every second; "": the API server answers
+		event        string // what the stream sends
+		wantKnown    bool
 	}{
-		"usual bookmarks and events":          {bookmark: bookmark(12, ""), event: event, wantKnown: true},
-		"a bookmark that ends initial events": {bookmark: bookmark(12, endsInitial), event: event},
-		"an event with a space": {
-			bookmark: bookmark(12, ""), event: strings.Replace(event, `"MODIFIED",`, `"MODIFIED", `, 1),
+		"usual bookmarks and events": {event: usual, wantKnown: true},
+		"a bookmark that ends initial events": {
+			shortWatches: inmemory.Bookmark(inmemory.Widgets, loadedAt, true), event: usual,
 		},
+		"an event with a space": {event: strings.Replace(usual, `"MODIFIED",`, `"MODIFIED", `, 1)},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			u := &upstream{
-				revision: 12, shortWatchRepeats: new(tt.bookmark),
-				repeats: tt.event, repeatEvery: 2500 * time.Millisecond, // before the check
+			p := newPlane(t, "a", "b")
+			if tt.shortWatches != "" {
+				p.intercept(answerKind(kindShortWatch, sendEvery(time.Second, tt.shortWatches)))
 			}
-			snap, unavailable := runWatchedFeed(t, u, 3*time.Second).NotOlderThan(t.Context(), 13)
+			c := runWatchedFeed(t, p, 2500*time.Millisecond)
+			p.Send(inmemory.Widgets.Path, tt.event)
+			snap, unavailable := c.NotOlderThan(t.Context(), changedAt)
 			if unavailable != reason.None {
 				t.Fatalf("the state with the event: got reason %q, want the state", unavailable)
 			}
@@ -237,20 +241,28 @@ func TestSilentStreamEndsWatches(t *testing.T) {
 	answered := fault{}
 	for name, tt := range map[string]struct {
 		probes    fault
-		repeats   string        // the line that the stream sends every minute; "": none
+		isSilent  bool          // the stream sends no bookmarks
 		wantEnd   watch.Ending  // after the bound; "": the watch goes on
 		wantBegin reason.Reason // why another watch cannot begin
 	}{
-		"probes are answered, bookmarks come":           {probes: answered, repeats: bookmark(9, "")},
-		"probes are answered, the stream is silent":     {probes: answered},
-		"probes are refused, bookmarks come":            {probes: refused, repeats: bookmark(9, ""), wantBegin: reason.Stale},
-		"probes are not answered, bookmarks come":       {probes: unanswered, repeats: bookmark(9, ""), wantBegin: reason.Stale},
-		"probes are refused, the stream is silent":      {probes: refused, wantEnd: watch.EndLost, wantBegin: reason.Stale},
-		"probes are not answered, the stream is silent": {probes: unanswered, wantEnd: watch.EndLost, wantBegin: reason.Stale},
+		"probes are answered, bookmarks come":       {probes: answered},
+		"probes are answered, the stream is silent": {probes: answered, isSilent: true},
+		"probes are refused, bookmarks come":        {probes: refused, wantBegin: reason.Stale},
+		"probes are not answered, bookmarks come":   {probes: unanswered, wantBegin: reason.Stale},
+		"probes are refused, the stream is silent": {
+			probes: refused, isSilent: true, wantEnd: watch.EndLost, wantBegin: reason.Stale,
+		},
+		"probes are not answered, the stream is silent": {
+			probes: unanswered, isSilent: true, wantEnd: watch.EndLost, wantBegin: reason.Stale,
+		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			u := &upstream{revision: 9, repeats: tt.repeats, repeatEvery: time.Minute, intercept: tt.probes.intercept()}
-			c := runWatchedFeed(t, u, 2*time.Second)
+			p := newPlane(t, "a", "b")
+			p.intercept(tt.probes.intercept())
+			c := runWatchedFeed(t, p, 2*time.Second)
+			if tt.isSilent {
+				p.Silence(inmemory.Widgets.Path)
+			}
 			watcher := follow(t, c)
 			defer watcher.Close(watch.EndGone)
 			time.Sleep(bound - 10*time.Second)
@@ -265,14 +277,12 @@ func TestSilentStreamEndsWatches(t *testing.T) {
 			if _, end := takeAll(t, watcher); tt.wantEnd == "" && end != "" {
 				t.Errorf("long after the bound: got the ending %q, want none", end)
 			}
-			if why := whyNotFollow(c, 9); why != tt.wantBegin {
+			if why := whyNotFollow(c, loadedAt); why != tt.wantBegin {
 				t.Errorf("another watch: got reason %q, want %q", why, tt.wantBegin)
 			}
-			u.mu.Lock()
-			defer u.mu.Unlock()
 			const wantWatches = 2 // one to learn the form of bookmarks, one to follow
-			if u.watches != wantWatches {
-				t.Errorf("got %d watches of the feed, want %d", u.watches, wantWatches)
+			if n := p.count(kindStreamingList, kindWatch, kindShortWatch); n != wantWatches {
+				t.Errorf("got %d watches of the feed, want %d", n, wantWatches)
 			}
 		})
 	}

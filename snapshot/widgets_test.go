@@ -5,15 +5,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
-
-	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
@@ -22,31 +17,14 @@ import (
 	"github.com/listproxy/listproxy/test/inmemory"
 )
 
-// release is the version of the tests' API servers.
-const release = "v1.36.0"
-
-// widgets is the resource that a control plane in memory serves.
-var widgets = CollectionKey{
-	GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"},
-	Namespaced:           true, Representation: media.JSON,
-}
-
 // definitionChanged says that the definition of widgets has changed.
 var definitionChanged = Invalidation{Cause: CauseDefinition, Scope: OfResource(widgets.GroupResource())}
 
-// checkedWidgets is a collection of many widgets, n/0000 and so on, that is compared with an API server in memory.
+// checkedWidgets is a collection of many widgets, n/0000 and so on, that is compared with the API server of a plane.
 type checkedWidgets struct {
-	*inmemory.ControlPlane
-	server      http.RoundTripper // the API server's
+	*plane
 	collections *Collections
 	log         *bytes.Buffer
-
-	mu sync.Mutex // guards the following fields
-	// answerComparison answers a comparison's request in place of the API server. If it is nil or returns the code 0, the server answers.
-	answerComparison func(r *http.Request) (code int, body string)
-	// pages are the pages that comparisons asked for, by the keys with which they begin.
-	pages []string
-	loads int
 }
 
 // Intervals of self-checks, for newCheckedWidgets.
@@ -70,19 +48,11 @@ const (
 // It must run in a bubble.
 func newCheckedWidgets(t *testing.T, objects int, interval time.Duration) *checkedWidgets {
 	t.Helper()
-	w := &checkedWidgets{ControlPlane: inmemory.New(t), log: &bytes.Buffer{}}
+	var names []string
 	for i := range objects {
-		w.Put(inmemory.Widgets, inmemory.Object{Namespace: "n", Name: fmt.Sprintf("%04d", i)})
+		names = append(names, fmt.Sprintf("%04d", i))
 	}
-	server := w.AddServer(release)
-	server.Start(release)
-	client, err := rest.HTTPClientFor(w.Config())
-	expect.NoError(t, err)
-	w.server = client.Transport
-	t.Cleanup(func() {
-		server.Stop()
-		time.Sleep(time.Hour) // requests that are on their way end
-	})
+	w := &checkedWidgets{plane: newPlane(t, names...), log: &bytes.Buffer{}}
 	w.collections = newCollections(t, w, func(config *Config) {
 		config.SelfCheck = interval
 		config.Log = slog.New(slog.NewTextHandler(w.log, nil))
@@ -95,70 +65,35 @@ func newCheckedWidgets(t *testing.T, objects int, interval time.Duration) *check
 	return w
 }
 
-// RoundTrip implements http.RoundTripper.
-func (w *checkedWidgets) RoundTrip(r *http.Request) (*http.Response, error) {
-	if answer := w.intercept(r); answer != nil {
-		return answer, nil
-	}
-	return w.server.RoundTrip(r)
-}
-
-// intercept counts loads, records the pages of comparisons, and answers comparisons by w.answerComparison.
-func (w *checkedWidgets) intercept(r *http.Request) *http.Response {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	query := r.URL.Query()
-	if query.Has("sendInitialEvents") {
-		w.loads++
-	}
-	// A comparison reads an exact revision page by page. The sample after a load does so, too, but with limit 2.
-	isSample := query.Get("limit") == "2"
-	isFirstPage := query.Get("resourceVersionMatch") == "Exact" && !isSample
-	isComparison := isFirstPage || query.Has("continue")
-	if !isComparison {
-		return nil
-	}
-	w.pages = append(w.pages, inmemory.Start(query.Get("continue")))
-	if w.answerComparison == nil {
-		return nil
-	}
-	code, body := w.answerComparison(r)
-	if code == 0 {
-		return nil
-	}
-	return inmemory.Answer(r, code, body)
-}
-
-// interceptComparisons sets w.answerComparison.
-func (w *checkedWidgets) interceptComparisons(answerComparison func(r *http.Request) (code int, body string)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.answerComparison = answerComparison
-}
-
-// answerFirst returns a function for interceptComparisons that answers the first n requests.
-func answerFirst(n, code int, body string) func(*http.Request) (int, string) {
-	return func(*http.Request) (int, string) {
-		if n--; n < 0 {
-			return 0, ""
-		}
-		return code, body
-	}
+// isComparison reports whether a request is one of a comparison, which reads an exact revision page by page. The sample after a
+// load does so, too, but with limit 2.
+func isComparison(r *http.Request) bool {
+	q := r.URL.Query()
+	isFirstPage := q.Get("resourceVersionMatch") == "Exact" && q.Get("limit") != "2"
+	return isFirstPage || q.Has("continue")
 }
 
 // compared returns the pages that comparisons asked for, by the keys with which they begin.
 func (w *checkedWidgets) compared() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return append([]string{}, w.pages...)
+	pages := []string{}
+	for _, r := range w.requests(isComparison) {
+		pages = append(pages, inmemory.Start(r.URL.Query().Get("continue")))
+	}
+	return pages
+}
+
+// answerComparisons intercepts the requests of comparisons. If answer returns nil, the API server answers.
+func (w *checkedWidgets) answerComparisons(answer answerer) {
+	w.intercept(func(_ *plane, r *http.Request) (time.Duration, *http.Response) {
+		if !isComparison(r) {
+			return 0, nil
+		}
+		return 0, answer(r)
+	})
 }
 
 // loaded returns the number of loads.
-func (w *checkedWidgets) loaded() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.loads
-}
+func (w *checkedWidgets) loaded() int { return w.count(kindStreamingList) }
 
 // expectLoads checks how often the widgets were loaded.
 func (w *checkedWidgets) expectLoads(t *testing.T, want int) {
@@ -178,12 +113,6 @@ func (w *checkedWidgets) use(t *testing.T) *Collection {
 	return collection
 }
 
-// list returns the state at a revision as the API server writes it.
-func (w *checkedWidgets) list(revision uint64) string {
-	form := inmemory.Form{Definition: 1, Release: release}
-	return w.WriteList(0, inmemory.Widgets, int64(revision), inmemory.List{}, func(int) inmemory.Form { return form }) // #nosec G115 -- was an int64 before
-}
-
 // expectRight checks that the newest state in memory is the API server's.
 func (w *checkedWidgets) expectRight(t *testing.T) {
 	t.Helper()
@@ -195,7 +124,7 @@ func (w *checkedWidgets) expectRight(t *testing.T) {
 	for _, o := range s.Page(index.Query{}, nil).Objects {
 		items = append(items, o.Bytes)
 	}
-	expect.Same(t, w.list(s.Revision), string(s.Envelope.Render(wire.ListMeta{Revision: s.Revision}, items)))
+	expect.Same(t, w.list(int64(s.Revision), inmemory.List{}), string(s.Envelope.Render(wire.ListMeta{Revision: s.Revision}, items)))
 }
 
 // mismatchesAfter lets time pass until n self-checks have ended, and returns how many mismatches were found since the start.

@@ -90,11 +90,19 @@ type Etcd struct {
 	timelines [][]Change
 	written   chan struct{} // closed at the next change
 	values    int           // the number of writes so far, for Object.Value
+	keepsAll  bool          // older states are never compacted
 }
 
 // newEtcd returns an etcd without objects.
 func newEtcd() *Etcd {
 	return &Etcd{revision: 100, timelines: [][]Change{nil}, written: make(chan struct{})}
+}
+
+// KeepAll makes etcd keep all states, as with --etcd-compaction-interval=0.
+func (e *Etcd) KeepAll() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.keepsAll = true
 }
 
 // Revision returns the current revision.

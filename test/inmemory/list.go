@@ -95,7 +95,15 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k Kind, q query) {
 }
 
 // compacted returns the oldest revision whose state etcd has.
-func (e *Etcd) compacted() int64 { return e.HeadAt(time.Now().Add(-compaction)) }
+func (e *Etcd) compacted() int64 {
+	e.mu.Lock()
+	keepsAll := e.keepsAll
+	e.mu.Unlock()
+	if keepsAll {
+		return 0
+	}
+	return e.HeadAt(time.Now().Add(-compaction))
+}
 
 // WriteList returns a list at a revision of a timeline, as servers write it. form returns the form of the i-th item.
 func (e *Etcd) WriteList(timeline int, k Kind, revision int64, l List, form func(i int) Form) string {

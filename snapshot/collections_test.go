@@ -15,8 +15,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// unavailable is an upstream that refuses all requests.
-var unavailable = proxytest.Transport(func(r *http.Request) (*http.Response, error) {
+// refusing is an upstream that refuses all requests.
+var refusing = proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 	return refuseFor(1, http.StatusServiceUnavailable)(r), nil
 })
 
@@ -24,7 +24,7 @@ var unavailable = proxytest.Transport(func(r *http.Request) (*http.Response, err
 // in memory, starts any number.
 func TestStartsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCollections(t, unavailable)
+		c := newCollections(t, refusing)
 		use200 := func(prefix string) (started int) {
 			for i := range 200 {
 				_, unavailable := c.Use(resourceNamed(fmt.Sprint(prefix, i)))
@@ -56,7 +56,7 @@ func TestStartsAreBounded(t *testing.T) {
 
 // TestSettingsOfAResource: a collection has the history of its Settings, or else the usual one.
 func TestSettingsOfAResource(t *testing.T) {
-	c := newCollections(t, unavailable, func(config *Config) {
+	c := newCollections(t, refusing, func(config *Config) {
 		config.Limits.History = time.Hour
 		config.Settings = func(gvr schema.GroupVersionResource) Settings {
 			return map[string]Settings{"short": {History: time.Minute}}[gvr.Resource]
@@ -158,7 +158,7 @@ func TestMakeRoom(t *testing.T) {
 
 // TestCountsAreBounded: the counts of at most 2*maxCollections resources are kept.
 func TestCountsAreBounded(t *testing.T) {
-	c := newCollections(t, unavailable)
+	c := newCollections(t, refusing)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range 5 * maxCollections {

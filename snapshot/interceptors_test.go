@@ -19,11 +19,12 @@ type interceptor func(p *plane, r *http.Request) (hold time.Duration, instead *h
 
 // intercept makes an interceptor see all requests from now on; nil: none.
 func (p *plane) intercept(intercept interceptor) {
-	if intercept == nil {
-		p.SetIntercept(nil)
-		return
-	}
-	p.SetIntercept(func(r *http.Request) (time.Duration, *http.Response) { return intercept(p, r) })
+	p.SetIntercept(func(r *http.Request) (time.Duration, *http.Response) {
+		if intercept == nil {
+			return 0, nil
+		}
+		return intercept(p, r)
+	})
 }
 
 // answerer answers a request.
@@ -52,7 +53,7 @@ func errorEvent(code int) string {
 // event returns an event with a widget as a watch sends it.
 func event(kind, name string, revision int64) string {
 	o := widget(name)
-	o.Value = int(revision - 100) // as the etcd in memory counts writes
+	o.Value = int(revision - 100) // inmemory.Etcd counts writes so, from revision 100 on
 	return inmemory.Event{Type: kind, Object: o, Revision: revision}.Write(inmemory.Widgets, serverForm)
 }
 
@@ -204,8 +205,8 @@ func pagesAt(first, later int64) func(p *plane, start string) string {
 	}
 }
 
-// answerAsBuiltIn answers lists as kube-apiserver does for built-in resources: only these have shards. With knowsShards, it answers
-// as kube-apiserver 1.37: it repeats the selector of a shard, and does not count the objects after a page of the shard.
+// answerAsBuiltIn answers lists as kube-apiserver answers those of built-in resources: only these have shards. With knowsShards,
+// it answers as kube-apiserver 1.37: it repeats the selector of a shard, and does not count the objects after a page of the shard.
 func answerAsBuiltIn(knowsShards bool) interceptor {
 	const list = `{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"%d"%s},"items":[%s]}` + "\n"
 	return func(p *plane, r *http.Request) (time.Duration, *http.Response) {

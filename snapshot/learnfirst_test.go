@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -20,7 +21,7 @@ import (
 // TestFirstObjectOfAnEmptyCollection: when an empty collection gets its first object, a feed learns how the API server writes
 // items from a list at the object's revision, and clients' watches go on. If that list cannot be used, the state is lost.
 func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
-	const emptyAt, firstAt = 104, 105 // the revisions of the empty collection and of the first object
+	const firstAt = emptyAt + 1 // the revision of the first object
 	withWarning := func(answer answerer) answerer {
 		return func(r *http.Request) *http.Response {
 			answered := answer(r)
@@ -47,7 +48,7 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 		},
 		"the list has another revision of the object": {
 			exactList: func(right string) answerer {
-				return respond(http.StatusOK, strings.Replace(right, `"105"`, `"104"`, 1))
+				return respond(http.StatusOK, strings.Replace(right, fmt.Sprint(firstAt), fmt.Sprint(emptyAt), 1))
 			},
 			wantLoss: reason.Form,
 		},

@@ -136,7 +136,7 @@ func TestALongLoadIsNotNew(t *testing.T) {
 // TestLoadsThatTrickle: a load that trickles holds up other loads for at most loadSlotTimeout. It ends within loadTimeout, and
 // is not repeated within unlikelyRetry.
 func TestLoadsThatTrickle(t *testing.T) {
-	const pageWithNext = `{"apiVersion":"v1","items":[],"kind":"List","metadata":{"continue":"x","resourceVersion":"105"}}`
+	const pageWithNext = `{"apiVersion":"v1","items":[],"kind":"List","metadata":{"continue":"x","resourceVersion":"9"}}`
 	for name, trickle := range map[string]interceptor{
 		"streaming lists": answerKind(kindStreamingList, sendEvery(loadSilence/2, bookmark(loadedAt))),
 		"pages": func(p *plane, r *http.Request) (time.Duration, *http.Response) {

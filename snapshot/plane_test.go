@@ -27,10 +27,11 @@ const release = "v1.36.0"
 // serverForm is the form in which the API server writes widgets.
 var serverForm = inmemory.Form{Definition: 1, Release: release}
 
-// The revisions of a plane with the widgets a and b.
 const (
-	revisionOfB = 105
-	loadedAt    = 106 // the newest revision at first, at which a feed loads
+	// emptyAt is the revision of a plane without widgets. Each widget adds one.
+	emptyAt = 104
+	// loadedAt is the revision of a plane with the widgets a and b, at which a feed loads them. Their own revisions are lower.
+	loadedAt = emptyAt + 2
 )
 
 // newPlane starts an API server with these widgets, all in the namespace n. It must run in a bubble.
@@ -38,7 +39,6 @@ func newPlane(t *testing.T, names ...string) *plane {
 	t.Helper()
 	p := &plane{ControlPlane: inmemory.New(t)}
 	p.Hop = inmemory.NewHop(t, p.ControlPlane)
-	p.KeepAll()
 	p.AddServer(release).Start(release)
 	for _, name := range names {
 		p.write(name)
@@ -78,15 +78,15 @@ func widget(name string) inmemory.Object { return inmemory.Object{Namespace: "n"
 // write creates or changes a widget, and returns the revision.
 func (p *plane) write(name string) int64 { return p.Put(inmemory.Widgets, widget(name)) }
 
-// writeElsewhere writes another resource, so that only the revision grows. It returns the revision.
-func (p *plane) writeElsewhere() int64 {
-	return p.Put(inmemory.Leases, inmemory.Object{Namespace: "kube-system", Name: "other"})
+// writeElsewhere writes another resource, so that only the revision grows.
+func (p *plane) writeElsewhere() {
+	p.Put(inmemory.Leases, inmemory.Object{Namespace: "kube-system", Name: "other"})
 }
 
 // serve makes the API server list and watch a collection, which is empty, and returns the kind of its objects.
 func (p *plane) serve(key CollectionKey) inmemory.Kind {
-	apiVersion := key.Group + "/" + key.Version
-	kind := inmemory.Kind{Path: "/apis/" + apiVersion + "/" + key.Resource, APIVersion: apiVersion, Kind: "Thing", Namespaced: true}
+	version := key.Group + "/" + key.Version
+	kind := inmemory.Kind{Path: "/apis/" + version + "/" + key.Resource, APIVersion: version, Kind: "Thing", Namespaced: true}
 	p.Serve(kind)
 	return kind
 }

@@ -201,17 +201,15 @@ func TestWatchesOutliveALoad(t *testing.T) {
 // that API servers write with other bytes, no form is known, and watches are forwarded.
 func TestFormsAreLearned(t *testing.T) {
 	const changedAt = loadedAt + 1
-	usual := event("MODIFIED", "b", changedAt)
+	withSpace := strings.Replace(event("MODIFIED", "b", changedAt), `"MODIFIED",`, `"MODIFIED", `, 1)
 	for name, tt := range map[string]struct {
 		shortWatches string // the line that short watches send every second; "": the API server answers
-		event        string // what the stream sends
+		event        string // what the stream sends; "": the API server sends a change
 		wantKnown    bool
 	}{
-		"usual bookmarks and events": {event: usual, wantKnown: true},
-		"a bookmark that ends initial events": {
-			shortWatches: inmemory.Bookmark(inmemory.Widgets, loadedAt, true), event: usual,
-		},
-		"an event with a space": {event: strings.Replace(usual, `"MODIFIED",`, `"MODIFIED", `, 1)},
+		"usual bookmarks and events":          {wantKnown: true},
+		"a bookmark that ends initial events": {shortWatches: inmemory.Bookmark(inmemory.Widgets, loadedAt, true)},
+		"an event with a space":               {event: withSpace},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			p := newPlane(t, "a", "b")
@@ -219,7 +217,11 @@ func TestFormsAreLearned(t *testing.T) {
 				p.intercept(answerKind(kindShortWatch, sendEvery(time.Second, tt.shortWatches)))
 			}
 			c := runWatchedFeed(t, p, 2500*time.Millisecond)
-			p.Send(inmemory.Widgets.Path, tt.event)
+			if tt.event == "" {
+				p.write("b")
+			} else {
+				p.Send(inmemory.Widgets.Path, tt.event)
+			}
 			snap, unavailable := c.NotOlderThan(t.Context(), changedAt)
 			if unavailable != reason.None {
 				t.Fatalf("the state with the event: got reason %q, want the state", unavailable)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -84,13 +85,14 @@ type Change struct {
 
 // Etcd is the storage. Its methods are safe for concurrent use.
 type Etcd struct {
+	keepsAll atomic.Bool // older states are never compacted
+
 	mu       sync.Mutex // guards the following fields
 	revision int64
 	// timelines has all changes of each timeline. The last timeline is the current one; Restore appends another.
 	timelines [][]Change
 	written   chan struct{} // closed at the next change
 	values    int           // the number of writes so far, for Object.Value
-	keepsAll  bool          // older states are never compacted
 }
 
 // newEtcd returns an etcd without objects.
@@ -99,11 +101,7 @@ func newEtcd() *Etcd {
 }
 
 // KeepAll makes etcd keep all states, as with --etcd-compaction-interval=0.
-func (e *Etcd) KeepAll() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.keepsAll = true
-}
+func (e *Etcd) KeepAll() { e.keepsAll.Store(true) }
 
 // Revision returns the current revision.
 func (e *Etcd) Revision() int64 {

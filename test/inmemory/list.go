@@ -96,10 +96,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k Kind, q query) {
 
 // compacted returns the oldest revision whose state etcd has.
 func (e *Etcd) compacted() int64 {
-	e.mu.Lock()
-	keepsAll := e.keepsAll
-	e.mu.Unlock()
-	if keepsAll {
+	if e.keepsAll.Load() {
 		return 0
 	}
 	return e.HeadAt(time.Now().Add(-compaction))

@@ -1,8 +1,6 @@
 package index
 
-import "strings"
-
-// A key is "namespace/name", or "name" for an object of a cluster-scoped resource.
+// A key is "namespace/name", or "name" for an object of a cluster-scoped resource. Neither part can contain a slash.
 
 // Scope is the part of a resource that a request asks for: one namespace, or everything if Namespace is empty.
 type Scope struct {
@@ -31,14 +29,4 @@ func JoinKey(namespace, name string) string {
 		return name
 	}
 	return namespace + "/" + name
-}
-
-// SplitKey returns the namespace and the name in a key. The namespace of a cluster-scoped object is "". Neither part can
-// contain a slash.
-func SplitKey(key string) (namespace, name string) {
-	namespace, name, found := strings.Cut(key, "/")
-	if !found {
-		return "", key
-	}
-	return namespace, name
 }

@@ -2,6 +2,7 @@ package index
 
 import (
 	"hash/maphash"
+	"strings"
 
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -58,14 +59,8 @@ func (o *Object) Size() int64 {
 	return int64(size)
 }
 
-// namespace returns the namespace in the key.
-func (o *Object) namespace() string {
-	namespace, _ := SplitKey(o.Key)
-	return namespace
-}
+// namespace returns the namespace in the key; "" for a cluster-scoped object.
+func (o *Object) namespace() string { return o.Key[:max(0, strings.IndexByte(o.Key, '/'))] }
 
 // name returns the name in the key.
-func (o *Object) name() string {
-	_, name := SplitKey(o.Key)
-	return name
-}
+func (o *Object) name() string { return o.Key[strings.IndexByte(o.Key, '/')+1:] }

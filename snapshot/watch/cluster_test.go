@@ -235,7 +235,7 @@ func selects(q index.Query, o *index.Object) bool {
 	if o == nil {
 		return false
 	}
-	namespace, name := index.SplitKey(o.Key)
+	namespace, name, _ := strings.Cut(o.Key, "/")
 	set := fields.Set{"metadata.name": name, "metadata.namespace": namespace, "spec.nodeName": o.Fields[0]}
 	inScope := (q.Scope.Namespace == "" || q.Scope.Namespace == namespace) && (q.Name == "" || q.Name == name)
 	return inScope && (q.Labels == nil || q.Labels.Matches(o.Labels)) && (q.Fields == nil || q.Fields.Matches(set))

@@ -89,7 +89,7 @@ func (f *feed) learnEndBookmark(ctx context.Context, s *source.Stream) (*wire.Bo
 		if err != nil {
 			return nil, nil //nolint:nilerr // listproxy could not write the bookmark
 		}
-		if !ev.Meta.EndsInitial { // kube-apiserver would send no other bookmark first
+		if !ev.EndsInitial { // kube-apiserver would send no other bookmark first
 			return nil, errNoEndBookmark
 		}
 		return b, nil
@@ -147,7 +147,7 @@ func (f *feed) checkEventForm(ev wire.Event) {
 	canWrite := ev.Reproducible
 	if canWrite && ev.Type == wire.Bookmarked {
 		bookmark, err := wire.LearnBookmark(f.source.Encoding(), ev)
-		canWrite = err == nil && !ev.Meta.EndsInitial // the initial events have ended long before
+		canWrite = err == nil && !ev.EndsInitial // the initial events have ended long before
 		if canWrite {
 			broadcaster.SetPlainBookmark(bookmark)
 		}

@@ -167,7 +167,7 @@ func (f *feed) loadStream(ctx context.Context, l *stateLoad) error {
 				newest = max(newest, ev.Meta.Revision)
 				continue
 			}
-			if !ev.Meta.EndsInitial {
+			if !ev.EndsInitial {
 				continue // an ordinary bookmark says nothing about the state
 			}
 			if ev.Meta.Revision < newest {

@@ -69,8 +69,6 @@ type ObjectMeta struct {
 	Namespace, Name  string
 	Revision         uint64
 	Labels           Labels
-	// EndsInitial reports whether a bookmark with this object ends the initial events of a streaming list.
-	EndsInitial bool
 }
 
 // List has the parts of a list.
@@ -92,10 +90,6 @@ type ListMeta struct {
 	// Shards is the selector of the shards whose objects are in the list; "" if the list has no such selector.
 	Shards string
 }
-
-// initialEventsEndAnnotation is the annotation of the bookmark that ends the initial events
-// (metav1.InitialEventsAnnotationKey).
-const initialEventsEndAnnotation = "k8s.io/initial-events-end"
 
 // parseRevision parses a resourceVersion. An empty one is 0.
 func parseRevision(text string) (uint64, error) {

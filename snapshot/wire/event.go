@@ -3,6 +3,8 @@ package wire
 import (
 	"bytes"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // The types of watch events.
@@ -19,6 +21,8 @@ type Event struct {
 	Type   string // Added, Modified, Deleted or Bookmarked
 	Meta   ObjectMeta
 	Object []byte // as received: JSON begins with kind and apiVersion ([ItemForm]), and protobuf is in its wrapper
+	// EndsInitial reports whether this is the bookmark that ends the initial events of a streaming list.
+	EndsInitial bool
 	// ReadAt is the time at which the event was read.
 	ReadAt time.Time
 	// Reproducible reports whether [Envelope.AppendEvent] would write this event with the same bytes.
@@ -42,6 +46,9 @@ func ParseEvent(encoding Encoding, record []byte) (Event, error) {
 	if ev.Meta.Revision == 0 {
 		return Event{}, Inconsistent("an event without resourceVersion")
 	}
+	// The object of a bookmark has a type and a revision. kube-apiserver adds this annotation to the one bookmark that ends the
+	// initial events, always with the value "true" (AnnotateInitialEventsEndBookmark in k8s.io/apiserver, pkg/storage).
+	ev.EndsInitial = ev.Type == Bookmarked && bytes.Contains(ev.Object, []byte(metav1.InitialEventsAnnotationKey))
 	ev.Object = bytes.Clone(ev.Object)
 	return ev, nil
 }

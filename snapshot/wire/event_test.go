@@ -181,8 +181,8 @@ func TestRefusedEvents(t *testing.T) {
 // event of another type, and for an event that is not Reproducible.
 func TestBookmark(t *testing.T) {
 	form := ItemForm{APIVersion: "v1", Kind: "Pod"}
-	const annotationKeyField, annotationValueField = 1, 2
-	annotation := appendWireString(nil, annotationKeyField, initialEventsEndAnnotation)
+	const metaAnnotationsField, annotationKeyField, annotationValueField = 12, 1, 2
+	annotation := appendWireString(nil, annotationKeyField, metav1.InitialEventsAnnotationKey)
 	annotation = appendWireString(annotation, annotationValueField, "true")
 	metadata := appendWireBytes(appendWireString(nil, metaRevisionField, "27"), metaAnnotationsField, annotation)
 	object := appendWireBytes(nil, metadataField, metadata)
@@ -201,7 +201,7 @@ func TestBookmark(t *testing.T) {
 			const laterRevision uint64 = 100_000 // has more digits than the learned revision
 			later := readEvent(t, e, b.AppendTo(nil, laterRevision))
 			expect.Same(t, laterRevision, later.Meta.Revision)
-			expect.Same(t, true, later.Meta.EndsInitial)
+			expect.Same(t, true, later.EndsInitial)
 			expect.Same(t, true, later.Reproducible)
 
 			notReproducible := learned
@@ -213,6 +213,24 @@ func TestBookmark(t *testing.T) {
 					t.Errorf("%s: got error %v, want %v", name, err, ErrForm)
 				}
 			}
+		})
+	}
+}
+
+// TestEndsInitial: only a bookmark with kube-apiserver's annotation ends the initial events. Users can give it to their objects.
+func TestEndsInitial(t *testing.T) {
+	const annotations = `"annotations":{"k8s.io/initial-events-end":"true"},`
+	for name, tt := range map[string]struct {
+		eventType, annotations string
+		want                   bool
+	}{
+		"the last bookmark of the initial events": {eventType: Bookmarked, annotations: annotations, want: true},
+		"a later bookmark":                        {eventType: Bookmarked},
+		"an object with the annotation":           {eventType: Added, annotations: annotations},
+	} {
+		t.Run(name, func(t *testing.T) {
+			line := fmt.Sprintf(`{"type":%q,"object":{"metadata":{%s"resourceVersion":"7"}}}`+"\n", tt.eventType, tt.annotations)
+			expect.Same(t, tt.want, readEvent(t, jsonEncoding{}, []byte(line)).EndsInitial)
 		})
 	}
 }

@@ -154,9 +154,6 @@ func checkItem(t *testing.T, got ObjectMeta, want *metav1.PartialObjectMetadata)
 	if got.Name != want.Name || got.Namespace != want.Namespace {
 		t.Errorf("got name %q in namespace %q, want %q in %q as apimachinery", got.Name, got.Namespace, want.Name, want.Namespace)
 	}
-	if endsInitial := want.Annotations[metav1.InitialEventsAnnotationKey] == "true"; got.EndsInitial != endsInitial {
-		t.Errorf("it ends the initial events: got %t, want %t as apimachinery", got.EndsInitial, endsInitial)
-	}
 	if gotLabels := maps.Collect(got.Labels.All); !maps.Equal(gotLabels, want.Labels) {
 		t.Errorf("got labels %q, want %q as apimachinery", gotLabels, want.Labels)
 	}

@@ -180,8 +180,6 @@ func (s *jsonScanner) metadataInto(m *ObjectMeta) error {
 			m.Revision, err = s.revision()
 		case "labels":
 			m.Labels, err = s.labels()
-		case "annotations":
-			m.EndsInitial, err = s.endsInitial()
 		default:
 			return s.skip()
 		}
@@ -218,22 +216,6 @@ func (s *jsonScanner) labels() (Labels, error) {
 		return Labels{}, err
 	}
 	return MakeLabels(pairs)
-}
-
-// endsInitial reads annotations, and reports whether they are those of the bookmark that ends the initial events.
-func (s *jsonScanner) endsInitial() (bool, error) {
-	if s.skipNull() {
-		return false, nil
-	}
-	ends := false
-	err := s.object(func(key []byte) error {
-		value, err := s.value()
-		if string(key) == initialEventsEndAnnotation {
-			ends = string(value) == `"true"`
-		}
-		return err
-	})
-	return ends, err
 }
 
 // revision reads a resourceVersion.

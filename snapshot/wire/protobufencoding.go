@@ -165,12 +165,6 @@ func parseProtobufMeta(metadata []byte) (m ObjectMeta, err error) {
 			key, value, entryErr := f.mapEntry()
 			labels = append(labels, key, value)
 			return entryErr
-		case metaAnnotationsField:
-			key, value, entryErr := f.mapEntry()
-			if string(key) == initialEventsEndAnnotation {
-				m.EndsInitial = string(value) == "true"
-			}
-			return entryErr
 		}
 		return nil
 	})

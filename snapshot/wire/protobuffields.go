@@ -12,12 +12,11 @@ const (
 	listItemsField = 2 // All lists have it.
 
 	// metav1.ObjectMeta
-	metaNameField        = 1
-	metaNamespaceField   = 3
-	metaUIDField         = 5 // Only FieldPaths reads the UID.
-	metaRevisionField    = 6
-	metaLabelsField      = 11
-	metaAnnotationsField = 12
+	metaNameField      = 1
+	metaNamespaceField = 3
+	metaUIDField       = 5 // Only FieldPaths reads the UID.
+	metaRevisionField  = 6
+	metaLabelsField    = 11
 
 	// runtime.Unknown, the wrapper
 	wrapperTypeField   = 1
@@ -122,7 +121,7 @@ func (f wireField) unexpected(message string) error {
 	return fmt.Errorf("%w: %s with a field %d of type %d", errShape, message, f.number, f.wireType)
 }
 
-// mapEntry parses an entry of the labels or annotations of metadata.
+// mapEntry parses an entry of the labels of metadata.
 func (f wireField) mapEntry() (key, value []byte, err error) {
 	if f.wireType != protowire.BytesType {
 		return nil, nil, f.unexpected("metadata")

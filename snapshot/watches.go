@@ -136,12 +136,6 @@ func (c *Collection) abortWatches() {
 	})
 }
 
-// PaceEnds plans the ends of forwarded watches. It spreads them together with the ends of watches from memory; see
-// [watch.Pacer.Plan].
-func (c *Collections) PaceEnds(watches int, within time.Duration) (delay, spread time.Duration) {
-	return c.shared.pacer.Plan(time.Now(), watches, within)
-}
-
 // EndWatches ends all watches from memory within a time, before the process ends.
 func (c *Collections) EndWatches(within time.Duration) {
 	for _, collection := range c.list() {

@@ -97,12 +97,10 @@ func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
 	return failure
 }
 
-// endWatches begins to end all watches, spread over a period. Forwarded watches end at the same pace as those from memory.
+// endWatches begins to end all watches, spread over a period.
 func (a *app) endWatches(period time.Duration) {
 	a.cache.collections.EndWatches(period)
-	a.forward.EndWatches(func(watches int) (delay, spread time.Duration) {
-		return a.cache.collections.PaceEnds(watches, period)
-	})
+	a.forward.EndWatches(period)
 }
 
 // start starts all parts. They run until ctx ends, and servers until they are closed. running waits for all of them. failed

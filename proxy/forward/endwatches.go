@@ -4,28 +4,21 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"sync"
 	"time"
 )
 
-// maxLateWatch is the longest time for which a watch lasts if it begins after EndWatches was called.
-const maxLateWatch = time.Second
-
 // errStopped is the failure of a watch that was stopped before the API server answered it.
 var errStopped = errors.New("the watch was ended: listproxy is shutting down")
 
-// EndWatches begins to end the forwarded watches that are open, and returns. A watch that begins later ends within a second
-// of its start. A second call does nothing.
+// EndWatches begins to end the forwarded watches, and returns. Each watch that is open ends within spread. A watch that begins
+// later ends within spread of its start. The ends are at random times, so that the clients do not all come back at once.
+// EndWatches must not be called twice.
 //
 // A watch ends as kube-apiserver ends its own at a shutdown (WatchServer.HandleHTTP in
 // k8s.io/apiserver/pkg/endpoints/handlers): after a whole event, with a regular end of the body. The client then opens
 // the watch again elsewhere, from its last event.
-//
-// The ends are spread at random over time, so that the clients do not all come back at once. pace is called with the
-// number of open watches, if there are any. It returns the delay before the first end, and the time over which the ends
-// are spread, which must be more than 0.
 //
 // Some watches end in another way:
 //   - A compressed watch ends after a gzip member, which kube-apiserver always ends after an event. If the member does not
@@ -33,53 +26,9 @@ var errStopped = errors.New("the watch was ended: listproxy is shutting down")
 //   - A watch in another media type than JSON and protobuf ends at once, possibly within an event, since the ends of its
 //     events cannot be found.
 //   - A watch without an answer yet gets a 503 with Retry-After.
-func (f *Forwarder) EndWatches(pace func(watches int) (delay, spread time.Duration)) {
-	f.watches.endAll(pace)
-}
-
-// watchSet holds the forwarded watches that are open. The zero value is ready for use.
-type watchSet struct {
-	mu      sync.Mutex
-	watches map[*forwardedWatch]struct{} // nil before the first watch, and after endAll, which has set a timer for each
-	ending  bool                         // endAll was called
-}
-
-// add returns a new watch, which must be finished. cancel ends the watch's request to the API server.
-func (s *watchSet) add(cancel context.CancelFunc) *forwardedWatch {
-	w := &forwardedWatch{cancel: cancel}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ending {
-		time.AfterFunc(rand.N(maxLateWatch), w.endAfterEvent)
-		return w
-	}
-	if s.watches == nil {
-		s.watches = map[*forwardedWatch]struct{}{}
-	}
-	s.watches[w] = struct{}{}
-	return w
-}
-
-// finish ends the watch's request to the API server, and forgets the watch.
-func (s *watchSet) finish(w *forwardedWatch) {
-	w.cancel()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.watches, w)
-}
-
-// endAll does the work of [Forwarder.EndWatches].
-func (s *watchSet) endAll(pace func(watches int) (delay, spread time.Duration)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ending = true
-	if len(s.watches) > 0 {
-		delay, spread := pace(len(s.watches))
-		for w := range s.watches {
-			time.AfterFunc(delay+rand.N(spread), w.endAfterEvent)
-		}
-	}
-	s.watches = nil
+func (f *Forwarder) EndWatches(spread time.Duration) {
+	f.endSpread = max(spread, 1) // rand.N takes no 0
+	f.beginEnding()
 }
 
 // forwardedWatch is a forwarded watch, and the body of its answer. A watch that must end stops after the current event.

@@ -4,38 +4,47 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/listproxy/listproxy/proxy/auth"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestWatchEndsAreSpread: endAll ends the open watches evenly over the planned time, and spreads the ends of later watches
-// over maxLateWatch. Only the first call makes a plan.
+// TestWatchEndsAreSpread: EndWatches ends the open watches evenly over the given time. A watch that begins later ends within
+// the same time from its start.
 func TestWatchEndsAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const count = 1000
-		const plannedDelay, plannedSpread = 5 * time.Second, 10 * time.Second
-		var watches watchSet
-		begun := time.Now()
+		const spread = 10 * time.Second
 		ended := make(chan time.Duration, count)
-		addWatches := func() {
+		forwarder := New(silentUpstream{}, proxytest.DiscardLog())
+		beginWatches := func() {
+			begun := time.Now()
 			for range count {
-				watches.add(func() { ended <- time.Since(begun) })
+				go func() {
+					r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, aWatch, nil)
+					forwarder.ServeAs(httptest.NewRecorder(), r, auth.Identity{}, nil)
+					ended <- time.Since(begun)
+				}()
 			}
+			synctest.Wait()
 		}
-		checkEnds := func(delay, spread time.Duration) {
+		checkEnds := func() {
 			t.Helper()
 			var endsByTenth [10]int
 			for range count {
 				end := <-ended
-				if end < delay || end >= delay+spread {
-					t.Fatalf("a watch ends after %v, want %v to %v", end, delay, delay+spread)
+				if end >= spread {
+					t.Fatalf("a watch ends after %v, want less than %v", end, spread)
 				}
-				endsByTenth[10*(end-delay)/spread]++
+				endsByTenth[10*end/spread]++
 			}
 			for tenth, n := range endsByTenth {
 				// The ends are random: one run in a million has a tenth outside of these bounds.
@@ -44,17 +53,27 @@ func TestWatchEndsAreSpread(t *testing.T) {
 				}
 			}
 		}
-		addWatches()
-		watches.endAll(func(n int) (delay, spread time.Duration) {
-			expect.Same(t, count, n)
-			return plannedDelay, plannedSpread
-		})
-		watches.endAll(func(int) (delay, spread time.Duration) { panic("the second call plans ends") })
-		checkEnds(plannedDelay, plannedSpread)
-		begun = time.Now()
-		addWatches()
-		checkEnds(0, maxLateWatch)
+		beginWatches()
+		forwarder.EndWatches(spread)
+		checkEnds()
+		beginWatches()
+		checkEnds()
 	})
+}
+
+// silentUpstream is an API server that answers no request.
+type silentUpstream struct{}
+
+func (silentUpstream) URL() *url.URL                                 { return &url.URL{Scheme: "https", Host: "upstream"} }
+func (silentUpstream) RecordAnswer(auth.Identity, bool, string, int) {}
+func (silentUpstream) RoundTripper(auth.Identity, *kubehttp.Request) http.RoundTripper {
+	return silentUpstream{}
+}
+
+// RoundTrip returns when the request is given up.
+func (silentUpstream) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
 }
 
 // TestWatchEndsAfterItsCurrentEvent: a watch ends after the current event or gzip member, which is passed on whole. In a media
@@ -68,7 +87,7 @@ func TestWatchEndsAfterItsCurrentEvent(t *testing.T) {
 	lastByte := len(member) - 1
 	for name, tt := range map[string]struct {
 		header       http.Header // of the upstream's answer
-		sent         string      // what the upstream sends before endAll is called
+		sent         string      // what the upstream sends before endAfterEvent is called
 		later        []string    // what it sends afterwards, part by part
 		upstreamEnds bool        // the upstream's answer ends after these parts
 		want         string
@@ -89,9 +108,8 @@ func TestWatchEndsAfterItsCurrentEvent(t *testing.T) {
 		"inside an unknown form": {header: cbor, sent: "one\ntw", later: []string{"o\n"}, want: "one\ntw"},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			var watches watchSet
 			ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context())) // of the upstream's request
-			w := watches.add(cancel)
+			w := &forwardedWatch{cancel: cancel}
 			reader, writer := io.Pipe()
 			context.AfterFunc(ctx, func() { _ = reader.CloseWithError(ctx.Err()) }) // as the transport does
 			expect.NoError(t, w.setResponse(&http.Response{StatusCode: http.StatusOK, ContentLength: -1, Body: reader, Header: tt.header}))
@@ -106,8 +124,7 @@ func TestWatchEndsAfterItsCurrentEvent(t *testing.T) {
 			}()
 			_, _ = io.WriteString(writer, tt.sent)
 			synctest.Wait()
-			watches.endAll(func(int) (delay, spread time.Duration) { return 0, time.Second })
-			time.Sleep(time.Minute)
+			w.endAfterEvent()
 			for _, part := range tt.later {
 				_, _ = io.WriteString(writer, part)
 			}
@@ -119,11 +136,6 @@ func TestWatchEndsAfterItsCurrentEvent(t *testing.T) {
 				t.Error("the request to the upstream goes on")
 			}
 			expect.Same(t, tt.want, <-got)
-			watches.finish(w)
-			expect.Same(t, 0, len(watches.watches))
-			if ctx.Err() == nil {
-				t.Error("the request to the upstream goes on after the removal of the watch")
-			}
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strings"
@@ -59,15 +60,26 @@ type Forwarder struct {
 	base     *url.URL // of the API server
 	log      *slog.Logger
 	buffers  copyBuffers
-	watches  watchSet
 	// logLimiter limits the warnings that callers and the API server can cause.
 	logLimiter *rate.Sometimes
+
+	ending      context.Context // ends when EndWatches is called
+	beginEnding context.CancelFunc
+	endSpread   time.Duration // the time over which watches end; set before ending ends, and read after it
 }
 
 // New returns a Forwarder to up. It logs failures of the API server as warnings, and requests that callers give up as debug
 // messages.
 func New(up Upstream, logger *slog.Logger) *Forwarder {
-	return &Forwarder{upstream: up, base: up.URL(), log: logger, logLimiter: telemetry.NewLogLimiter()}
+	ending, beginEnding := context.WithCancel(context.Background())
+	return &Forwarder{
+		upstream:    up,
+		base:        up.URL(),
+		log:         logger,
+		ending:      ending,
+		beginEnding: beginEnding,
+		logLimiter:  telemetry.NewLogLimiter(),
+	}
 }
 
 // afterEachWrite is the FlushInterval that makes a [httputil.ReverseProxy] flush after each write.
@@ -96,8 +108,9 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Iden
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	if asked.EndableWatch {
-		x.watch = f.watches.add(cancel)
-		defer f.watches.finish(x.watch)
+		x.watch = &forwardedWatch{cancel: cancel}
+		stop := context.AfterFunc(f.ending, func() { time.AfterFunc(rand.N(f.endSpread), x.watch.endAfterEvent) })
+		defer stop()
 	}
 	r = r.WithContext(x.withTrace(ctx, cancel))                     // counts the attempts
 	transport, endSpan := observe.RecordOf(ctx).ForwardTransport(x) // x.RoundTrip in a span

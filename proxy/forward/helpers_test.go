@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -105,10 +104,7 @@ func startProxyInBubble(t *testing.T, handler http.HandlerFunc, over protocols) 
 // newDrainableServer returns a server of forwarder, not yet started, with a Drain that ends forwarded watches.
 func newDrainableServer(forwarder oneCallerForwarder) (*http.Server, *serve.Drain) {
 	server := serve.New(serve.OnlyPaths(forwarder), nil, proxytest.DiscardLog())
-	return server, serve.NewDrain(server, func(within time.Duration) {
-		spread := max(1, within) // EndWatches does not take 0
-		forwarder.EndWatches(func(int) (time.Duration, time.Duration) { return 0, spread })
-	})
+	return server, serve.NewDrain(server, forwarder.EndWatches)
 }
 
 // upgrade returns the headers that ask for an upgrade to a protocol.

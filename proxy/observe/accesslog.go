@@ -2,7 +2,10 @@ package observe
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
@@ -18,10 +21,12 @@ func (rec *Record) writeAccessLog(log *slog.Logger) {
 	}
 	r := rec.request
 	method, _ := spanMethod(r.Method) // _OTHER for a method that the caller made up
+	// A request in a tunnel came to the port for CONNECT.
+	_, port, _ := net.SplitHostPort(fmt.Sprint(r.Context().Value(http.LocalAddrContextKey)))
 	attrs := []slog.Attr{
 		slog.String("method", method),
 		slog.String("target", kubehttp.LoggedTarget(r)),
-		slog.String("listener", kubehttp.ListenerOf(r.Context())),
+		slog.String("port", port),
 		slog.Int("code", rec.response.Code),
 		slog.Int64("bytes", rec.response.Bytes),
 		slog.Duration("duration", time.Since(rec.receivedAt)),

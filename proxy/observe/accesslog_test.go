@@ -2,7 +2,9 @@ package observe_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -64,6 +66,8 @@ func TestAccessLog(t *testing.T) {
 			var out bytes.Buffer
 			log := telemetry.NewLogger(&out, telemetry.FormatJSON, telemetry.LevelAccess)
 			r := httptest.NewRequest(tt.method, tt.target, nil)
+			at := &net.TCPAddr{IP: net.IPv6loopback, Port: 8443}
+			r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, at))
 			r.Header.Set("Authorization", "Bearer "+secret)
 			r.Header.Set("User-Agent", "kubectl/v1 "+secret)
 			observetest.Logged(o, log, r, tt.handle)
@@ -74,7 +78,7 @@ func TestAccessLog(t *testing.T) {
 			if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 				t.Fatalf("%v: %q", err, &out)
 			}
-			for key, want := range map[string]any{"level": "ACCESS", "msg": "request", "userAgent": "kubectl/v1", "listener": "server"} {
+			for key, want := range map[string]any{"level": "ACCESS", "msg": "request", "userAgent": "kubectl/v1", "port": "8443"} {
 				expect.Same(t, want, got[key])
 				delete(got, key)
 			}

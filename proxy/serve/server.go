@@ -45,9 +45,9 @@ func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Se
 // connectionKey is the context key of a request's connection.
 type connectionKey struct{}
 
-// connectionContext adds the connection to the context of its requests, and whether it is in a tunnel.
+// connectionContext adds the connection to the context of its requests.
 func connectionContext(ctx context.Context, conn net.Conn) context.Context {
-	return context.WithValue(markTunnel(ctx, conn), connectionKey{}, conn)
+	return context.WithValue(ctx, connectionKey{}, conn)
 }
 
 // beginRequests returns a handler that prepares each request, and calls next.

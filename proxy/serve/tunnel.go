@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"context"
 	"crypto/tls"
 	"io"
 	"net"
@@ -10,8 +9,6 @@ import (
 	"time"
 
 	"github.com/elazarl/goproxy"
-
-	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 // Tunnels is a [net.Listener] whose connections are tunnels. A client opens a tunnel to the API server by a CONNECT at the
@@ -86,13 +83,3 @@ func (c *tunnelConn) NetConn() net.Conn { return c.Conn }
 
 // Read implements [net.Conn].
 func (c *tunnelConn) Read(p []byte) (int, error) { return c.in.Read(p) }
-
-// markTunnel returns a context for the requests on conn, which says whether conn came through a tunnel.
-func markTunnel(ctx context.Context, conn net.Conn) context.Context {
-	if t, ok := conn.(*tls.Conn); ok {
-		if _, ok := t.NetConn().(*tunnelConn); ok {
-			return kubehttp.WithTunnel(ctx)
-		}
-	}
-	return ctx
-}

@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/cert"
 
-	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/observetest"
 	"github.com/listproxy/listproxy/test/proxytest"
@@ -236,14 +235,15 @@ func (e *earlyConn) Write(p []byte) (int, error) {
 }
 
 // TestTunnels: a client may begin its TLS before it has read the answer to its CONNECT. At shutdown, an idle tunnel is
-// closed without a wait, and so is a tunnel that is opened afterwards.
+// closed without a wait, and so is a tunnel that is opened afterwards. The local address of a request in a tunnel is that of the
+// port for CONNECT: the access log has its port.
 func TestTunnels(t *testing.T) {
 	p := openPorts(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = fmt.Fprintf(w, "%s %s%s by %s", r.Method, r.Host, r.RequestURI, kubehttp.ListenerOf(r.Context()))
+		_, _ = fmt.Fprintf(w, "%s %s%s at %s", r.Method, r.Host, r.RequestURI, r.Context().Value(http.LocalAddrContextKey))
 	}))
 	idle := p.startTLS(&earlyConn{open: func(early string) net.Conn { return p.openTunnel(t, early) }})
 	res := exchange(t, idle, "GET /early HTTP/1.1\r\nHost: "+upstreamName)
-	expect.Same(t, "GET "+upstreamName+"/early by tunnel", proxytest.ReadAll(t, res.Body))
+	expect.Same(t, "GET "+upstreamName+"/early at "+p.connect, proxytest.ReadAll(t, res.Body))
 	cut, clean := p.drain.Shutdown(24 * time.Hour) // longer than a test may last
 	expect.Same(t, int64(0), cut)
 	expect.Same(t, true, clean)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -27,6 +28,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/inmemory"
+	"github.com/listproxy/listproxy/test/observetest"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -285,8 +287,8 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 	}
 }
 
-// TestNoRoom: an answer that gets no room for its bytes in time is refused with 429 and Retry-After. A watch that does not
-// begin with the state needs no room.
+// TestNoRoom: an answer that gets no room for its bytes in time is refused with 429 and Retry-After, and counted with the reason.
+// A watch that does not begin with the state needs no room.
 func TestNoRoom(t *testing.T) {
 	const room, wait = 10_000, 4800 * time.Millisecond
 	for name, tt := range map[string]struct {
@@ -299,6 +301,8 @@ func TestNoRoom(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
+			observer, metrics := observetest.New(nil)
+			w.handler.Observer = observer
 			w.setRoom(room, wait)
 			w.load(t)
 			defer w.takeRoom(t, room)()
@@ -311,7 +315,10 @@ func TestNoRoom(t *testing.T) {
 			expect.Same(t, tt.wantRefused, c.Header().Get("Retry-After") != "")
 			if !tt.wantRefused {
 				expect.Same(t, 1, c.events(t))
+				return
 			}
+			counted := strings.Join(proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"]), " ")
+			expect.Says(t, counted, "code=429,decision=refuse,reason=time-out,")
 		})
 	}
 }
@@ -378,7 +385,7 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 				requests.Go(func() { handler.ServeHTTP(answers[i], withCaller(w.request(t.Context(), tt.query), who)) })
 			}
 			synctest.Wait()
-			waiting := limits.Stats{Waiting: 2, Refused: map[limits.Overload]uint64{}}
+			waiting := limits.Stats{Waiting: 2}
 			expect.Same(t, waiting, h.Limits.Short.Stats())
 
 			// Another caller has a queue of its own, and is answered meanwhile.
@@ -397,7 +404,7 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 				expect.Same(t, http.StatusOK, a.Code)
 				expect.Same(t, int64(1), a.inUse)
 			}
-			expect.Same(t, limits.Stats{Refused: map[limits.Overload]uint64{}}, h.Limits.Short.Stats())
+			expect.Same(t, limits.Stats{}, h.Limits.Short.Stats())
 		})
 	}
 }

@@ -90,8 +90,6 @@ var (
 		"Requests in flight: short ones, and those that run for long (watches, logs, execs and the like).", labelKind)
 	inflightBytesMetric    = newGauge("listproxy_inflight_bytes", "Bytes of large lists from memory that are being written, before compression.")
 	inflightWaitingMetric  = newGauge("listproxy_inflight_waiting", "Requests that wait for their turn, or for memory.", labelKind)
-	inflightRefusalsMetric = newCounter("listproxy_inflight_refusals_total",
-		"Requests for which there was no room, by the bound that was reached (kind) and why.", labelKind, observe.LabelReason)
 	connectionsMetric      = newGauge("listproxy_connections", "Open connections: of clients, tunnels included, and of the admin port.", labelPort)
 	connectionsLimitMetric = newGauge("listproxy_connections_limit",
 		"The bound on listproxy_connections (one for each MiB of GOMEMLIMIT, from 256 to 20000).", labelPort)
@@ -189,9 +187,6 @@ func (s *Source) sendLoad(ch chan<- prometheus.Metric) {
 			send(ch, inflightRequestsMetric, stats.InUse, kind)
 		}
 		send(ch, inflightWaitingMetric, stats.Waiting, kind)
-		for _, overload := range limits.Overloads() {
-			send(ch, inflightRefusalsMetric, stats.Refused[overload], kind, string(overload))
-		}
 	}
 	for port, connections := range s.Connections {
 		send(ch, connectionsMetric, connections.Open(), port)

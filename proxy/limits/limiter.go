@@ -3,8 +3,6 @@ package limits
 import (
 	"container/list"
 	"context"
-	"errors"
-	"maps"
 	"math"
 	"sync"
 	"time"
@@ -38,7 +36,6 @@ type Limiter struct {
 	inUse   int64
 	places  int    // the number of places that are taken: of requests that wait or are paused
 	arrived uint64 // the number of claims so far
-	refused map[Overload]uint64
 	flows   map[Flow]*flow
 	// waitingFlows has the flows with waiting requests, in the order in which these are granted.
 	waitingFlows *btree.BTreeG[*flow]
@@ -72,19 +69,12 @@ const (
 	OverloadTimeOut Overload = "time-out"
 )
 
-// Overloads returns every [Overload].
-func Overloads() []Overload {
-	return []Overload{OverloadQueueFull, OverloadCallerQueueFull, OverloadTimeOut}
-}
-
 // Stats is the state of a [Limiter] at one moment.
 type Stats struct {
 	// InUse is the number of units that are held.
 	InUse int64
 	// Waiting is the number of requests that wait or are paused.
 	Waiting int
-	// Refused counts the refused requests by reason. Requests whose context has ended are not among them.
-	Refused map[Overload]uint64
 }
 
 // waitingFlowsDegree is the degree of a B-tree that is mostly small, and whose items come and go.
@@ -99,7 +89,6 @@ func NewLimiter(config LimiterConfig) *Limiter {
 		config:       config,
 		flowUnits:    config.Capacity/2 + config.Capacity%2,
 		flowPlaces:   max(1, config.MaxWaiting/flowsToFillQueue),
-		refused:      map[Overload]uint64{},
 		flows:        map[Flow]*flow{},
 		waitingFlows: btree.NewG(waitingFlowsDegree, isNext),
 	}
@@ -113,7 +102,7 @@ func (l *Limiter) Acquire(ctx context.Context, key Flow, cost int64) (Grant, err
 }
 
 // TryAcquire acquires cost units for a request that can do without them. It returns false unless half of the capacity stays
-// free and [Limiter.Acquire] would not wait. It counts no refusal.
+// free and [Limiter.Acquire] would not wait.
 func (l *Limiter) TryAcquire(key Flow, cost int64) (Grant, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,7 +116,7 @@ func (l *Limiter) TryAcquire(key Flow, cost int64) (Grant, bool) {
 func (l *Limiter) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Stats{InUse: l.inUse, Waiting: l.places, Refused: maps.Clone(l.refused)}
+	return Stats{InUse: l.inUse, Waiting: l.places}
 }
 
 // Grant holds the units that [Limiter.Acquire] has granted. The zero Grant holds none. A Grant must not be copied after its
@@ -251,7 +240,7 @@ func (l *Limiter) await(ctx context.Context, c *claim) (Grant, error) {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	if l.giveUp(c, err) {
+	if l.giveUp(c) {
 		return Grant{}, err
 	}
 	// The claim was granted before it could be given up.
@@ -300,22 +289,17 @@ func (l *Limiter) enqueueLocked(f *flow, cost int64) (*claim, Overload) {
 		overload = OverloadQueueFull
 	}
 	if overload != "" {
-		l.refused[overload]++
 		l.dequeueLocked(c, noUnits)
 	}
 	return c, overload
 }
 
-// giveUp takes a request out of the queue because of err, and counts err if it is an [Overload]. It returns false if the
-// request has been granted in the meantime.
-func (l *Limiter) giveUp(c *claim, err error) bool {
+// giveUp takes a request out of the queue. It returns false if the request has been granted in the meantime.
+func (l *Limiter) giveUp(c *claim) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !c.isWaiting() {
 		return false
-	}
-	if overload, ok := errors.AsType[Overload](err); ok {
-		l.refused[overload]++
 	}
 	l.dequeueLocked(c, noUnits)
 	l.grantLocked() // the request may have held up others

@@ -3,11 +3,7 @@ package auth
 import (
 	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/binary"
-	"hash"
-	"io"
-	"maps"
-	"slices"
+	"fmt"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 )
@@ -29,27 +25,12 @@ const (
 type identitySecret [sha256.Size]byte
 
 // userKey returns an HMAC of prefix and u. Prefixes with the same first byte must have the same length. Then different arguments
-// never give the HMAC the same input.
+// never give the HMAC the same input: fmt sorts maps, encloses lists in brackets, and quotes each string in a way that
+// strconv.Unquote can reverse.
 func (s *identitySecret) userKey(prefix []byte, u *user.DefaultInfo) (key Key) {
 	mac := hmac.New(sha256.New, s[:])
 	_, _ = mac.Write(prefix)
-	writeStrings(mac, u.Name, u.UID)
-	writeStrings(mac, u.Groups...)
-	for _, name := range slices.Sorted(maps.Keys(u.Extra)) {
-		writeStrings(mac, name)
-		writeStrings(mac, u.Extra[name]...)
-	}
+	_, _ = fmt.Fprintf(mac, "%q", []any{u.Name, u.UID, u.Groups, u.Extra})
 	mac.Sum(key[:0])
 	return key
-}
-
-// writeStrings writes the number of strings to h, then each string after its length. So no two lists write the same bytes.
-func writeStrings(h hash.Hash, list ...string) {
-	var buffer [binary.MaxVarintLen64]byte
-	writeNumber := func(n int) { _, _ = h.Write(binary.AppendUvarint(buffer[:0], uint64(n))) } // #nosec G115 -- a length
-	writeNumber(len(list))
-	for _, s := range list {
-		writeNumber(len(s))
-		_, _ = io.WriteString(h, s)
-	}
 }

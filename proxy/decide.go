@@ -190,7 +190,7 @@ func (h *Handler) review(ctx context.Context, d *decision) reason.Reason {
 		return reason.ReviewFailed
 	}
 	switch d.ruling.Decision() {
-	case auth.Yes, auth.YesByRequest:
+	case auth.Yes:
 		return reason.None
 	case auth.Unauthenticated:
 		return reason.UnknownCaller

@@ -34,7 +34,7 @@ type body struct {
 var bodies = sync.Pool{New: func() any { return new(body) }}
 
 // newBody returns the body of a list or a watch, which must be released. An error means that a list cannot be indented: it would
-// become too long, or json.Indent refuses an object.
+// become too long, or is nested too deeply for a [wire.Indenter].
 func newBody(d *decision, auditID string) (*body, error) {
 	b := bodies.Get().(*body)
 	b.auditID = auditID
@@ -130,7 +130,7 @@ func (b *body) markIndented() error {
 	return nil
 }
 
-// limitedCounter counts the bytes of an indented list. Beyond the limit it fails, which stops writeIndented.
+// limitedCounter counts the bytes of an indented list. Beyond the limit it fails, which stops the indenter.
 type limitedCounter struct{ size, limit int }
 
 // Write implements io.Writer.

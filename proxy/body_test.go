@@ -13,6 +13,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
+	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/samples"
 )
@@ -125,5 +126,64 @@ func TestAPageDoesNotAllocateByItsSize(t *testing.T) {
 		if small, large := allocations(10), allocations(2000); large > small+tt.tolerance {
 			t.Errorf("%+v: got %v allocations for 10 objects and %v for 2000, want as many", tt, small, large)
 		}
+	}
+}
+
+// indent makes an answer indented.
+func indent(a *decision) *decision {
+	a.query.Indented = true
+	return a
+}
+
+// TestIndentedGzipThreshold: an indented list is compressed if its indented size is above gzipAbove.
+func TestIndentedGzipThreshold(t *testing.T) {
+	empty, err := newBody(indent(newListAnswer(1, 0)), "")
+	expect.NoError(t, err)
+	defer empty.release()
+	unpadded := len(newListAnswer(1, 0).snapshot.Page(index.Query{}, nil).Objects[0].Bytes)
+	for extra, want := range map[int]string{0: "", 1: "gzip"} {
+		a := indent(newListAnswer(1, unpadded+gzipAbove-empty.size+extra))
+		w := record(&policy.Request{Gzip: true}, a, http.Header{})
+		expect.Same(t, want, w.Header().Get("Content-Encoding"))
+		expect.Same(t, gzipAbove+extra, len(plain(t, w)))
+	}
+}
+
+// TestUnindentable: a list is unindentable if json.Indent refuses it, or if it would become many times as long.
+func TestUnindentable(t *testing.T) {
+	nested := func(depth int, inside string) string {
+		return strings.Repeat("[", depth) + inside + strings.Repeat("]", depth)
+	}
+	long := `"` + strings.Repeat("x", 16<<20) + `"` // does not become many times as long
+	const listDepth = 2                             // levels around each object
+	for name, tt := range map[string]struct {
+		object           string
+		wantUnindentable bool
+	}{
+		"flat":                {object: `{"a":1}`},
+		"deepest":             {object: nested(wire.MaxIndentDepth-listDepth, long)},
+		"too deep":            {object: nested(wire.MaxIndentDepth-listDepth+1, long), wantUnindentable: true},
+		"schema of a CRD":     {object: nested(50, `{"description":"what it is","type":"string"}`)},
+		"21 times as long":    {object: nested(20, strings.Repeat("1,", 100_000)+"1"), wantUnindentable: true},
+		"11 times as long":    {object: nested(10, strings.Repeat("1,", 100_000)+"1")},
+		"21 times, but short": {object: nested(20, strings.Repeat("1,", 1000)+"1")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &decision{asked: &policy.Request{}, snapshot: newSnapshot("ThingList", &index.Object{Key: "a", Revision: 1, Bytes: []byte(tt.object)})}
+			plain, err := newBody(a, "")
+			expect.NoError(t, err)
+			defer plain.release()
+			indented, err := newBody(indent(a), "")
+			if unindentable := err != nil; unindentable != tt.wantUnindentable {
+				t.Fatalf("got unindentable %t, want %t: %v", unindentable, tt.wantUnindentable, err)
+			}
+			if err != nil {
+				return
+			}
+			defer indented.release()
+			if indented.size <= plain.size {
+				t.Errorf("got the size %d, want more than the %d without indentation", indented.size, plain.size)
+			}
+		})
 	}
 }

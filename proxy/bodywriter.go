@@ -54,6 +54,17 @@ func writeParts(out *bufio.Writer, b *body) error {
 	return nil
 }
 
+// writeIndented writes the list as indented JSON, and flushes out. An error is that of out or of the indenter.
+func writeIndented(out *bufio.Writer, b *body) error {
+	var indenter wire.Indenter
+	for part := range b.parts {
+		if err := indenter.Indent(out, part); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}
+
 // compressIndented writes the list as indented JSON, compressed with gzip. After an error it does not close the gzip stream:
 // the connection has failed, and Close would free nothing.
 func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {

@@ -210,7 +210,8 @@ func pagesAt(first, later int64) func(p *plane, start string) string {
 func answerAsBuiltIn(knowsShards bool) interceptor {
 	const list = `{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"%d"%s},"items":[%s]}` + "\n"
 	return func(p *plane, r *http.Request) (time.Duration, *http.Response) {
-		q, page, more := r.URL.Query(), inmemory.List{}, ""
+		q := r.URL.Query()
+		page, more := inmemory.List{}, ""
 		isOfShard := knowsShards && q.Has("shardSelector")
 		switch kind := kindOf(r); {
 		case kind == kindProbe:

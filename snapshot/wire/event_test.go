@@ -181,7 +181,8 @@ func TestRefusedEvents(t *testing.T) {
 // event of another type, and for an event that is not Reproducible.
 func TestBookmark(t *testing.T) {
 	form := ItemForm{APIVersion: "v1", Kind: "Pod"}
-	const metaAnnotationsField, annotationKeyField, annotationValueField = 12, 1, 2
+	const metaAnnotationsField = 12
+	const annotationKeyField, annotationValueField = 1, 2
 	annotation := appendWireString(nil, annotationKeyField, metav1.InitialEventsAnnotationKey)
 	annotation = appendWireString(annotation, annotationValueField, "true")
 	metadata := appendWireBytes(appendWireString(nil, metaRevisionField, "27"), metaAnnotationsField, annotation)

@@ -231,8 +231,7 @@ func (c *reviewCache[V]) remember(key string, a answer[V]) {
 // validFor returns the time for which an answer is still valid, or 0 if it is not valid:
 //
 //   - An answer is valid for its ttl, counted from the question.
-//   - If rights in its namespace, or in all namespaces, were revoked after the question, or at most authorizerLag before it,
-//     revokedTTL bounds the ttl.
+//   - If rights in its namespace, or in all, were revoked after the question, or at most authorizerLag before it, revokedTTL bounds the ttl.
 //   - In an outage the ttl is doubled, and the answer does not age ([ReviewConfig].AsOf). Without the doubling, a caller who
 //     comes regularly would have no answer if the last one had just expired when the outage began.
 func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {

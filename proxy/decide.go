@@ -190,7 +190,7 @@ func (h *Handler) review(ctx context.Context, d *decision) reason.Reason {
 		return reason.ReviewFailed
 	}
 	switch d.ruling.Decision() {
-	case auth.Yes:
+	case auth.Yes, auth.YesByRequest:
 		return reason.None
 	case auth.Unauthenticated:
 		return reason.UnknownCaller

@@ -11,6 +11,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 )
 
 const (
@@ -51,6 +52,8 @@ const (
 	No Decision = iota
 	// Yes means that the caller has the right.
 	Yes
+	// YesByRequest means that the caller has the right, since the upstream has carried out such a request (see Learn).
+	YesByRequest
 	// Unauthenticated means that the upstream does not accept the caller's credentials (401).
 	Unauthenticated
 	// Warned means that the reply to a review with the caller's own token came with a warning. kube-apiserver does not warn
@@ -93,6 +96,7 @@ func NewAuthorizer(send SendAs, base *url.URL, cfg ReviewConfig) *Authorizer {
 // does not contain the credential. With an error the decision is No.
 func (a *Authorizer) Review(ctx context.Context, who *Caller, attrs *Attributes) (Ruling, error) {
 	right, err := a.ask(ctx, who, attrs)
+	// YesByRequest needs no proof of impersonation: the upstream has accepted the impersonation with the request.
 	if err != nil || right.value != Yes || who.Identity.ImpersonatedUser() == nil {
 		return Ruling{right: right}, err
 	}
@@ -118,10 +122,10 @@ func (a *Authorizer) ask(ctx context.Context, who *Caller, attrs *Attributes) (a
 		return answer[Decision]{value: No}, nil
 	}
 	return a.reviews.get(ctx, question[Decision]{
-		who:       who,
-		key:       decisionKey(who.Identity, attrs),
-		namespace: attrs.Namespace,
-		send:      func(ctx context.Context) (Decision, error) { return a.sendReview(ctx, who.Identity, attrs) },
+		who:   who,
+		key:   decisionKey(who.Identity, attrs),
+		scope: scopeOf(who.Identity, attrs),
+		send:  func(ctx context.Context) (Decision, error) { return a.sendReview(ctx, who.Identity, attrs) },
 	})
 }
 
@@ -133,16 +137,15 @@ func (a *Authorizer) Remembers(id Identity, attrs *Attributes) bool {
 }
 
 // Learn remembers that a caller has the right to do what attrs describe, since the upstream has carried out such a request of
-// the caller. That is worth as much as a Yes to a review that was sent at the time sent: for an impersonated user,
-// [Authorizer.Review] still asks about the right to impersonate.
+// the caller. The answer is YesByRequest. It is valid for as long as that to a review that was sent at the time sent.
 func (a *Authorizer) Learn(id Identity, attrs *Attributes, sent time.Time) {
-	learned := answer[Decision]{value: Yes, namespace: attrs.Namespace, asked: sent, ttl: a.reviews.TTL}
+	learned := answer[Decision]{value: YesByRequest, scope: scopeOf(id, attrs), asked: sent, ttl: a.reviews.TTL}
 	a.reviews.remember(decisionKey(id, attrs), learned)
 }
 
-// ValidFor returns the time for which the ruling stays valid. It is 0 if the decision is not Yes.
+// ValidFor returns the time for which the ruling stays valid. It is 0 if the decision is neither Yes nor YesByRequest.
 func (a *Authorizer) ValidFor(r *Ruling, now time.Time) time.Duration {
-	if r.right.value != Yes {
+	if r.right.value != Yes && r.right.value != YesByRequest {
 		return 0
 	}
 	left := a.reviews.validFor(&r.right, now)
@@ -195,6 +198,24 @@ func decisionKey(id Identity, attrs *Attributes) string {
 	copy(key, caller[:])
 	_, _ = attrs.MarshalToSizedBuffer(key[len(caller):]) // never fails
 	return string(key)
+}
+
+// scope has the namespaces whose Roles and RoleBindings decide about a right. ClusterRoles and ClusterRoleBindings decide
+// about every right, and have no namespace.
+type scope struct {
+	// requested is the namespace in the question; "" if the question has none.
+	requested string
+	// account is the namespace of the impersonated service account; "" if no service account is impersonated.
+	account string
+}
+
+// scopeOf returns the scope of a question.
+func scopeOf(id Identity, attrs *Attributes) scope {
+	s := scope{requested: attrs.Namespace}
+	if user := id.ImpersonatedUser(); user != nil {
+		s.account, _, _ = serviceaccount.SplitUsername(user.Name) // returns "" if the user is not a service account
+	}
+	return s
 }
 
 // isYes reports whether body is a yes to the review that was sent. The body must repeat the review's attributes: an upstream

@@ -78,20 +78,17 @@ type Caller struct {
 // answer is an answer of the upstream to a question that was sent at the time asked. See validFor.
 type answer[V any] struct {
 	value V
-	// namespace is the namespace in the question; "" if it has none. Roles and RoleBindings of this namespace decide about the
-	// right, and ClusterRoles and ClusterRoleBindings about every right.
-	namespace string
-	asked     time.Time
-	ttl       time.Duration
+	scope scope
+	asked time.Time
+	ttl   time.Duration
 }
 
 // question is a question to the upstream about a caller.
 type question[V any] struct {
 	who *Caller
 	// key is the key under which the answer is remembered.
-	key string
-	// namespace is that of the answer.
-	namespace string
+	key   string
+	scope scope
 	// send asks the upstream.
 	send func(context.Context) (V, error)
 }
@@ -182,7 +179,7 @@ func (c *reviewCache[V]) ask(ctx context.Context, q question[V]) (answer[V], err
 	if err != nil {
 		return answer[V]{}, err
 	}
-	a := answer[V]{value: value, namespace: q.namespace, asked: asked, ttl: c.TTL}
+	a := answer[V]{value: value, scope: q.scope, asked: asked, ttl: c.TTL}
 	c.remember(q.key, a)
 	return a, nil
 }
@@ -231,7 +228,7 @@ func (c *reviewCache[V]) remember(key string, a answer[V]) {
 // validFor returns the time for which an answer is still valid, or 0 if it is not valid:
 //
 //   - An answer is valid for its ttl, counted from the question.
-//   - If rights in its namespace, or in all, were revoked after the question, or at most authorizerLag before it, revokedTTL bounds the ttl.
+//   - If rights in its scope were revoked after the question, or at most authorizerLag before it, revokedTTL bounds the ttl.
 //   - In an outage the ttl is doubled, and the answer does not age ([ReviewConfig].AsOf). Without the doubling, a caller who
 //     comes regularly would have no answer if the last one had just expired when the outage began.
 func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
@@ -242,7 +239,8 @@ func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
 		return found && !revokedAt.Before(a.asked.Add(-authorizerLag))
 	}
 	const everywhere = "" // the key of revocations that concern all namespaces
-	if isRevoked(everywhere) || isRevoked(a.namespace) {
+	requested, account := a.scope.requested, a.scope.account
+	if isRevoked(everywhere) || requested != "" && isRevoked(requested) || account != "" && isRevoked(account) {
 		ttl = min(ttl, revokedTTL)
 	}
 	if c.AsOf != nil {

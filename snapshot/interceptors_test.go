@@ -39,16 +39,8 @@ func respond(code int, body string) answerer {
 	}
 }
 
-// statusOf returns an error of an API server.
-func statusOf(code int) string {
-	const status = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"no","code":%d}`
-	return fmt.Sprintf(status, code)
-}
-
 // errorEvent returns an error as a watch sends it.
-func errorEvent(code int) string {
-	return fmt.Sprintf(`{"type":"ERROR","object":%s}`+"\n", statusOf(code))
-}
+func errorEvent(code int) string { return inmemory.EventLine("ERROR", inmemory.StatusOf(code, "")) }
 
 // event returns an event with a widget as a watch sends it.
 func event(kind, name string, revision int64) string {
@@ -67,7 +59,7 @@ func emptyList(revision int64) string {
 }
 
 // refuse answers with an error of an API server.
-func refuse(code int) answerer { return respond(code, statusOf(code)) }
+func refuse(code int) answerer { return respond(code, inmemory.StatusOf(code, "")) }
 
 // refuseFor answers with an error of an API server whose Retry-After is a number of seconds.
 func refuseFor(seconds, code int) answerer {

@@ -14,7 +14,6 @@ import (
 
 // plane is a control plane in memory with one API server, and the hop to it. Tests make the hop do what no API server does.
 type plane struct {
-	*inmemory.ControlPlane
 	*inmemory.Hop
 
 	mu   sync.Mutex      // guards seen
@@ -37,8 +36,7 @@ const (
 // newPlane starts an API server with these widgets, all in the namespace n. It must run in a bubble.
 func newPlane(t *testing.T, names ...string) *plane {
 	t.Helper()
-	p := &plane{ControlPlane: inmemory.New(t)}
-	p.Hop = inmemory.NewHop(t, p.ControlPlane)
+	p := &plane{Hop: inmemory.NewHop(t, inmemory.New(t))}
 	p.AddServer(release).Start(release)
 	for _, name := range names {
 		p.write(name)

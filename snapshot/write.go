@@ -115,9 +115,9 @@ func (c *Collection) applyBookmark(revision uint64) error {
 	return nil
 }
 
-// advanceLocked publishes a view whose interval ends at a later revision. Pending probes whose revision is reached now prove the
-// state. An event or a bookmark alone proves nothing, since it may be old when it comes: the upstream may lag, or
-// the connection or this process may have been suspended.
+// advanceLocked publishes a view whose interval ends where the last one's did, or later. Pending probes whose revision is reached
+// now prove the state. An event or a bookmark alone proves nothing, since it may be old when it comes: the upstream may lag, or the
+// connection or this process may have been suspended.
 func (c *Collection) advanceLocked(next *View) {
 	c.highestSeen = max(c.highestSeen, next.To)
 	c.addCheckpointLocked(time.Now(), next.To)

@@ -74,7 +74,7 @@ func newFakeCluster(t *testing.T) *inmemory.Hop {
 }
 
 // sendEvent makes watches have an event, and waits until the bubble is idle. The type "" stands for the event of a write. A
-// bookmark has the object, of which no watcher may take notice.
+// bookmark carries the object, which watchers must ignore.
 func sendEvent(f *inmemory.Hop, kind inmemory.Kind, eventType watch.EventType, o inmemory.Object) {
 	switch eventType {
 	case watch.Bookmark:

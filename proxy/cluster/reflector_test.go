@@ -124,7 +124,7 @@ func TestReflectorChanges(t *testing.T) {
 		}
 		put := func(o inmemory.Object) func() { return event("", o) }
 		send := func(eventType, object string) func() {
-			return func() { f.Send(thingsPath, proxytest.WatchEvent(eventType, object)) }
+			return func() { f.Send(thingsPath, inmemory.EventLine(eventType, object)) }
 		}
 		for _, step := range []struct {
 			name string
@@ -134,7 +134,7 @@ func TestReflectorChanges(t *testing.T) {
 			{
 				name: "the first list", do: func() {}, want: []string{"n/a none to 1, at first", "n/b none to 1, at first"},
 			},
-			{name: "a change of what is not read", do: put(thing("a", "1"))},
+			{name: "a part changes that is not read", do: put(thing("a", "1"))},
 			{name: "a bookmark", do: event(watch.Bookmark, thing("a", "2"))},
 			{name: "a change", do: put(thing("a", "2")), want: []string{"n/a 1 to 2"}},
 			{name: "a new object", do: put(thing("c", "1")), want: []string{"n/c none to 1"}},

@@ -12,12 +12,13 @@ import (
 // Broadcaster has the history of one collection, and wakes the watchers of that history when a change concerns them.
 // It is safe for concurrent use, but calls of Publish and Renew must not overlap.
 //
-// A change goes two steps. The feed publishes it. This makes the change due at each watcher whose filter selects it, and wakes the
-// watcher. The watcher delivers it once [Options].IsDefined has confirmed that the resource is still defined as before.
+// A change takes two steps. First the feed publishes it, and Publish dispatches it: the change becomes due at each watcher whose
+// filter selects it, and the watcher wakes. Then the watcher delivers it, once [Options].IsDefined has confirmed that the resource
+// is still defined as before.
 type Broadcaster struct {
 	form      atomic.Pointer[Form]
 	published atomic.Pointer[Span] // the newest span
-	// dispatched is the revision up to which changes were made due at the watchers that they concern.
+	// dispatched is the revision up to which changes were dispatched.
 	dispatched atomic.Uint64
 	// aborted reports whether the published states may be wrong, so that nothing more may be delivered.
 	aborted atomic.Bool
@@ -41,13 +42,20 @@ func NewBroadcaster(form Form, span Span, counts *Counts, pacer *Pacer) *Broadca
 	return b
 }
 
-// Publish replaces the span by a longer one, or by one from which the oldest changes were forgotten. It dispatches the changes that
-// are new in the span: each becomes due at the watchers whose filters select it.
+// Publish replaces the span by a longer one, or by one from which the oldest changes were forgotten, and dispatches the
+// changes that are new in it.
 func (b *Broadcaster) Publish(span Span) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.published.Store(&span)
-	versions := &span.Versions
+	if b.watchers > 0 { // Most collections have none.
+		b.dispatchLocked(&span.Versions)
+	}
+	b.dispatched.Store(span.To)
+}
+
+// dispatchLocked makes the changes that were not dispatched yet due at the watchers that they concern, and wakes these.
+func (b *Broadcaster) dispatchLocked(versions *index.History) {
 	for i := versions.FirstAfter(b.dispatched.Load()); i < versions.Len(); i++ {
 		v := versions.At(i)
 		for _, bucket := range v.Change.Buckets() {
@@ -58,7 +66,6 @@ func (b *Broadcaster) Publish(span Span) {
 			}
 		}
 	}
-	b.dispatched.Store(span.To)
 }
 
 // Renew replaces the form of events, and the span by one that begins at the end of the old span or later. A watcher that has

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Pacer spreads the ends of the watches of several broadcasters, since many often end for the same cause. It is safe for concurrent use. The zero value is ready for use.
+// Pacer spreads the ends of the watches of several broadcasters, since many often end for the same cause. It is safe for
+// concurrent use. The zero value is ready for use.
 type Pacer struct {
 	mu sync.Mutex
 	// plannedUntil is the time of the last planned end.

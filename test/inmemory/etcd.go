@@ -234,7 +234,12 @@ type Event struct {
 
 // Write returns the event's line in a watch, as a server of a form writes it.
 func (ev Event) Write(k Kind, f Form) string {
-	return fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", ev.Type, k.write(ev.Object, ev.Revision, f))
+	return EventLine(ev.Type, k.write(ev.Object, ev.Revision, f))
+}
+
+// EventLine returns the line of an event with an object in JSON.
+func EventLine(eventType, object string) string {
+	return fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", eventType, object)
 }
 
 // event returns the event of a change for a watch of the selected objects. ok is false if there is none.

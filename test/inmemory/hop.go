@@ -92,7 +92,7 @@ func (h *Hop) RoundTrip(r *http.Request) (*http.Response, error) {
 	case instead != nil:
 		return instead, nil
 	case status != 0:
-		return Answer(r, status, statusOf(status, "")+"\n"), nil
+		return Answer(r, status, StatusOf(status, "")+"\n"), nil
 	}
 	onward := r.Clone(r.Context())
 	onward.Close = false // the hop has its own connections, which it keeps: a handshake takes long

@@ -234,11 +234,11 @@ var documents = map[string]string{
 // fail answers with a Status.
 func fail(w http.ResponseWriter, status int, reason string) {
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, statusOf(status, reason)+"\n")
+	_, _ = io.WriteString(w, StatusOf(status, reason)+"\n")
 }
 
-// statusOf returns a Status in JSON.
-func statusOf(code int, reason string) string {
+// StatusOf returns a Status in JSON.
+func StatusOf(code int, reason string) string {
 	return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":%q,"code":%d}`, reason, code)
 }
 

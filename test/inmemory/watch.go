@@ -35,7 +35,7 @@ func (s *Server) beginWatch(r *http.Request, k Kind, q query, timeout time.Durat
 	streaming := values.Get("sendInitialEvents") == "true"
 	if !streaming && q.revision > 0 {
 		if q.revision < max(state.began, s.plane.compacted()) {
-			send(fmt.Sprintf(`{"type":"ERROR","object":%s}`+"\n", statusOf(http.StatusGone, "Expired")))
+			send(EventLine("ERROR", StatusOf(http.StatusGone, "Expired")))
 			return 0, false
 		}
 		return q.revision, true

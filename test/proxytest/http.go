@@ -58,11 +58,6 @@ type Transport func(*http.Request) (*http.Response, error)
 // RoundTrip calls f.
 func (f Transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// WatchEvent returns the line of an event of a type.
-func WatchEvent(eventType, object string) string {
-	return fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", eventType, object)
-}
-
 // Get sends a GET and returns the response, whose body is closed when the test ends.
 func Get(t *testing.T, client *http.Client, url string) *http.Response {
 	t.Helper()

@@ -138,12 +138,24 @@ func TestWrongConfig(t *testing.T) {
 		text       string
 		wantErrors [][]string // of each error, in their order: words that it must have
 	}{
-		"empty file":    {text: "", wantErrors: [][]string{{"the file is empty", "apiVersion: listproxy.io/v1alpha1"}}},
 		"invalid YAML":  {text: "{", wantErrors: [][]string{{"yaml: line 1"}}},
 		"a field twice": {text: head + "kind: Policy\n", wantErrors: [][]string{{"kind"}}},
 		"unknown field": {text: head + "default: {}\n", wantErrors: [][]string{{`unknown field "default"`}}},
 		"two documents": {
-			text: head + "---\n" + head, wantErrors: [][]string{{"a second document begins with ---", "one policy"}},
+			text:       "# A policy.\n---\n" + head + "---\n" + head,
+			wantErrors: [][]string{{"a second document begins with ---", "one policy"}},
+		},
+		"two documents on Windows": {
+			text:       strings.ReplaceAll(head+"---\n"+head, "\n", "\r\n"),
+			wantErrors: [][]string{{"a second document begins with ---", "one policy"}},
+		},
+		"an empty document before the policy": {
+			text:       "---\n---\n" + head,
+			wantErrors: [][]string{{"a second document begins with ---", "one policy"}},
+		},
+		"nothing but comments": {
+			text:       "# A policy.\n",
+			wantErrors: [][]string{{`apiVersion: Unsupported value: ""`}, {`kind: Unsupported value: ""`}},
 		},
 		"resources as an object": {
 			text: head + "resources: {pods: {}}\n", wantErrors: [][]string{{"cannot unmarshal object", "resources"}},

@@ -1,16 +1,13 @@
 package policy
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
+	"regexp"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
@@ -81,9 +78,16 @@ func ParseConfig(name string, data []byte) (*Config, error) {
 	return d.config(name), nil
 }
 
+// secondDocument matches a line with a second document of a file: one that begins with --- after a line that is neither
+// empty nor a comment. The YAML decoder would ignore such a document.
+var secondDocument = regexp.MustCompile(`(?ms)^\s*[^#\s].*^---\s*\S`)
+
 // decode decodes the only document in data into d. Its errors are those of the syntax, and unknown or repeated fields.
 func (d *document) decode(data []byte) []error {
-	text, err := onlyDocument(data)
+	if secondDocument.Match(data) {
+		return []error{errors.New("a second document begins with ---: one file holds one policy")}
+	}
+	text, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
 		return []error{err}
 	}
@@ -92,37 +96,6 @@ func (d *document) decode(data []byte) []error {
 		return []error{err}
 	}
 	return errs
-}
-
-// onlyDocument returns the YAML document in data as JSON. It returns an error if there is none or a second one. Documents
-// that have nothing but comments do not count.
-func onlyDocument(data []byte) (text []byte, err error) {
-	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for {
-		part, err := documents.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		asJSON, err := yaml.YAMLToJSONStrict(part)
-		if err != nil {
-			return nil, err
-		}
-		if bytes.Equal(asJSON, []byte("null")) { // nothing but comments
-			continue
-		}
-		if text != nil {
-			return nil, errors.New("a second document begins with ---: one file holds one policy")
-		}
-		text = asJSON
-	}
-	if text == nil {
-		return nil, fmt.Errorf("the file is empty: it begins with \"apiVersion: %s\" and \"kind: %s\"",
-			configAPIVersion, configKind)
-	}
-	return text, nil
 }
 
 // config returns the policy. Each rule inherits the settings that it does not give:

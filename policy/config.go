@@ -1,59 +1,23 @@
 package policy
 
 import (
-	"cmp"
-	"slices"
-
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Config is a policy: it says which resources are kept in memory, and how. [DefaultConfig] and [ParseConfig] return a
-// Config. It never changes, so it is safe for concurrent use.
+// Config is a policy: it says which resources are kept in memory, and how. [File.Config] returns a Config. It never changes, so
+// it is safe for concurrent use.
 type Config struct {
 	// defaults has the settings of every resource without a rule of its own.
 	defaults Rule
-	// rules has the file's rules, each completed by what it inherits. ConsistentLists and Watches may be missing before
-	// WithSwitches.
+	// rules has the file's rules, each completed by what it inherits.
 	rules map[schema.GroupResource]Rule
-	// order has the keys of rules in the order of the file.
-	order []schema.GroupResource
-}
-
-// DefaultConfig returns the policy without a file: all resources are kept on demand, except Secrets and Events (see
-// [Config.RuleFor]).
-func DefaultConfig() *Config {
-	return &Config{defaults: Rule{Cache: CacheOnDemand, LimitAtZero: LimitIgnored, Source: builtIn}}
-}
-
-// Switches are the flags that decide for a resource if its rule lacks the setting.
-type Switches struct {
-	// ConsistentLists is --consistent-lists.
-	ConsistentLists ConsistentLists
-	// Watches is --watches.
-	Watches bool
-}
-
-// WithSwitches returns a copy of the policy in which every rule has both settings: a rule without one gets the switch.
-func (c *Config) WithSwitches(s Switches) *Config {
-	fill := func(r Rule) Rule {
-		r.ConsistentLists = cmp.Or(r.ConsistentLists, s.ConsistentLists)
-		if r.Watches == nil {
-			r.Watches = &s.Watches
-		}
-		return r
-	}
-	filled := &Config{defaults: fill(c.defaults), rules: map[schema.GroupResource]Rule{}, order: c.order}
-	for target, rule := range c.rules {
-		filled.rules[target] = fill(rule)
-	}
-	return filled
 }
 
 // RuleFor returns the rule for a resource: its own, else the rule for all resources of its group, else the defaults. Secrets and
 // Events are exceptions: the rule for their group and the defaults never keep them. For Secrets, a rule of their own can. For
-// Events, ParseConfig refuses such a rule. group is empty for the core group. RuleFor does not allocate.
+// Events, ParseFile refuses such a rule. group is empty for the core group. RuleFor does not allocate.
 func (c *Config) RuleFor(group, resource string) Rule {
 	if rule, ok := c.rules[schema.GroupResource{Group: group, Resource: resource}]; ok {
 		return rule
@@ -64,13 +28,9 @@ func (c *Config) RuleFor(group, resource string) Rule {
 	}
 	if rule.Cache != CacheNever && (isSecrets(group, resource) || isEvents(group, resource)) {
 		rule.Cache = CacheNever
-		rule.Source = builtIn // a rule in the file that says never itself keeps its Source
 	}
 	return rule
 }
-
-// Targets returns the resources that the file has rules for, in its order.
-func (c *Config) Targets() []schema.GroupResource { return slices.Clone(c.order) }
 
 // Evaluation is what follows from a request and the policy alone, before rights and state are looked up.
 type Evaluation struct {
@@ -84,7 +44,7 @@ type Evaluation struct {
 func (c *Config) Evaluate(req *Request, parseReason reason.Reason) Evaluation {
 	rule := c.RuleFor(req.Group, req.Resource)
 	switch {
-	case req.Watch && !rule.AnswersWatches():
+	case req.Watch && !rule.Watches:
 		return Evaluation{Decision: forward(reason.Watch), Rule: rule}
 	case parseReason != reason.None:
 		return Evaluation{Decision: forward(parseReason), Rule: rule}

@@ -2,7 +2,9 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,15 +18,15 @@ import (
 
 const head = "apiVersion: listproxy.io/v1alpha1\nkind: Policy\n"
 
-// mustParse returns the Config of a policy file with this body after the head.
+// mustParse returns the Config, without switches, of a policy file with this body after the head.
 func mustParse(t testing.TB, body string) *Config {
 	t.Helper()
-	c, err := ParseConfig("p", []byte(head+body))
+	f, err := ParseFile("p", []byte(head+body))
 	expect.NoError(t, err)
-	return c
+	return f.Config(Switches{})
 }
 
-// TestEveryField: ParseConfig reads every field, in YAML and in JSON, with comments and document marks around, and
+// TestEveryField: ParseFile reads every field, in YAML and in JSON, with comments and document marks around, and
 // consistentLists in its three spellings.
 func TestEveryField(t *testing.T) {
 	want := Rule{
@@ -32,8 +34,7 @@ func TestEveryField(t *testing.T) {
 		HistoryWindow:   time.Minute,
 		LimitAtZero:     LimitHonoured,
 		ConsistentLists: ConsistentAll,
-		Watches:         new(true),
-		Source:          "p: resources[0]",
+		Watches:         true,
 	}
 	for _, text := range []string{
 		"# A policy.\n---\n" + head + `resources:
@@ -51,9 +52,9 @@ func TestEveryField(t *testing.T) {
 	"consistentLists": "always", "watches": true}]}
 `,
 	} {
-		c, err := ParseConfig("p", []byte(text))
+		f, err := ParseFile("p", []byte(text))
 		expect.NoError(t, err)
-		expect.Same(t, want, c.RuleFor("example.com", "things"))
+		expect.Same(t, want, f.Config(Switches{}).RuleFor("example.com", "things"))
 	}
 	for text, want := range map[string]ConsistentLists{
 		"true": ConsistentLarge, "false": ConsistentNone, "always": ConsistentAll,
@@ -65,8 +66,7 @@ func TestEveryField(t *testing.T) {
 }
 
 // TestRuleFor: each setting comes from the most specific rule that has it, wherever the rule stands in the file. A setting that
-// no rule has comes from the built-in policy. Only a rule that names Secrets keeps them, and no rule keeps Events. Source names
-// the rule that decided Cache.
+// no rule has comes from the built-in policy. Only a rule that names Secrets keeps them, and no rule keeps Events.
 func TestRuleFor(t *testing.T) {
 	const rules = `resources:
 - {group: apps, resource: deployments, historyWindow: 3s}
@@ -76,15 +76,12 @@ func TestRuleFor(t *testing.T) {
 - {group: "", resource: secrets, historyWindow: 4s}
 defaults: {historyWindow: 1s, limitAtZero: honour, watches: true}
 `
-	ruleOf := func(cache CacheMode, history time.Duration, watches bool, source string) Rule {
-		return Rule{Cache: cache, HistoryWindow: history, LimitAtZero: LimitHonoured, Watches: &watches, Source: source}
+	ruleOf := func(cache CacheMode, history time.Duration, watches bool) Rule {
+		return Rule{Cache: cache, HistoryWindow: history, LimitAtZero: LimitHonoured, Watches: watches}
 	}
-	byDefault := func(cache CacheMode) Rule { return Rule{Cache: cache, LimitAtZero: LimitIgnored, Source: builtIn} }
+	withDefaults := func(cache CacheMode) Rule { return Rule{Cache: cache, LimitAtZero: LimitIgnored} }
 	oneRule := func(group, resource string, cache CacheMode) string {
 		return fmt.Sprintf("resources: [{group: %q, resource: %q, cache: %s}]", group, resource, cache)
-	}
-	fromFirstRule := func(cache CacheMode) Rule {
-		return Rule{Cache: cache, LimitAtZero: LimitIgnored, Source: "p: resources[0]"}
 	}
 	for _, tt := range []struct {
 		file     string // after its head
@@ -92,30 +89,30 @@ defaults: {historyWindow: 1s, limitAtZero: honour, watches: true}
 		want     Rule
 	}{
 		// Without a rule.
-		{file: "", resource: "pods", want: byDefault(CacheOnDemand)},
-		{file: "", resource: "secrets", want: byDefault(CacheNever)},
-		{file: "", resource: "events", want: byDefault(CacheNever)},
-		{file: "", resource: "events.events.k8s.io", want: byDefault(CacheNever)},
-		{file: "", resource: "secrets.example.com", want: byDefault(CacheOnDemand)},
-		{file: "", resource: "events.example.com", want: byDefault(CacheOnDemand)},
+		{file: "", resource: "pods", want: withDefaults(CacheOnDemand)},
+		{file: "", resource: "secrets", want: withDefaults(CacheNever)},
+		{file: "", resource: "events", want: withDefaults(CacheNever)},
+		{file: "", resource: "events.events.k8s.io", want: withDefaults(CacheNever)},
+		{file: "", resource: "secrets.example.com", want: withDefaults(CacheOnDemand)},
+		{file: "", resource: "events.example.com", want: withDefaults(CacheOnDemand)},
 
 		// The rule of the resource, the wildcard of its group, the defaults.
-		{file: rules, resource: "deployments.apps", want: ruleOf(CacheOnDemand, 3*time.Second, false, "p: resources[0]")},
-		{file: rules, resource: "daemonsets.apps", want: ruleOf(CacheOnDemand, 2*time.Second, false, "p: resources[1]")},
-		{file: rules, resource: "jobs.batch", want: ruleOf(CacheOnDemand, time.Second, true, "p: defaults")},
-		{file: rules, resource: "nodes", want: ruleOf(CacheNever, time.Second, true, "p: resources[2]")},
-		{file: rules, resource: "pods", want: ruleOf(CacheOnDemand, time.Second, true, "p: resources[3]")},
-		{file: rules, resource: "secrets", want: ruleOf(CacheNever, 4*time.Second, true, "p: resources[4]")},
-		{file: rules, resource: "events", want: ruleOf(CacheNever, time.Second, true, "p: resources[2]")},
-		{file: rules, resource: "events.events.k8s.io", want: ruleOf(CacheNever, time.Second, true, builtIn)},
+		{file: rules, resource: "deployments.apps", want: ruleOf(CacheOnDemand, 3*time.Second, false)},
+		{file: rules, resource: "daemonsets.apps", want: ruleOf(CacheOnDemand, 2*time.Second, false)},
+		{file: rules, resource: "jobs.batch", want: ruleOf(CacheOnDemand, time.Second, true)},
+		{file: rules, resource: "nodes", want: ruleOf(CacheNever, time.Second, true)},
+		{file: rules, resource: "pods", want: ruleOf(CacheOnDemand, time.Second, true)},
+		{file: rules, resource: "secrets", want: ruleOf(CacheNever, 4*time.Second, true)},
+		{file: rules, resource: "events", want: ruleOf(CacheNever, time.Second, true)},
+		{file: rules, resource: "events.events.k8s.io", want: ruleOf(CacheNever, time.Second, true)},
 
 		// No wildcard keeps Secrets or Events. A rule that names them decides.
-		{file: "defaults: {cache: onDemand}", resource: "secrets", want: byDefault(CacheNever)},
-		{file: oneRule("", "*", CacheOnDemand), resource: "secrets", want: byDefault(CacheNever)},
-		{file: oneRule("", "*", CacheOnDemand), resource: "events", want: byDefault(CacheNever)},
-		{file: oneRule("events.k8s.io", "*", CacheOnDemand), resource: "events.events.k8s.io", want: byDefault(CacheNever)},
-		{file: oneRule("", "secrets", CacheOnDemand), resource: "secrets", want: fromFirstRule(CacheOnDemand)},
-		{file: oneRule("", "events", CacheNever), resource: "events", want: fromFirstRule(CacheNever)},
+		{file: "defaults: {cache: onDemand}", resource: "secrets", want: withDefaults(CacheNever)},
+		{file: oneRule("", "*", CacheOnDemand), resource: "secrets", want: withDefaults(CacheNever)},
+		{file: oneRule("", "*", CacheOnDemand), resource: "events", want: withDefaults(CacheNever)},
+		{file: oneRule("events.k8s.io", "*", CacheOnDemand), resource: "events.events.k8s.io", want: withDefaults(CacheNever)},
+		{file: oneRule("", "secrets", CacheOnDemand), resource: "secrets", want: withDefaults(CacheOnDemand)},
+		{file: oneRule("", "events", CacheNever), resource: "events", want: withDefaults(CacheNever)},
 	} {
 		gr := schema.ParseGroupResource(tt.resource)
 		if diff := cmp.Diff(tt.want, mustParse(t, tt.file).RuleFor(gr.Group, gr.Resource)); diff != "" {
@@ -124,14 +121,28 @@ defaults: {historyWindow: 1s, limitAtZero: honour, watches: true}
 	}
 }
 
-// TestTargets: Targets returns the resources of the rules in their order, wildcards included.
-func TestTargets(t *testing.T) {
-	c := mustParse(t, "resources: [{group: batch, resource: jobs, cache: never}, {group: '', resource: '*', cache: never}]\n")
-	expect.Same(t, []schema.GroupResource{{Group: "batch", Resource: "jobs"}, {Resource: "*"}}, c.Targets())
+// TestSwitches: the switches decide for a resource if neither its own rule nor one that it inherits from has the setting.
+func TestSwitches(t *testing.T) {
+	f, err := ParseFile("p", []byte(head+`resources:
+- {group: apps, resource: deployments, watches: false}
+- {group: apps, resource: "*", consistentLists: always}
+`))
+	expect.NoError(t, err)
+	c := f.Config(Switches{ConsistentLists: ConsistentLarge, Watches: true})
+	for resource, want := range map[string]Rule{
+		"pods":             {ConsistentLists: ConsistentLarge, Watches: true},
+		"daemonsets.apps":  {ConsistentLists: ConsistentAll, Watches: true},
+		"deployments.apps": {ConsistentLists: ConsistentAll, Watches: false},
+	} {
+		want.Cache = CacheOnDemand
+		want.LimitAtZero = LimitIgnored
+		gr := schema.ParseGroupResource(resource)
+		expect.Same(t, want, c.RuleFor(gr.Group, gr.Resource))
+	}
 }
 
-// TestWrongConfig: each error names the file and the field, and says what is wrong and what to write instead.
-func TestWrongConfig(t *testing.T) {
+// TestWrongFile: each error names the file and the field, and says what is wrong and what to write instead.
+func TestWrongFile(t *testing.T) {
 	rule := func(fields string) string { return head + "resources:\n- {" + fields + "}\n" }
 	pods := func(fields string) string { return rule("group: '', resource: pods, " + fields) }
 	for name, tt := range map[string]struct {
@@ -188,7 +199,15 @@ func TestWrongConfig(t *testing.T) {
 		},
 		"a kind as the resource": {
 			text:       rule("group: '', resource: Pod, cache: never"),
-			wantErrors: [][]string{{`resources[0].resource: Invalid value: "Pod"`, `lower case`}},
+			wantErrors: [][]string{{`resources[0].resource: Invalid value: "Pod"`, `not a plural name: write "pods"`}},
+		},
+		"the singular as the resource": {
+			text:       rule("group: apps, resource: deployment, cache: never"),
+			wantErrors: [][]string{{`resources[0].resource: Invalid value: "deployment"`, `write "deployments"`}},
+		},
+		"the kind of a custom resource": {
+			text:       rule("group: example.com, resource: Widget, cache: never"),
+			wantErrors: [][]string{{`resources[0].resource: Invalid value: "Widget"`, `lower case`}},
 		},
 		"unknown cache": {
 			text:       pods("cache: always"),
@@ -229,9 +248,9 @@ func TestWrongConfig(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := ParseConfig("p", []byte(tt.text))
-			if err == nil || c != nil {
-				t.Fatalf("got %+v and the error %v, want only an error", c, err)
+			f, err := ParseFile("p", []byte(tt.text))
+			if err == nil || f != nil {
+				t.Fatalf("got %+v and the error %v, want only an error", f, err)
 			}
 			errs := strings.Split(err.Error(), "\np: ")
 			if len(errs) != len(tt.wantErrors) {
@@ -244,9 +263,9 @@ func TestWrongConfig(t *testing.T) {
 	}
 }
 
-// FuzzParseConfig: ParseConfig returns an error that begins with the file's name, or a Config whose rules are within bounds
+// FuzzParseFile: ParseFile returns an error that begins with the file's name, or a File with a Config whose rules are within bounds
 // and never keep Events.
-func FuzzParseConfig(f *testing.F) {
+func FuzzParseFile(f *testing.F) {
 	example, err := os.ReadFile("../docs/policy.example.yaml")
 	expect.NoError(f, err)
 	f.Add(example)
@@ -260,15 +279,16 @@ func FuzzParseConfig(f *testing.F) {
 		f.Add([]byte(head + body))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := ParseConfig("p", data)
+		file, err := ParseFile("p", data)
 		if err != nil {
-			if c != nil || !strings.HasPrefix(err.Error(), "p: ") {
-				t.Errorf("got the config %v and the error %q, want no config, and an error that begins with p", c, err)
+			if file != nil || !strings.HasPrefix(err.Error(), "p: ") {
+				t.Errorf("got the file %v and the error %q, want no file, and an error that begins with p", file, err)
 			}
 			return
 		}
+		c := file.Config(Switches{})
 		for _, target := range append(
-			c.Targets(), schema.GroupResource{Resource: "events"},
+			slices.Collect(maps.Keys(c.rules)), schema.GroupResource{Resource: "events"},
 			schema.GroupResource{Group: "events.k8s.io", Resource: "events"}, schema.GroupResource{Group: "x", Resource: "z"},
 		) {
 			rule := c.RuleFor(target.Group, target.Resource)
@@ -277,8 +297,8 @@ func FuzzParseConfig(f *testing.F) {
 			}
 			isWindow := rule.HistoryWindow == 0 || rule.HistoryWindow >= time.Second && rule.HistoryWindow <= time.Hour
 			isCache := rule.Cache == CacheNever || rule.Cache == CacheOnDemand
-			if rule.Source == "" || !isWindow || !isCache {
-				t.Errorf("%s: got the rule %+v, want a source, a cache mode, and no historyWindow or one from 1s to 1h", target, rule)
+			if !isWindow || !isCache {
+				t.Errorf("%s: got the rule %+v, want a cache mode, and no historyWindow or one from 1s to 1h", target, rule)
 			}
 		}
 	})
@@ -299,7 +319,7 @@ func TestEvaluateForwarded(t *testing.T) {
 		{target: "/api/v1/pods?watch=true", watches: true, want: reason.Representation},
 	} {
 		request, why := parse(read(t, get(tt.target, alice, table)))
-		got := DefaultConfig().WithSwitches(Switches{Watches: tt.watches}).Evaluate(request, why)
+		got := new(File).Config(Switches{Watches: tt.watches}).Evaluate(request, why)
 		if got.Reason != tt.want {
 			t.Errorf("%s, watches %t: got %+v, want reason %s", tt.target, tt.watches, got.Decision, tt.want)
 		}

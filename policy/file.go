@@ -18,15 +18,15 @@ const (
 	configKind       = "Policy"
 )
 
-// document is a policy file. The comments of its fields, and of the fields below, are for users: docs/reference.md has them
-// word for word (TestReference).
-type document struct {
+// File is a policy file. The zero File stands for no file: its policy is the built-in one. The comments of its fields, and of the
+// fields below, are for users: docs/reference.md has them word for word (TestReference).
+type File struct {
 	// APIVersion is `listproxy.io/v1alpha1`.
 	APIVersion string `json:"apiVersion"`
 	// Kind is `Policy`.
 	Kind string `json:"kind"`
 	// Defaults is what holds for every resource without a rule of its own.
-	Defaults *settings `json:"defaults"`
+	Defaults settings `json:"defaults"`
 	// Resources is a list of rules, in any order, each for a resource in all its versions.
 	Resources []writtenRule `json:"resources"`
 }
@@ -40,7 +40,7 @@ type writtenRule struct {
 	settings
 }
 
-// settings are the settings of a rule. A setting that is not given is inherited (see config).
+// settings are the settings of a rule. A setting that is not given is inherited (see Config).
 type settings struct {
 	// Cache is onDemand (loaded when asked for, dropped when idle) or never (always forwarded, with the reason not-cached).
 	// Default: onDemand; for Events never; for Secrets never, unless a rule that names them sets it.
@@ -59,13 +59,13 @@ type settings struct {
 	Watches *bool `json:"watches"`
 }
 
-// ParseConfig parses data, the content of a policy file in YAML or JSON. name is the file's name in errors and in Rule.Source.
-// An unknown or repeated field is an error. Errors name the field, and say what is wrong.
-func ParseConfig(name string, data []byte) (*Config, error) {
-	var d document
-	errs := d.decode(data)
+// ParseFile parses data, the content of a policy file in YAML or JSON. name is the file's name in errors. An unknown or repeated
+// field is an error. Errors name the field, and say what is wrong.
+func ParseFile(name string, data []byte) (*File, error) {
+	var f File
+	errs := f.decode(data)
 	if len(errs) == 0 {
-		for _, err := range d.validate() {
+		for _, err := range f.validate() {
 			errs = append(errs, err)
 		}
 	}
@@ -75,15 +75,15 @@ func ParseConfig(name string, data []byte) (*Config, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	return d.config(name), nil
+	return &f, nil
 }
 
 // secondDocument matches a line with a second document of a file: one that begins with --- after a line that is neither
 // empty nor a comment. The YAML decoder would ignore such a document.
 var secondDocument = regexp.MustCompile(`(?ms)^\s*[^#\s].*^---\s*\S`)
 
-// decode decodes the only document in data into d. Its errors are those of the syntax, and unknown or repeated fields.
-func (d *document) decode(data []byte) []error {
+// decode decodes the only document in data into f. Its errors are those of the syntax, and unknown or repeated fields.
+func (f *File) decode(data []byte) []error {
 	if secondDocument.Match(data) {
 		return []error{errors.New("a second document begins with ---: one file holds one policy")}
 	}
@@ -91,54 +91,60 @@ func (d *document) decode(data []byte) []error {
 	if err != nil {
 		return []error{err}
 	}
-	errs, err := json.UnmarshalStrict(text, d)
+	errs, err := json.UnmarshalStrict(text, f)
 	if err != nil {
 		return []error{err}
 	}
 	return errs
 }
 
-// config returns the policy. Each rule inherits the settings that it does not give:
+// Switches are the flags that decide for a resource if its rule lacks the setting.
+type Switches struct {
+	// ConsistentLists is --consistent-lists.
+	ConsistentLists ConsistentLists
+	// Watches is --watches.
+	Watches bool
+}
+
+// Config returns the policy. Each rule inherits the settings that it does not give:
 //
 //	given for             inherits from
 //	one resource          the rule for "*" of its group, else the file's defaults
 //	"*" of a group        the file's defaults
-//	the file's defaults   DefaultConfig
+//	the file's defaults   the built-in defaults, which include the switches
 //
-// RuleFor makes Cache never for Secrets and Events, so their own rules inherit that. name is the file's name in each
-// Rule.Source.
-func (d *document) config(name string) *Config {
-	c := DefaultConfig()
-	c.rules = make(map[schema.GroupResource]Rule, len(d.Resources))
-	if d.Defaults != nil {
-		c.defaults = d.Defaults.inherit(c.defaults, name+": defaults")
+// RuleFor makes Cache never for Secrets and Events, so their own rules inherit that.
+func (f *File) Config(s Switches) *Config {
+	builtIn := Rule{
+		Cache:           CacheOnDemand,
+		LimitAtZero:     LimitIgnored,
+		ConsistentLists: s.ConsistentLists,
+		Watches:         s.Watches,
 	}
-	source := func(i int) string { return fmt.Sprintf("%s: resources[%d]", name, i) }
-	for i, rule := range d.Resources {
-		c.order = append(c.order, rule.target())
+	c := &Config{defaults: f.Defaults.inherit(builtIn), rules: make(map[schema.GroupResource]Rule, len(f.Resources))}
+	for _, rule := range f.Resources {
 		if rule.Resource == AllResources {
-			c.rules[rule.target()] = rule.inherit(c.defaults, source(i))
+			c.rules[rule.target()] = rule.inherit(c.defaults)
 		}
 	}
-	for i, rule := range d.Resources {
+	for _, rule := range f.Resources {
 		if rule.Resource != AllResources {
 			// The resource has no rule of its own yet: RuleFor returns the rule for its group, or the defaults.
 			base := c.RuleFor(rule.target().Group, rule.Resource)
-			c.rules[rule.target()] = rule.inherit(base, source(i))
+			c.rules[rule.target()] = rule.inherit(base)
 		}
 	}
 	return c
 }
 
-// inherit returns a rule with the settings of s, and those of base that s does not give. source is the rule's Source.
-func (s settings) inherit(base Rule, source string) Rule {
+// inherit returns a rule with the settings of s, and those of base that s does not give.
+func (s settings) inherit(base Rule) Rule {
 	return Rule{
 		Cache:           cmp.Or(s.Cache, base.Cache),
 		HistoryWindow:   cmp.Or(s.window(), base.HistoryWindow),
 		LimitAtZero:     cmp.Or(s.LimitAtZero, base.LimitAtZero),
 		ConsistentLists: cmp.Or(s.consistentLists(), base.ConsistentLists),
-		Watches:         cmp.Or(s.Watches, base.Watches),
-		Source:          source,
+		Watches:         *cmp.Or(s.Watches, &base.Watches),
 	}
 }
 

@@ -27,7 +27,7 @@ func TestReference(t *testing.T) {
 	})
 	table := reference.Head("field", "")
 	for _, part := range []struct{ structName, prefix string }{
-		{structName: "document"}, {structName: "writtenRule", prefix: "resources[]."}, {structName: "settings", prefix: "…."},
+		{structName: "File"}, {structName: "writtenRule", prefix: "resources[]."}, {structName: "settings", prefix: "…."},
 	} {
 		for _, field := range structs[part.structName].Fields.List {
 			if field.Tag == nil {

@@ -11,18 +11,12 @@ import (
 type Rule struct {
 	Cache CacheMode
 	// HistoryWindow is how long old states are kept; 0 means --history-window.
-	HistoryWindow time.Duration
-	LimitAtZero   LimitAtZero
-	// ConsistentLists is empty if --consistent-lists decides.
+	HistoryWindow   time.Duration
+	LimitAtZero     LimitAtZero
 	ConsistentLists ConsistentLists
-	// Watches says whether watches are answered from memory; nil means that --watches decides.
-	Watches *bool
-	// Source is the file and place of the most specific rule ("policy.yaml: resources[3]"), or builtIn.
-	Source string
+	// Watches says whether watches are answered from memory.
+	Watches bool
 }
-
-// builtIn is the Source of a rule that comes from no file.
-const builtIn = "built-in default"
 
 // AllResources is the resource of a rule for all resources of its group.
 const AllResources = "*"
@@ -80,7 +74,3 @@ func (r Rule) Representation(req *Request, namespaced, custom bool) (media.Repre
 	// What a limit means decides whether the list has pages, for which some selectors are forwarded.
 	return representation, req.checkSelectors(namespaced, r.LimitAtZero)
 }
-
-// AnswersWatches reports whether watches are answered from memory. [Config.WithSwitches] must have set Watches before; nil
-// means false.
-func (r Rule) AnswersWatches() bool { return r.Watches != nil && *r.Watches }

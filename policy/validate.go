@@ -4,27 +4,28 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// validate returns the errors in the document's values.
-func (d *document) validate() field.ErrorList {
+// validate returns the errors in the file's values.
+func (f *File) validate() field.ErrorList {
 	var errs field.ErrorList
-	if d.APIVersion != configAPIVersion {
-		errs = append(errs, field.NotSupported(field.NewPath("apiVersion"), d.APIVersion, []string{configAPIVersion}))
+	if f.APIVersion != configAPIVersion {
+		errs = append(errs, field.NotSupported(field.NewPath("apiVersion"), f.APIVersion, []string{configAPIVersion}))
 	}
-	if d.Kind != configKind {
-		errs = append(errs, field.NotSupported(field.NewPath("kind"), d.Kind, []string{configKind}))
+	if f.Kind != configKind {
+		errs = append(errs, field.NotSupported(field.NewPath("kind"), f.Kind, []string{configKind}))
 	}
-	if d.Defaults != nil {
-		errs = append(errs, d.Defaults.validate(field.NewPath("defaults"))...)
-	}
+	errs = append(errs, f.Defaults.validate(field.NewPath("defaults"))...)
 	seen := map[schema.GroupResource]bool{}
-	for i, rule := range d.Resources {
+	for i, rule := range f.Resources {
 		path := field.NewPath("resources").Index(i)
 		errs = append(errs, rule.validate(path)...)
 		if seen[rule.target()] {
@@ -50,15 +51,35 @@ func (w writtenRule) validate(path *field.Path) field.ErrorList {
 	case *w.Group != "" && len(validation.IsDNS1123Subdomain(*w.Group)) > 0:
 		errs = append(errs, field.Invalid(group, *w.Group, `write the API group without its version, "" for the core group`))
 	}
-	if w.Resource != AllResources && len(validation.IsDNS1035Label(w.Resource)) > 0 {
-		errs = append(errs, field.Invalid(path.Child("resource"), w.Resource,
-			`write the plural name in lower case, "*" for all of the group`))
+	resource := path.Child("resource")
+	if plural := PluralMeant(w.target().Group, w.Resource); plural != "" {
+		errs = append(errs, field.Invalid(resource, w.Resource, fmt.Sprintf("not a plural name: write %q", plural)))
+	} else if w.Resource != AllResources && len(validation.IsDNS1035Label(w.Resource)) > 0 {
+		errs = append(errs, field.Invalid(resource, w.Resource, `write the plural name in lower case, "*" for all of the group`))
 	}
 	if isEvents(w.target().Group, w.Resource) && w.Cache == CacheOnDemand {
 		errs = append(errs, field.Invalid(path.Child("cache"), w.Cache, "events cannot be kept: their watches get no "+
 			"bookmarks, so nobody could say how far they are known; write never, or leave it out"))
 	}
 	return append(errs, w.settings.validate(path)...)
+}
+
+// PluralMeant returns the plural name of a built-in resource that is written in the singular or with capitals: "pods" for
+// "pod" and "Pods". It returns "" for a correct plural, and for a name that is not built in: it may be a custom resource's.
+func PluralMeant(group, resource string) string {
+	lower := strings.ToLower(resource)
+	for _, version := range scheme.Scheme.PrioritizedVersionsForGroup(group) {
+		for kind := range scheme.Scheme.KnownTypes(version) {
+			// Guessing is safe here: all built-in resources have regular plurals. KnownTypes also has kinds that are no resources,
+			// like PodList, but nobody writes those.
+			plural, singular := meta.UnsafeGuessKindToResource(version.WithKind(kind))
+			isMeant := lower == singular.Resource || lower == plural.Resource
+			if isMeant && resource != plural.Resource {
+				return plural.Resource
+			}
+		}
+	}
+	return ""
 }
 
 // validate returns the errors in the settings at path.

@@ -228,7 +228,7 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 				reviews++
 				return !tt.denied
 			})
-			w.handler.Policy = policy.DefaultConfig().WithSwitches(policy.Switches{
+			w.handler.Policy = new(policy.File).Config(policy.Switches{
 				ConsistentLists: cmp.Or(tt.consistentLists, policy.ConsistentLarge), Watches: true,
 			})
 			w.handler.Forward = forward.New(tt.upstream, proxytest.DiscardLog())

@@ -107,7 +107,7 @@ func newModelWorldWithMemory(t *testing.T, memory int64) *modelWorld {
 		Draining:    func() bool { return false },
 		Unreachable: func() bool { return false },
 
-		Policy: policy.DefaultConfig().WithSwitches(policy.Switches{ConsistentLists: policy.ConsistentAll, Watches: true}),
+		Policy: new(policy.File).Config(policy.Switches{ConsistentLists: policy.ConsistentAll, Watches: true}),
 
 		ConsistentWait: 3 * time.Second,
 

@@ -67,11 +67,11 @@ func (o *cacheOptions) Validate() error {
 	if !slices.Contains(values, o.consistentLists) {
 		return fmt.Errorf("--consistent-lists %q: choose true, always or false", o.consistentLists)
 	}
-	withoutSwitches, err := readPolicyFlag(o.policyFile)
+	file, err := readPolicyFlag(o.policyFile)
 	if err != nil {
 		return err
 	}
-	o.policy = withoutSwitches.WithSwitches(policy.Switches{ConsistentLists: o.consistentLists, Watches: o.watches})
+	o.policy = file.Config(policy.Switches{ConsistentLists: o.consistentLists, Watches: o.watches})
 	if o.eagerCollections, err = parseEager(o.policy, o.eagerNames); err != nil {
 		return fmt.Errorf("--eager: %w", err)
 	}
@@ -111,5 +111,5 @@ func (o *cacheOptions) applyTo(c *snapshot.Config) {
 // settingsFor returns the settings that the policy has for a resource.
 func (o *cacheOptions) settingsFor(gvr schema.GroupVersionResource) snapshot.Settings {
 	rule := o.policy.RuleFor(gvr.Group, gvr.Resource)
-	return snapshot.Settings{History: rule.HistoryWindow, Watches: rule.AnswersWatches()}
+	return snapshot.Settings{History: rule.HistoryWindow, Watches: rule.Watches}
 }

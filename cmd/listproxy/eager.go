@@ -74,15 +74,15 @@ func checkEager(p *policy.Config, name string, c proxy.EagerCollection) error {
 	if c.Resource == "" {
 		return fmt.Errorf("%q names no resource", name)
 	}
-	if plural := pluralMeant(c.Group, c.Resource); plural != "" {
+	if plural := policy.PluralMeant(c.Group, c.Resource); plural != "" {
 		return fmt.Errorf("%q is not a plural name: write %q", name, plural)
 	}
 	if !slices.Contains(media.All(), c.Representation) {
 		return fmt.Errorf("%q has the unknown representation %q: choose among %v", name, c.Representation, media.All())
 	}
-	if rule := p.RuleFor(c.Group, c.Resource); rule.Cache == policy.CacheNever {
-		return fmt.Errorf("%q is never kept in memory, says the policy (%s): leave it out of --eager, or change the policy",
-			name, rule.Source)
+	if p.RuleFor(c.Group, c.Resource).Cache == policy.CacheNever {
+		return fmt.Errorf("%q is never kept in memory, says the policy (cache: never in --config, or built in): "+
+			"leave it out of --eager, or change the policy", name)
 	}
 	return nil
 }

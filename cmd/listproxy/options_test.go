@@ -123,7 +123,7 @@ func TestWrongOptions(t *testing.T) {
 		{args: "--self-check-interval 10ms", wantSays: []string{"--self-check-interval 10ms", "or 0"}},
 		{
 			args:     "--config " + neverNodes + " --eager nodes",
-			wantSays: []string{"--eager", `"nodes" is never kept`, neverNodes + ": resources[0]"},
+			wantSays: []string{"--eager", `"nodes" is never kept`, "cache: never in --config"},
 		},
 		{args: "--eager pods/yaml", wantSays: []string{"--eager", `"pods/yaml"`, "choose among [json protobuf"}},
 		{args: "--eager pods,pods/json", wantSays: []string{"--eager", `"pods/json" is named twice`}},
@@ -135,8 +135,8 @@ func TestWrongOptions(t *testing.T) {
 			args: "--config " + singular,
 			wantSays: []string{
 				"--config",
-				singular + `: resources[0]: resource: "pod" is not a plural name: write "pods"`,
-				singular + ": resources[1]",
+				singular + `: resources[0].resource: Invalid value: "pod": not a plural name: write "pods"`,
+				singular + ": resources[1].resource",
 				`write "deployments"`,
 			},
 		},

@@ -1,14 +1,10 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/listproxy/listproxy/policy"
 )
@@ -36,55 +32,23 @@ func newPolicyCommand() *cobra.Command {
 	return cmd
 }
 
-// readPolicyFlag reads the policy file at path, the value of --config. Without a file it returns the default policy.
-func readPolicyFlag(path string) (*policy.Config, error) {
+// readPolicyFlag reads the policy file at path, the value of --config. An empty path stands for the built-in policy.
+func readPolicyFlag(path string) (*policy.File, error) {
 	if path == "" {
-		return policy.DefaultConfig(), nil
+		return &policy.File{}, nil
 	}
-	c, err := readPolicy(path)
+	f, err := readPolicy(path)
 	if err != nil {
 		return nil, fmt.Errorf("--config:\n%w", err)
 	}
-	return c, nil
+	return f, nil
 }
 
-// readPolicy reads a policy file. It refuses a rule for a name like "pod" or "Pods", which no resource has.
-func readPolicy(path string) (*policy.Config, error) {
+// readPolicy reads a policy file.
+func readPolicy(path string) (*policy.File, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	c, err := policy.ParseConfig(path, data)
-	if err != nil {
-		return nil, err
-	}
-	var errs []error
-	for _, target := range c.Targets() {
-		if plural := pluralMeant(target.Group, target.Resource); plural != "" {
-			errs = append(errs, fmt.Errorf("%s: resource: %q is not a plural name: write %q",
-				c.RuleFor(target.Group, target.Resource).Source, target.Resource, plural))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return c, nil
-}
-
-// pluralMeant returns the plural name of a built-in resource that is written in the singular or with capitals: "pods" for
-// "pod" and "Pods". It returns "" for a correct plural, and for a name that is not built in: it may be a custom resource's.
-func pluralMeant(group, resource string) string {
-	lower := strings.ToLower(resource)
-	for _, version := range scheme.Scheme.PrioritizedVersionsForGroup(group) {
-		for kind := range scheme.Scheme.KnownTypes(version) {
-			// Guessing is safe here: all built-in resources have regular plurals. KnownTypes also has kinds that are no resources,
-			// like PodList, but nobody writes those.
-			plural, singular := meta.UnsafeGuessKindToResource(version.WithKind(kind))
-			isMeant := lower == singular.Resource || lower == plural.Resource
-			if isMeant && resource != plural.Resource {
-				return plural.Resource
-			}
-		}
-	}
-	return ""
+	return policy.ParseFile(path, data)
 }

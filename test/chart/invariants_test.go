@@ -28,13 +28,13 @@ var alwaysNeeded = []string{
 }
 
 // readPolicy reads the policy as listproxy does.
-func readPolicy(t *testing.T, all []runtime.Object) *policy.Config {
+func readPolicy(t *testing.T, all []runtime.Object) *policy.File {
 	t.Helper()
 	for _, c := range ofType[*corev1.ConfigMap](all) {
 		if text, ok := c.Data["policy.yaml"]; ok {
-			config, err := policy.ParseConfig("policy.yaml", []byte(text))
+			file, err := policy.ParseFile("policy.yaml", []byte(text))
 			expect.NoError(t, err)
-			return config
+			return file
 		}
 	}
 	t.Fatal("no policy")
@@ -42,11 +42,12 @@ func readPolicy(t *testing.T, all []runtime.Object) *policy.Config {
 }
 
 // cachedResources returns the resources that a policy keeps by a rule, as group/resource.
-func cachedResources(c *policy.Config) []string {
+func cachedResources(f *policy.File) []string {
+	c := f.Config(policy.Switches{})
 	var names []string
-	for _, target := range c.Targets() {
-		if c.RuleFor(target.Group, target.Resource).Cache != policy.CacheNever {
-			names = append(names, target.Group+"/"+target.Resource)
+	for _, rule := range f.Resources {
+		if c.RuleFor(*rule.Group, rule.Resource).Cache != policy.CacheNever {
+			names = append(names, *rule.Group+"/"+rule.Resource)
 		}
 	}
 	slices.Sort(names)

@@ -170,14 +170,14 @@ func (c *tester) createClients(t *testing.T) {
 func checkLists(t *testing.T, c *tester) {
 	kept, err := c.admin.CoreV1().ConfigMaps(cluster.Namespace).Get(t.Context(), "listproxy-policy", metav1.GetOptions{})
 	expect.NoError(t, err)
-	config, err := policy.ParseConfig("policy.yaml", []byte(kept.Data["policy.yaml"]))
+	file, err := policy.ParseFile("policy.yaml", []byte(kept.Data["policy.yaml"]))
 	expect.NoError(t, err)
 	proxied, err := c.Through(t.Context(), c.RESTConfig(controlplane.Admin))
 	expect.NoError(t, err)
 	admin := ask.MustNew(t, proxied, patience)
-	for _, target := range config.Targets() {
-		path := "/apis/" + target.Group + "/v1/" + target.Resource + "?resourceVersion=0"
-		switch target.Group {
+	for _, rule := range file.Resources {
+		path := "/apis/" + *rule.Group + "/v1/" + rule.Resource + "?resourceVersion=0"
+		switch *rule.Group {
 		case "":
 			path = strings.Replace(path, "/apis/", "/api", 1)
 		case "autoscaling": // v2 is preferred, and so it is kept

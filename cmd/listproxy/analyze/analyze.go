@@ -30,9 +30,9 @@ type File struct {
 	relevant int64 // the number of relevant audit events
 }
 
-// newAnalyzer returns an analyzer for a listproxy with the policy p.
-func newAnalyzer(p *policy.Config) *analyzer {
-	return &analyzer{predictor: newPredictor(p), tally: &tally{counters: map[counterKey]*counter{}}}
+// newAnalyzer returns an analyzer for a listproxy with the policy file f.
+func newAnalyzer(f *policy.File) *analyzer {
+	return &analyzer{predictor: newPredictor(f), tally: &tally{counters: map[counterKey]*counter{}}}
 }
 
 // readLog reads a log to its end. It returns an error if reading fails, or if the log has no relevant event. The report

@@ -62,10 +62,10 @@ func event(uri string, changes ...func(*auditv1.Event)) string {
 	return string(line) + "\n"
 }
 
-// analyze returns the report about one log under a policy.
-func analyze(t *testing.T, p *policy.Config, log string) Report {
+// analyze returns the report about one log under a policy file.
+func analyze(t *testing.T, f *policy.File, log string) Report {
 	t.Helper()
-	a := newAnalyzer(p)
+	a := newAnalyzer(f)
 	expect.NoError(t, a.readLog("log", strings.NewReader(log)))
 	return a.report()
 }
@@ -126,7 +126,7 @@ func TestPredict(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := analyze(t, policy.DefaultConfig(), event(test.uri, test.change))
+			r := analyze(t, &policy.File{}, event(test.uri, test.change))
 			if len(r.Rows) != 1 || len(r.Rows[0].Forms) != 1 {
 				t.Fatalf("got the rows %+v, want one with one form", r.Rows)
 			}
@@ -157,7 +157,7 @@ func checkCounts(t *testing.T, cases []logCase) {
 	t.Helper()
 	for _, test := range cases {
 		t.Run(test.name, func(t *testing.T) {
-			r := analyze(t, policy.DefaultConfig(), test.log)
+			r := analyze(t, &policy.File{}, test.log)
 			f := r.Files[0]
 			expect.Same(t, test.want, counts{
 				Lists: r.Totals.Lists.Count, FromMemory: r.Totals.Lists.FromMemory, Watches: r.Totals.Watches.Count,
@@ -260,7 +260,7 @@ func (endless) Read(p []byte) (int, error) {
 
 // TestTooLongLine: readLog returns an error at a line that is too long. The lines before it count.
 func TestTooLongLine(t *testing.T) {
-	a := newAnalyzer(policy.DefaultConfig())
+	a := newAnalyzer(&policy.File{})
 	err := a.readLog("log", io.MultiReader(strings.NewReader(event(listURI)), endless{}))
 	if !errors.Is(err, bufio.ErrTooLong) {
 		t.Errorf("got error %v, want %v", err, bufio.ErrTooLong)
@@ -341,7 +341,7 @@ func TestExports(t *testing.T) {
 // TestPolicy: the policy's rule for a resource decides, not the defaults. Here, lists of secrets, pods and configmaps come from
 // memory by their rules, and lists of nodes are forwarded by theirs.
 func TestPolicy(t *testing.T) {
-	p, err := policy.ParseConfig("p", []byte(`apiVersion: listproxy.io/v1alpha1
+	f, err := policy.ParseFile("p", []byte(`apiVersion: listproxy.io/v1alpha1
 kind: Policy
 resources:
 - {group: "", resource: secrets, cache: onDemand}
@@ -350,7 +350,7 @@ resources:
 - {group: "", resource: configmaps, consistentLists: always}
 `))
 	expect.NoError(t, err)
-	r := analyze(t, p, event("/api/v1/secrets?resourceVersion=0")+event("/api/v1/pods")+
+	r := analyze(t, f, event("/api/v1/secrets?resourceVersion=0")+event("/api/v1/pods")+
 		event("/api/v1/configmaps")+event("/api/v1/nodes"))
 	expect.Same(t, RequestCounts{Count: 4, FromMemory: 3, Forwarded: 1}, r.Totals.Lists)
 }
@@ -360,7 +360,7 @@ func TestOrderOfForms(t *testing.T) {
 	const doubleSlash = "//api/v1/pods" // not canonical, so the form is unknown
 	log := event(doubleSlash+"?watch=1") + event(doubleSlash)
 	for range 20 { // the order of Go's maps is random
-		forms := analyze(t, policy.DefaultConfig(), log).Rows[0].Forms
+		forms := analyze(t, &policy.File{}, log).Rows[0].Forms
 		if len(forms) != 2 || forms[0].Verb != verbList || forms[1].Verb != verbWatch {
 			t.Fatalf("got the forms %+v, want the list before the watch", forms)
 		}
@@ -392,7 +392,7 @@ func TestUselessLogs(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			err := newAnalyzer(policy.DefaultConfig()).readLog("log", strings.NewReader(test.log))
+			err := newAnalyzer(&policy.File{}).readLog("log", strings.NewReader(test.log))
 			clitest.Refused(t, err, test.wantSays)
 		})
 	}
@@ -408,7 +408,7 @@ func TestNames(t *testing.T) {
 	})
 	log += event(listURI, func(e *auditv1.Event) { e.User.Username = "system:node:n1" })
 	log += event(listURI, func(e *auditv1.Event) { e.User.Username = "system:node:n2" })
-	r := analyze(t, policy.DefaultConfig(), log)
+	r := analyze(t, &policy.File{}, log)
 	if len(r.Rows) != 2 {
 		t.Errorf("got the rows %+v, want one for the program and one for both nodes", r.Rows)
 	}
@@ -425,7 +425,7 @@ func TestAdvice(t *testing.T) {
 	newestPods, newestSecrets := event("/api/v1/pods"), event("/api/v1/secrets")
 	log := strings.Repeat(newestPods, 3) + strings.Repeat(event(watchURI), 2) + newestSecrets
 	log += strings.Repeat(event("/api/v1/pods", func(e *auditv1.Event) { e.User.Username = "bob" }), 4)
-	r := analyze(t, policy.DefaultConfig(), log)
+	r := analyze(t, &policy.File{}, log)
 	var got []string
 	for _, a := range r.Advice {
 		got = append(got, a.What)

@@ -20,10 +20,10 @@ const (
 
 // NewCommand returns the command that analyzes logs. readPolicy reads the policy file at path, or returns the built-in
 // policy if path is empty.
-func NewCommand(readPolicy func(path string) (*policy.Config, error)) *cobra.Command {
+func NewCommand(readPolicy func(path string) (*policy.File, error)) *cobra.Command {
 	var policyFile, output string
 	var maxRows int
-	var policyConfig *policy.Config // set by PreRunE, from policyFile
+	var file *policy.File // set by PreRunE, from policyFile
 	cmd := &cobra.Command{
 		Use:   "analyze FILE...",
 		Short: "Say what listproxy would answer from memory, by the requests in an audit log",
@@ -49,11 +49,11 @@ The exit code is 1 if a file could not be read to its end, or has no list and no
 			if maxRows < 0 {
 				return fmt.Errorf("--top %d: give how many rows to show, or 0 for all", maxRows)
 			}
-			policyConfig, err = readPolicy(policyFile)
+			file, err = readPolicy(policyFile)
 			return err
 		},
 		RunE: func(cmd *cobra.Command, files []string) error {
-			a := newAnalyzer(policyConfig)
+			a := newAnalyzer(file)
 			readErr := readFiles(a, files, cmd.InOrStdin())
 			report := a.report()
 			if report.Totals.Lists.Count+report.Totals.Watches.Count == 0 {

@@ -27,7 +27,7 @@ func TestAnalyzeCommand(t *testing.T) {
 	empty := writeFile("empty.log", "")
 	truncated := writeFile("truncated.log.gz", "\x1f\x8b\x08\x00") // the beginning of gzip's header
 	newCommand := func() *cobra.Command {
-		return NewCommand(func(string) (*policy.Config, error) { return policy.DefaultConfig(), nil })
+		return NewCommand(func(string) (*policy.File, error) { return &policy.File{}, nil })
 	}
 	for _, test := range []struct {
 		name      string

@@ -61,9 +61,9 @@ type predictor struct {
 	withSwitches *policy.Config // the policy with both
 }
 
-func newPredictor(p *policy.Config) predictor {
+func newPredictor(f *policy.File) predictor {
 	switches := policy.Switches{ConsistentLists: policy.ConsistentAll, Watches: true}
-	return predictor{asWritten: p, withSwitches: p.WithSwitches(switches)}
+	return predictor{asWritten: f.Config(policy.Switches{}), withSwitches: f.Config(switches)}
 }
 
 // predict returns what listproxy would do with the request of an audit event.

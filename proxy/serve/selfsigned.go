@@ -9,10 +9,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
+	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 )
@@ -49,7 +50,7 @@ func SelfSigned(dir string, hosts []string) (certPath, keyPath string, err error
 	if err == nil && isUsable(pair.Leaf, hosts, time.Now()) {
 		return certPath, keyPath, nil
 	}
-	if name, err := os.Hostname(); err == nil && isValidName(name) {
+	if name, _ := os.Hostname(); len(validation.IsDNS1123Subdomain(strings.ToLower(name))) == 0 {
 		hosts = append(hosts, name)
 	}
 	certPEM, keyPEM, err := makePair(hosts)
@@ -81,12 +82,6 @@ func makePair(hosts []string) (certPEM, keyPEM []byte, err error) {
 	}
 	return cert.GenerateSelfSignedCertKeyWithOptions(options)
 }
-
-// hostPattern is the form of names that crypto/x509 compares with a certificate's.
-var hostPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9][A-Za-z0-9-]*)*$`)
-
-// isValidName reports whether host can be a name in a certificate.
-func isValidName(host string) bool { return len(host) <= 253 && hostPattern.MatchString(host) }
 
 // DefaultDir returns the directory for the self-signed certificate if a person starts listproxy: a folder in the user's
 // cache. It returns "" if the user has no home, as in a container, since a directory that others can write to is no place

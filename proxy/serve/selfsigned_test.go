@@ -34,7 +34,7 @@ func TestSelfSigned(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "folder")
 	pair, roots := makeSelfSigned(t, dir, "proxy.example", "10.1.2.3", "localhost")
 	hosts := []string{"localhost", "127.0.0.1", "[::1]", "kubernetes.default.svc", "proxy.example", "10.1.2.3"}
-	if name, err := os.Hostname(); err == nil && isValidName(name) {
+	if name, err := os.Hostname(); err == nil && !strings.Contains(name, "_") {
 		hosts = append(hosts, name)
 	}
 	verify := func(host string, after time.Duration) error {

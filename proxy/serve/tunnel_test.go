@@ -60,7 +60,7 @@ func openPorts(t *testing.T, handler http.Handler) *ports {
 }
 
 // TestRefusedAtTheDoors: the port for CONNECT accepts only a CONNECT to the API server, and a tunnel only HTTP over TLS. Nothing is
-// sent to the host that a request names. (TestTargets and TestParseTarget have more spellings of a host; TestAttacks has more
+// sent to the host that a request names. (TestTargets has more spellings of a host; TestAttacks has more
 // requests, the main port and HTTP/2.)
 func TestRefusedAtTheDoors(t *testing.T) {
 	elsewhere := proxytest.Listen(t) // must get no connection

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
 	"github.com/listproxy/listproxy/proxy/auth"
-	"github.com/listproxy/listproxy/proxy/serve"
 )
 
 // callerOptions has the CAs of callers' certificates, and the time for which callers' permissions are remembered.
@@ -16,7 +16,8 @@ type callerOptions struct {
 	clientCAFile string
 	reviewTTL    time.Duration
 
-	clientCA *serve.ClientCA // set by Validate, from clientCAFile; nil if client certificates are not accepted
+	// clientCA is set by Validate, from clientCAFile. It is nil if client certificates are not accepted.
+	clientCA *dynamiccertificates.DynamicFileCAContent
 }
 
 // AddFlags implements optionGroup.
@@ -36,9 +37,9 @@ func (o *callerOptions) Validate() error {
 	if o.clientCAFile == "" {
 		return nil
 	}
-	clientCA, err := serve.LoadClientCA(o.clientCAFile)
+	clientCA, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", o.clientCAFile)
 	if err != nil {
-		return fmt.Errorf("--client-ca-file: %w", err)
+		return fmt.Errorf("--client-ca-file %s: %w: give a file with CA certificates, PEM", o.clientCAFile, err)
 	}
 	o.clientCA = clientCA
 	return nil
@@ -47,7 +48,7 @@ func (o *callerOptions) Validate() error {
 // newAuthenticator returns the authenticator of callers. It accepts client certificates only with --client-ca-file.
 func (o *callerOptions) newAuthenticator() *auth.Authenticator {
 	if o.clientCA == nil {
-		return auth.NewAuthenticator(nil) // without certificates; (*serve.ClientCA)(nil).VerifyOptions would not be nil
+		return auth.NewAuthenticator(nil) // without certificates; the method value of a nil clientCA would not be nil
 	}
 	return auth.NewAuthenticator(o.clientCA.VerifyOptions)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/listproxy/listproxy/proxy/serve"
@@ -95,7 +96,7 @@ func (o *servingOptions) selfSignedHosts(hosts []string) []string {
 // certificates loads the certificate of the ports for clients and for CONNECT. Without --tls-cert-file it makes a self-signed
 // one that names hosts. clientCA is nil if client certificates are not accepted.
 func (o *servingOptions) certificates(
-	hosts []string, clientCA *serve.ClientCA, log *slog.Logger,
+	hosts []string, clientCA *dynamiccertificates.DynamicFileCAContent, log *slog.Logger,
 ) (*serve.Certificates, error) {
 	config := serve.CertificatesConfig{
 		CertFile: o.certFile, KeyFile: o.keyFile, ClientCA: clientCA, MinVersion: o.minVersion,

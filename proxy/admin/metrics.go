@@ -130,9 +130,9 @@ func (s *Source) Collect(ch chan<- prometheus.Metric) {
 	send(ch, reviewLookupsMetric, misses, "miss")
 
 	s.sendLoad(ch)
-	for _, certificate := range s.Certificates() {
-		if !certificate.NotAfter.IsZero() { // zero if the certificate cannot be read
-			send(ch, certificateExpiryMetric, certificate.NotAfter.Unix(), certificate.Name)
+	for name, expiry := range s.Certificates() {
+		if !expiry.IsZero() {
+			send(ch, certificateExpiryMetric, expiry.Unix(), name)
 		}
 	}
 	health := s.Health()

@@ -19,7 +19,6 @@ import (
 	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
-	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/source"
@@ -75,9 +74,7 @@ func newFullSource(t *testing.T) *Source {
 	s.ReviewLookups = func() (hits, misses uint64) { return 1, 0 }
 	s.Inflight = limits.New(limits.Config{}).Stats
 	s.Connections = map[string]*limits.Connections{"clients": limits.NewConnections(1)}
-	s.Certificates = func() []serve.Expiry {
-		return []serve.Expiry{{Name: "serving", NotAfter: time.Now()}, {Name: "unknown"}}
-	}
+	s.Certificates = func() map[string]time.Time { return map[string]time.Time{"serving": time.Now(), "unknown": {}} }
 	return s
 }
 

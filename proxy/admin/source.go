@@ -9,7 +9,6 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/limits"
-	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/clock"
@@ -47,8 +46,8 @@ type Source struct {
 	Inflight func() map[string]limits.Stats
 	// Connections has the connections of each port, by the port's name.
 	Connections map[string]*limits.Connections
-	// Certificates returns the times at which the certificates in use expire.
-	Certificates func() []serve.Expiry
+	// Certificates returns the times at which the certificates in use expire, by what they are for.
+	Certificates func() map[string]time.Time
 
 	// Metrics gathers all metrics of the process. The status page takes its counts from them, so that both agree.
 	Metrics prometheus.Gatherer

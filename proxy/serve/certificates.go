@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
@@ -20,7 +21,7 @@ import (
 // files may be replaced at any time. Open connections keep their certificates. Certificates is safe for concurrent use.
 type Certificates struct {
 	serving    *dynamiccertificates.DynamicCertKeyPairContent
-	clientCA   *ClientCA // nil if there is none
+	clientCA   *dynamiccertificates.DynamicFileCAContent // nil if there is none
 	controller *dynamiccertificates.DynamicServingCertificateController
 	log        *slog.Logger
 }
@@ -30,8 +31,9 @@ type CertificatesConfig struct {
 	// CertFile has the serving certificate in PEM, and after it the intermediate certificates that clients need. KeyFile has
 	// its key.
 	CertFile, KeyFile string
-	// ClientCA has the CAs of clients' certificates. If it is nil, clients are not asked for a certificate.
-	ClientCA *ClientCA
+	// ClientCA has the CAs of clients' certificates. If it is nil, clients are not asked for a certificate. [Certificates.Run]
+	// reads its file again.
+	ClientCA *dynamiccertificates.DynamicFileCAContent
 	// MinVersion is the lowest version of TLS, a constant of crypto/tls. 0 means 1.2.
 	MinVersion uint16
 }
@@ -51,7 +53,7 @@ func NewCertificates(cfg CertificatesConfig, log *slog.Logger) (*Certificates, e
 		// whole answer, and each record is a system call.
 		DynamicRecordSizingDisabled: true,
 	}
-	var clientCAs dynamiccertificates.CAContentProvider // a nil *ClientCA would not be a nil interface
+	var clientCAs dynamiccertificates.CAContentProvider // a nil pointer would not be a nil interface
 	if cfg.ClientCA != nil {
 		// A client may have no certificate. The authenticator verifies a certificate at every request, so that a connection
 		// does not outlive its CA.
@@ -114,7 +116,7 @@ func (c *Certificates) servingPEM() []byte {
 
 // MissingHosts returns the hosts (names or addresses) for which the serving certificate is not valid.
 func (c *Certificates) MissingHosts(hosts []string) (missing []string) {
-	chain := parsePEM(c.servingPEM())
+	chain, _ := cert.ParseCertsPEM(c.servingPEM()) // checked when it was read
 	for _, host := range hosts {
 		if len(chain) == 0 || chain[0].VerifyHostname(host) != nil {
 			missing = append(missing, host)
@@ -123,33 +125,23 @@ func (c *Certificates) MissingHosts(hosts []string) (missing []string) {
 	return missing
 }
 
-// Expiry says when certificates in use expire.
-type Expiry struct {
-	Name     string    // "serving" or "client-ca"
-	NotAfter time.Time // of the certificate that expires first
-}
-
-// Expiries returns the Expiry of the serving certificate, and that of the CAs of clients, if there are any.
-func (c *Certificates) Expiries() []Expiry {
-	all := []Expiry{{Name: "serving", NotAfter: firstExpiry(parsePEM(c.servingPEM()))}}
-	if ca := c.clientCA; ca != nil {
-		all = append(all, Expiry{Name: "client-ca", NotAfter: firstExpiry(parsePEM(ca.CurrentCABundleContent()))})
+// Expiries returns when the serving certificate expires ("serving"), and when the CAs of clients expire ("client-ca"), if there are
+// any. In a chain or a file with several CAs, the first to expire counts. A time is zero if there is no certificate.
+func (c *Certificates) Expiries() map[string]time.Time {
+	expiries := map[string]time.Time{"serving": firstExpiry(c.servingPEM())}
+	if c.clientCA != nil {
+		expiries["client-ca"] = firstExpiry(c.clientCA.CurrentCABundleContent())
 	}
-	return all
+	return expiries
 }
 
-// firstExpiry returns the time at which the first of the certificates expires, or zero if there are none.
-func firstExpiry(certificates []*x509.Certificate) (first time.Time) {
-	for _, certificate := range certificates {
-		if first.IsZero() || certificate.NotAfter.Before(first) {
-			first = certificate.NotAfter
-		}
-	}
-	return first
-}
-
-// parsePEM returns the certificates in data, which was checked when it was read.
-func parsePEM(data []byte) []*x509.Certificate {
+// firstExpiry returns the time at which the first of the certificates in data expires, or zero if there are none. data was checked
+// when it was read.
+func firstExpiry(data []byte) time.Time {
 	certificates, _ := cert.ParseCertsPEM(data)
-	return certificates
+	if len(certificates) == 0 {
+		return time.Time{}
+	}
+	compare := func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }
+	return slices.MinFunc(certificates, compare).NotAfter
 }

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 
@@ -38,10 +39,10 @@ func newPair(t *testing.T, hosts ...string) CertificatesConfig {
 }
 
 // newCA makes a file with a CA for clients, and loads that CA.
-func newCA(t *testing.T) (path string, ca *ClientCA) {
+func newCA(t *testing.T) (path string, ca *dynamiccertificates.DynamicFileCAContent) {
 	t.Helper()
 	path = newPair(t).CertFile
-	ca, err := LoadClientCA(path)
+	ca, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", path)
 	expect.NoError(t, err)
 	return path, ca
 }
@@ -147,8 +148,8 @@ func TestFilesAreReadAgain(t *testing.T) {
 	})
 }
 
-// TestPairsThatCannotBeUsed: NewCertificates and LoadClientCA return an error for files that they cannot use. The error
-// names the files, says what to do, and quotes nothing of their content.
+// TestPairsThatCannotBeUsed: NewCertificates returns an error for files that it cannot use. The error names the files, says what
+// to do, and quotes nothing of their content.
 func TestPairsThatCannotBeUsed(t *testing.T) {
 	pair := newPair(t)
 	for _, keyFile := range []string{"/no/such.key", newPair(t).KeyFile} {
@@ -159,9 +160,6 @@ func TestPairsThatCannotBeUsed(t *testing.T) {
 		expect.Says(t, err.Error(), pair.CertFile, keyFile, "there must be", "PEM", "may read")
 		proxytest.AssertNotContains(t, err.Error(), "BEGIN")
 	}
-	if _, err := LoadClientCA(pair.KeyFile); err == nil || !strings.Contains(err.Error(), pair.KeyFile) {
-		t.Errorf("a file without CAs: %v", err)
-	}
 }
 
 // TestTLSSettings: the main port asks clients for a certificate if there are CAs, and does not verify it yet. The port for CONNECT
@@ -171,7 +169,7 @@ func TestTLSSettings(t *testing.T) {
 	pair := newPair(t)
 	_, ca := newCA(t)
 	for name, tt := range map[string]struct {
-		ca             *ClientCA
+		ca             *dynamiccertificates.DynamicFileCAContent
 		minVersion     uint16 // of the configuration
 		wantMinVersion uint16
 		wantClientAuth tls.ClientAuthType // at the main port
@@ -205,11 +203,10 @@ func TestExpiries(t *testing.T) {
 	key, err := keyutil.MarshalPrivateKeyToPEM(ca.Key)
 	expect.NoError(t, err)
 	expect.NoError(t, keyutil.WriteKey(pair.KeyFile, key))
-	pair.ClientCA, err = LoadClientCA(pair.CertFile)
+	pair.ClientCA, err = dynamiccertificates.NewDynamicCAContentFromFile("client-ca", pair.CertFile)
 	expect.NoError(t, err)
 	c := mustLoad(t, pair, proxytest.DiscardLog())
-	want := []Expiry{{Name: "serving", NotAfter: ca.Cert.NotAfter}, {Name: "client-ca", NotAfter: ca.Cert.NotAfter}}
-	expect.Same(t, want, c.Expiries())
+	expect.Same(t, map[string]time.Time{"serving": ca.Cert.NotAfter, "client-ca": ca.Cert.NotAfter}, c.Expiries())
 }
 
 // TestMissingHosts: MissingHosts returns the names and addresses that the certificate does not cover.

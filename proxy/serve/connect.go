@@ -95,7 +95,6 @@ func refuseConnect(r *http.Request, targets Targets) *http.Response {
 	record.SetRefused(observe.RefusedConnect)
 	record.SetHijackedAnswer(code, int64(len(body))) // goproxy writes the answer on the hijacked connection
 	res := goproxy.NewResponse(r, "", code, string(body))
-	res.ProtoMajor, res.ProtoMinor = 1, 1
 	res.Close = true
 	kubehttp.SetStatusHeaders(res.Header, body)
 	return res

@@ -68,9 +68,9 @@ func (h *Handler) Chain() http.Handler {
 	handler = serve.WithBodyTimeout(handler, serve.BodyTimeout) // bounds the time in which a body must come
 	handler = serve.OnlyPaths(handler)                          // refuses a target that is not a path at this API server
 	handler = h.Observer.Observe(handler, h.Log)                // records the request for metrics, traces and the access log
-	handler = serve.SpreadByGoaway(handler, h.GoawayChance)     // makes HTTP/2 clients connect again now and then
-	handler = serve.CloseWhileDraining(handler, h.Draining)     // closes connections while the process ends
-	return kubehttp.WithRequest(handler)                        // the beginning: reads what the request asks for, once for all
+	// The next line closes connections while the process ends, and makes HTTP/2 clients connect again now and then.
+	handler = serve.CloseConnections(handler, h.Draining, h.GoawayChance)
+	return kubehttp.WithRequest(handler) // the beginning: reads what the request asks for, once for all
 }
 
 // caller is the sender of a request. Only the seat changes while the request is handled.

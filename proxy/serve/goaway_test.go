@@ -8,9 +8,9 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestSpreadByGoaway: SpreadByGoaway closes the connection of an HTTP/2 request with the given chance. It never closes that of an
+// TestGoawayChance: CloseConnections closes the connection of an HTTP/2 request with the given chance. It never closes that of an
 // HTTP/1.1 request, since such clients make new connections anyway.
-func TestSpreadByGoaway(t *testing.T) {
+func TestGoawayChance(t *testing.T) {
 	const requests = 1000
 	for _, tt := range []struct {
 		name                string
@@ -23,19 +23,44 @@ func TestSpreadByGoaway(t *testing.T) {
 		{name: "half of them", major: 2, chance: 0.5, wantLeast: requests / 4, wantMost: requests * 3 / 4}, // 15 standard deviations
 		{name: "over HTTP/1.1", major: 1, chance: 1},
 	} {
-		handler := SpreadByGoaway(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }), tt.chance)
+		notDraining := func() bool { return false }
+		handler := CloseConnections(http.NotFoundHandler(), notDraining, tt.chance)
 		closed := 0
 		for range requests {
 			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/version", nil)
 			r.ProtoMajor = tt.major
 			handler.ServeHTTP(w, r)
-			expect.Same(t, http.StatusTeapot, w.Code)
+			expect.Same(t, http.StatusNotFound, w.Code)
 			if w.Header().Get("Connection") == "close" { // net/http turns it into a GOAWAY
 				closed++
 			}
 		}
 		if closed < tt.wantLeast || closed > tt.wantMost {
 			t.Errorf("%s: %d of %d requests close their connection, want %d to %d", tt.name, closed, requests, tt.wantLeast, tt.wantMost)
+		}
+	}
+}
+
+// TestCloseWhileDraining: while draining, each answer makes its client close the connection, except an upgrade, which
+// takes over the connection.
+func TestCloseWhileDraining(t *testing.T) {
+	for _, tt := range []struct {
+		draining      bool
+		upgrade, want string
+	}{
+		{draining: false, want: ""},
+		{draining: true, want: "close"},
+		{draining: true, upgrade: "websocket", want: ""},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/api", http.NoBody)
+		w := httptest.NewRecorder()
+		if tt.upgrade != "" {
+			r.Header.Set("Connection", "Upgrade")
+			r.Header.Set("Upgrade", tt.upgrade)
+		}
+		CloseConnections(http.NotFoundHandler(), func() bool { return tt.draining }, 0).ServeHTTP(w, r)
+		if got := w.Header().Get("Connection"); got != tt.want {
+			t.Errorf("draining %t, upgrade %q: Connection is %q, want %q", tt.draining, tt.upgrade, got, tt.want)
 		}
 	}
 }

@@ -91,30 +91,6 @@ func TestDrainCutsConnections(t *testing.T) {
 	}
 }
 
-// TestCloseWhileDraining: while draining, each answer makes its client close the connection, except an upgrade, which
-// takes over the connection.
-func TestCloseWhileDraining(t *testing.T) {
-	for _, tt := range []struct {
-		draining      bool
-		upgrade, want string
-	}{
-		{draining: false, want: ""},
-		{draining: true, want: "close"},
-		{draining: true, upgrade: "websocket", want: ""},
-	} {
-		r := httptest.NewRequest(http.MethodGet, "/api", http.NoBody)
-		w := httptest.NewRecorder()
-		if tt.upgrade != "" {
-			r.Header.Set("Connection", "Upgrade")
-			r.Header.Set("Upgrade", tt.upgrade)
-		}
-		CloseWhileDraining(http.NotFoundHandler(), func() bool { return tt.draining }).ServeHTTP(w, r)
-		if got := w.Header().Get("Connection"); got != tt.want {
-			t.Errorf("draining %t, upgrade %q: Connection is %q, want %q", tt.draining, tt.upgrade, got, tt.want)
-		}
-	}
-}
-
 // TestConnectionsInUse: at the bound of connections, a new connection can replace only a connection whose requests are
 // answered, over HTTP/1.1 and HTTP/2.
 func TestConnectionsInUse(t *testing.T) {

@@ -146,7 +146,7 @@ chart-update: ## Write the chart's golden files
 	$(GO) test ./test/chart -run TestGolden -update
 
 reference: ## Write docs/reference.md from the code
-	$(GO) test -p 1 -count 1 ./cmd/listproxy ./policy ./proxy/kubehttp ./proxy/admin ./test/chart -run '^Test(Reference|Runbooks)$$' -reference.update
+	$(GO) test -p 1 -count 1 ./cmd/listproxy ./policy ./policy/reason ./proxy/admin ./test/chart -run '^Test(Reference|Runbooks)$$' -reference.update
 
 alerts: ## Test the alert rules and the dashboard with the real promtool
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/chart -run '^Test(Rules|Runbooks|Dashboard)'

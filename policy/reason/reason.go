@@ -199,15 +199,6 @@ var forwarding = []struct {
 	},
 }
 
-// Forwarding returns every reason to forward a request, for tests and for the pages that they generate.
-func Forwarding() []Reason {
-	all := make([]Reason, len(forwarding))
-	for i, row := range forwarding {
-		all[i] = row.reason
-	}
-	return all
-}
-
 // Explain returns a sentence that says why a request is forwarded. remedy says what an operator or a client can do so that it
 // is answered from memory. Both are empty if r is no reason to forward.
 func (r Reason) Explain() (sentence, remedy string) {

@@ -152,7 +152,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	o, metrics := observetest.New(nil)
 	o.IsServed = func(_, _, _ string) bool { return true }
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
-	reasons := reason.Forwarding()
+	reasons := []reason.Reason{reason.Consistent, reason.Warming, reason.NotAllowed}
 	for i := range labels + more {
 		for _, why := range reasons {
 			observetest.Request(o, r, func(s observetest.Seen) {

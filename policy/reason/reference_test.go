@@ -1,10 +1,11 @@
-package kubehttp
+package reason_test
 
 import (
 	"regexp"
 	"testing"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/test/reference"
 )
 
@@ -15,7 +16,7 @@ var fwdParameter = regexp.MustCompile(`fwd=([^;]+)`)
 func TestReference(t *testing.T) {
 	table := reference.Head("detail", "fwd", "why", "if you want it from memory")
 	for _, why := range reason.Forwarding() {
-		fwd := fwdParameter.FindStringSubmatch(CacheForwarded(why))[1]
+		fwd := fwdParameter.FindStringSubmatch(kubehttp.CacheForwarded(why))[1]
 		sentence, remedy := why.Explain()
 		table += reference.Row("`"+string(why)+"`", fwd, sentence, remedy)
 	}

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,6 @@ const (
 	envEndpoint       = "OTEL_EXPORTER_OTLP_ENDPOINT"
 	envTracesEndpoint = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 	envProtocol       = "OTEL_EXPORTER_OTLP_PROTOCOL"
-	envSampler        = "OTEL_TRACES_SAMPLER"
 	envTracesProtocol = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
 )
 
@@ -62,9 +62,6 @@ func NewTraces(ctx context.Context, version string, log *slog.Logger) (*sdktrace
 	exporter, err := newExporter(ctx)
 	if err != nil {
 		return nil, err
-	}
-	if os.Getenv(envSampler) == "" {
-		_ = os.Unsetenv(envSampler) // the SDK would report an empty value as an unknown sampler
 	}
 	logLimiter := rate.Sometimes{Interval: time.Minute}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
@@ -110,19 +107,16 @@ func newResource(ctx context.Context, version string) (*resource.Resource, error
 
 // newExporter returns the exporter for the protocol that the environment names; the default is grpc.
 func newExporter(ctx context.Context) (sdktrace.SpanExporter, error) {
-	name, protocol := envTracesProtocol, os.Getenv(envTracesProtocol)
-	if protocol == "" {
-		name, protocol = envProtocol, os.Getenv(envProtocol)
-	}
 	var exporter sdktrace.SpanExporter
 	var err error
-	switch protocol {
+	switch protocol := cmp.Or(os.Getenv(envTracesProtocol), os.Getenv(envProtocol)); protocol {
 	case protocolGRPC, "":
 		exporter, err = otlptracegrpc.New(ctx)
 	case protocolHTTP:
 		exporter, err = otlptracehttp.New(ctx)
 	default:
-		return nil, fmt.Errorf("%s=%q: choose %s or %s", name, protocol, protocolGRPC, protocolHTTP)
+		return nil, fmt.Errorf("%s or %s is %q: choose %s or %s",
+			envTracesProtocol, envProtocol, protocol, protocolGRPC, protocolHTTP)
 	}
 	if err != nil {
 		// err is dropped: it may quote a secret from the environment.

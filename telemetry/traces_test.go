@@ -17,7 +17,7 @@ func clearOTEL(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{
 		envDisabled, envExporter, envEndpoint, envTracesEndpoint, envProtocol, envTracesProtocol,
-		envSampler, "OTEL_TRACES_SAMPLER_ARG", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES",
+		"OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES",
 		"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_CERTIFICATE", "OTEL_EXPORTER_OTLP_TIMEOUT",
 	} {
 		t.Setenv(name, "") // restores the variable when the test ends
@@ -44,7 +44,7 @@ func TestNewTraces(t *testing.T) {
 		"the SDK disabled":           {env: map[string]string{envEndpoint: endpoint, envDisabled: "true"}},
 		"a sampler": {
 			env: map[string]string{
-				envEndpoint: endpoint, envSampler: "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0",
+				envEndpoint: endpoint, "OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0",
 			},
 			wantTraces: true,
 		},
@@ -54,18 +54,18 @@ func TestNewTraces(t *testing.T) {
 		},
 		"an unknown protocol": {
 			env:     map[string]string{envEndpoint: endpoint, envTracesProtocol: "http/json"},
-			wantErr: `OTEL_EXPORTER_OTLP_TRACES_PROTOCOL="http/json": choose grpc or http/protobuf`,
+			wantErr: `OTEL_EXPORTER_OTLP_TRACES_PROTOCOL or OTEL_EXPORTER_OTLP_PROTOCOL is "http/json": choose grpc or http/protobuf`,
 		},
 		"an empty sampler": {
-			env:        map[string]string{envEndpoint: endpoint, envSampler: ""},
-			wantTraces: true, wantSpans: true,
+			env:        map[string]string{envEndpoint: endpoint, "OTEL_TRACES_SAMPLER": ""},
+			wantTraces: true, wantSpans: true, wantLog: "unsupported sampler: ",
 		},
 		"a ratio above 1": {
-			env:        map[string]string{envEndpoint: endpoint, envSampler: "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "2"},
+			env:        map[string]string{envEndpoint: endpoint, "OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "2"},
 			wantTraces: true, wantSpans: true, wantLog: "greater than 1.0",
 		},
 		"an unknown sampler": {
-			env:        map[string]string{envEndpoint: endpoint, envSampler: "some"},
+			env:        map[string]string{envEndpoint: endpoint, "OTEL_TRACES_SAMPLER": "some"},
 			wantTraces: true, wantSpans: true, wantLog: "unsupported sampler: some",
 		},
 	} {

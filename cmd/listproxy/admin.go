@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"time"
@@ -35,8 +36,8 @@ func (o *adminOptions) Validate() error {
 	return nil
 }
 
-// newAdminConfig returns the configuration of the admin port. It registers the port's Source as a collector of metrics.
-func (o *options) newAdminConfig(a *app, requestLimits *limits.Limits, metrics *prometheus.Registry) admin.Config {
+// newAdminPort returns the handler of the admin port. It registers the port's Source as a collector of metrics.
+func (o *options) newAdminPort(a *app, requestLimits *limits.Limits, metrics *prometheus.Registry) http.Handler {
 	upstream := a.api.transports.URL()
 	source := &admin.Source{
 		Version:          version(),
@@ -60,12 +61,7 @@ func (o *options) newAdminConfig(a *app, requestLimits *limits.Limits, metrics *
 		Metrics:      metrics,
 	}
 	metrics.MustRegister(source)
-	return admin.Config{
-		Source:  source,
-		Metrics: telemetry.MetricsHandler(metrics, a.log),
-		Flags:   o.flagsInForce(),
-		Hosts:   allowedHosts(upstream),
-	}
+	return admin.New(source, telemetry.MetricsHandler(metrics, a.log), o.flagsInForce(), allowedHosts(upstream))
 }
 
 // flagsInForce returns all flags as name=value, in the order of --help. No value is a secret: secrets are in files that flags

@@ -13,7 +13,6 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy"
-	"github.com/listproxy/listproxy/proxy/admin"
 	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/cluster"
 	"github.com/listproxy/listproxy/proxy/forward"
@@ -29,22 +28,22 @@ import (
 
 // app has all parts of a running listproxy, already connected with each other.
 type app struct {
-	api         apiServer
-	rights      rights
-	cache       cache
-	log         *slog.Logger
-	ports       *ports
-	handler     http.Handler
-	forward     *forward.Forwarder
-	auditLog    *observe.AuditLog // nil if there is no audit log
-	adminConfig admin.Config
-	draining    atomic.Bool // set when the shutdown begins
+	api       apiServer
+	rights    rights
+	cache     cache
+	log       *slog.Logger
+	ports     *ports
+	handler   http.Handler
+	forward   *forward.Forwarder
+	auditLog  *observe.AuditLog // nil if there is no audit log
+	adminPort http.Handler
+	draining  atomic.Bool // set when the shutdown begins
 }
 
 // assemble makes the parts and connects them. The caller must close the app. After an error, the parts that were made stay
 // open, since the process ends.
 func (o *options) assemble(api apiServer, p *ports, ins *instruments, log *slog.Logger) (*app, error) {
-	auditLog, err := o.audit.open()
+	auditLog, err := observe.OpenAuditLog(o.audit.config)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +63,7 @@ func (o *options) assemble(api apiServer, p *ports, ins *instruments, log *slog.
 	ins.observer.IsServed = a.cache.cluster.Serves // metrics name only resources that the cluster serves
 	handler := o.newHandler(a, ins.observer)
 	a.handler = handler.Chain()
-	a.adminConfig = o.newAdminConfig(a, handler.Limits, ins.metrics)
+	a.adminPort = o.newAdminPort(a, handler.Limits, ins.metrics)
 	return a, nil
 }
 
@@ -100,7 +99,7 @@ func (o *options) newRights(api apiServer, observer *observe.Observer, log *slog
 			return cluster.WatchRBAC(ctx, api.ownConfig, authorizer.RecordRevocation, log)
 		},
 	}
-	if o.audit.config.Enabled() {
+	if o.audit.config.Path != "" {
 		sendWhoAmI := observer.InstrumentSend(observe.PurposeWhoAmI, send)
 		r.whoAmI = auth.NewWhoAmI(sendWhoAmI, api.transports.URL(), config)
 	}

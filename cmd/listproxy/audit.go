@@ -24,11 +24,3 @@ func (o *auditOptions) AddFlags(fs *pflag.FlagSet) {
 
 // Validate implements optionGroup. What can be wrong is found when the file is opened.
 func (o *auditOptions) Validate() error { return nil }
-
-// open opens the audit log, which the caller must close. Without --audit-log-path there is none, and open returns nil, nil.
-func (o *auditOptions) open() (*observe.AuditLog, error) {
-	if !o.config.Enabled() {
-		return nil, nil
-	}
-	return observe.OpenAuditLog(o.config)
-}

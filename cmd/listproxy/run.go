@@ -8,13 +8,12 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
 
-	"github.com/listproxy/listproxy/proxy/admin"
 	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -62,7 +61,8 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	return a.serve(ctx, o.serving.shutdownDelay, o.serving.drainTimeout)
 }
 
-// serve runs all parts until ctx ends or a part fails. Then it shuts down, and returns the failure, if there was one. The shutdown:
+// serve runs all parts until ctx ends or a part fails. Then it shuts down, and returns the first failure, if there was one. The
+// shutdown:
 //
 //  1. /readyz fails. For delay, until load balancers have noticed, requests are still served, but new watches are forwarded, and
 //     answers close their connections. After a failure there is no delay, since not all parts can go on.
@@ -74,27 +74,23 @@ func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
 	defer stop()
 	mainServer := serve.New(a.handler, a.ports.certificates.TLS(), a.log)
 	drain := serve.NewDrain(mainServer, a.endWatches)
-	adminServer := serve.New(admin.New(a.adminConfig), nil, a.log)
-	running, failed := a.start(partsCtx, mainServer, adminServer)
+	adminServer := serve.New(a.adminPort, nil, a.log)
+	parts, failed := a.start(partsCtx, mainServer, adminServer)
 
-	var failure error
 	select {
 	case <-ctx.Done():
-	case failure = <-failed:
+	case <-failed.Done():
 	}
 	a.draining.Store(true)
 	a.log.Info("stopping", "delay", delay, "timeout", timeout)
-	if failure == nil {
-		select {
-		case <-time.After(delay):
-		case failure = <-failed:
-		}
+	select {
+	case <-time.After(delay):
+	case <-failed.Done():
 	}
 	a.endRequests(drain, timeout)
 	_ = adminServer.Close() // health checks were answered while requests ended
 	stop()
-	running.Wait()
-	return failure
+	return parts.Wait()
 }
 
 // endWatches begins to end all watches, spread over a period.
@@ -103,37 +99,37 @@ func (a *app) endWatches(period time.Duration) {
 	a.forward.EndWatches(period)
 }
 
-// start starts all parts. They run until ctx ends, and servers until they are closed. running waits for all of them. failed
-// receives the error of the first part that fails; later errors are dropped.
+// start starts all parts. They run until ctx ends, and servers until they are closed. The context failed ends when a part fails,
+// whose error parts.Wait returns. The other parts then go on.
 func (a *app) start(
 	ctx context.Context, mainServer, adminServer *http.Server,
-) (running *sync.WaitGroup, failed <-chan error) {
-	running = &sync.WaitGroup{}
-	running.Go(func() { a.api.transports.Run(ctx, a.log) })
-	running.Go(func() { a.api.health.Run(ctx) })
-	running.Go(func() { a.cache.cluster.Run(ctx) })
-	running.Go(func() { a.cache.warmup.Run(ctx) })
-	running.Go(func() { a.ports.certificates.Run(ctx) })
-
-	firstFailure := make(chan error, 1)
-	startFallible := func(name string, run func() error) {
-		running.Go(func() {
+) (parts *errgroup.Group, failed context.Context) {
+	parts, failed = errgroup.WithContext(ctx)
+	runFallible := func(name string, run func() error) {
+		parts.Go(func() error {
 			if err := run(); err != nil && !errors.Is(err, http.ErrServerClosed) {
-				select {
-				case firstFailure <- fmt.Errorf("%s: %w", name, err):
-				default: // another part has failed before
-				}
+				return fmt.Errorf("%s: %w", name, err)
 			}
+			return nil
 		})
 	}
-	startFallible("watching RBAC", func() error { return a.rights.watchRBAC(ctx) })
-	if connect := a.ports.connect; connect != nil {
-		startFallible("serving CONNECT", connect.serve)
-		startFallible("serving tunnels", func() error { return mainServer.Serve(connect.tunnels) })
+	for _, run := range []func(context.Context){
+		func(ctx context.Context) { a.api.transports.Run(ctx, a.log) },
+		a.api.health.Run, a.cache.cluster.Run, a.cache.warmup.Run, a.ports.certificates.Run,
+	} {
+		parts.Go(func() error {
+			run(ctx)
+			return nil
+		})
 	}
-	startFallible("serving clients", func() error { return mainServer.ServeTLS(a.ports.clients, "", "") })
-	startFallible("serving health checks", func() error { return adminServer.Serve(a.ports.admin) })
-	return running, firstFailure
+	runFallible("watching RBAC", func() error { return a.rights.watchRBAC(ctx) })
+	if connect := a.ports.connect; connect != nil {
+		runFallible("serving CONNECT", connect.serve)
+		runFallible("serving tunnels", func() error { return mainServer.Serve(connect.tunnels) })
+	}
+	runFallible("serving clients", func() error { return mainServer.ServeTLS(a.ports.clients, "", "") })
+	runFallible("serving health checks", func() error { return adminServer.Serve(a.ports.admin) })
+	return parts, failed
 }
 
 // endRequests waits until all requests have ended, and cuts those that are still running after timeout.

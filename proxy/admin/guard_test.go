@@ -19,7 +19,7 @@ func newPort(t *testing.T, hosts ...string) http.Handler {
 	t.Helper()
 	s := newHealthySource(t)
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "up 1") })
-	return New(Config{Source: s, Metrics: metrics, Hosts: hosts, Flags: []string{"config=policy.yaml", "secure-port=8443"}})
+	return New(s, metrics, []string{"config=policy.yaml", "secure-port=8443"}, hosts)
 }
 
 // ask sends port a request as kubectl port-forward would, after change has changed it. It returns the response.
@@ -48,7 +48,7 @@ func TestGuardChecksHost(t *testing.T) {
 		"localhost", "LOCALHOST:8081", "a.localhost:1", // kubectl port-forward
 		"listproxy-admin:8081", "node-7", // a Service in the same namespace, a machine
 		"listproxy-admin.listproxy.svc:8081", "listproxy-admin.listproxy.svc.cluster.local.:8081",
-		"listproxy.example.com:8081", "LISTPROXY.EXAMPLE.COM.", "10-0-0-1.pods.corp.test", // Config.Hosts
+		"listproxy.example.com:8081", "LISTPROXY.EXAMPLE.COM.", "10-0-0-1.pods.corp.test", // hosts
 		"", // HTTP/1.0
 	}
 	refused := []string{

@@ -17,44 +17,32 @@ const (
 	profileTimeout = 5 * time.Minute
 )
 
-// Config configures the admin port.
-type Config struct {
-	// Source provides the state for /readyz and the status page.
-	Source *Source
-	// Metrics serves /metrics.
-	Metrics http.Handler
-	// Flags has all flags in force, as name=value. No value is a secret.
-	Flags []string
-	// Hosts has further names that a request may have as its Host. Names that cannot be registered in the public DNS are always
-	// accepted (see guard).
-	Hosts []string
-}
-
 // New returns the handler of the admin port:
 //
 //   - /livez answers 200 as long as the process answers;
-//   - /readyz answers 200 if clients should be sent here, otherwise 503 with a line for each failed check. With ?verbose, it
+//   - /readyz answers by source: 200 if clients should be sent here, otherwise 503 with a line for each failed check. With ?verbose, it
 //     has a line for every check;
-//   - /metrics is for Prometheus;
-//   - /statusz is the status page, also as JSON; / redirects to it;
-//   - /flagz has the flags;
+//   - /metrics is served by metrics, for Prometheus;
+//   - /statusz is the status page, the state in source, also as JSON; / redirects to it;
+//   - /flagz has flags, which are all flags in force, as name=value;
 //   - /debug/pprof/ has profiles, for local clients only.
 //
-// The answers have no secrets, and need no authentication. All paths but the first two are guarded (see guard).
-func New(c Config) http.Handler {
+// The answers have no secrets, and need no authentication. All paths but the first two are guarded: hosts has further names that
+// a request may have as its Host (see guard).
+func New(source *Source, metrics http.Handler, flags, hosts []string) http.Handler {
 	pages := http.NewServeMux()
-	pages.Handle("GET /metrics", c.Metrics)
+	pages.Handle("GET /metrics", metrics)
 	pages.Handle("GET /{$}", http.RedirectHandler("statusz", http.StatusFound))
-	pages.HandleFunc("GET /statusz", func(w http.ResponseWriter, r *http.Request) { writeStatus(w, r, c.Source.ReadStatus()) })
+	pages.HandleFunc("GET /statusz", func(w http.ResponseWriter, r *http.Request) { writeStatus(w, r, source.ReadStatus()) })
 	// /flagz is for people: like Kubernetes' own /flagz, it promises no format.
 	pages.HandleFunc("GET /flagz", func(w http.ResponseWriter, _ *http.Request) {
-		writeText(w, http.StatusOK, "listproxy flagz\n\n"+strings.Join(c.Flags, "\n")+"\n")
+		writeText(w, http.StatusOK, "listproxy flagz\n\n"+strings.Join(flags, "\n")+"\n")
 	})
 	root := http.NewServeMux()
-	root.Handle("/", guard(c.Hosts, pageTimeout, pages))
-	root.Handle("/debug/pprof/", guard(c.Hosts, profileTimeout, onlyLocal(http.DefaultServeMux)))
+	root.Handle("/", guard(hosts, pageTimeout, pages))
+	root.Handle("/debug/pprof/", guard(hosts, profileTimeout, onlyLocal(http.DefaultServeMux)))
 	root.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
-	root.HandleFunc("GET /readyz", c.Source.serveReady)
+	root.HandleFunc("GET /readyz", source.serveReady)
 	return addSecurityHeaders(root)
 }
 

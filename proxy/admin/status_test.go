@@ -275,7 +275,7 @@ func TestChecks(t *testing.T) {
 				wantCode = http.StatusServiceUnavailable
 				wantBegin, wantEnd = "[-]"+tt.wantFailed+" not ready: ", "\nnot ready"
 			}
-			w := get(New(Config{Source: s, Metrics: http.NotFoundHandler()}), "/readyz")
+			w := get(New(s, http.NotFoundHandler(), nil, nil), "/readyz")
 			body := w.Body.String()
 			if w.Code != wantCode || !strings.HasPrefix(body, wantBegin) || !strings.HasSuffix(body, wantEnd) {
 				t.Errorf("/readyz answers %d %q, want %d %q…%q", w.Code, body, wantCode, wantBegin, wantEnd)
@@ -293,7 +293,7 @@ func TestReadyVerbose(t *testing.T) {
 	s.Health = func() upstream.Diagnosis {
 		return upstream.Diagnosis{Condition: upstream.ConditionUnauthorized, Problem: "401"}
 	}
-	w := get(New(Config{Source: s, Metrics: http.NotFoundHandler()}), "/readyz?verbose")
+	w := get(New(s, http.NotFoundHandler(), nil, nil), "/readyz?verbose")
 	expect.Same(t, strings.Join([]string{
 		"[+]serving ok", "[+]discovery ok", "[+]schemas ok", "[+]servers ok",
 		"[+]upstream ok: kube-apiserver is " + upstream.ConditionUnauthorized.Meaning() + " (401)",
@@ -309,7 +309,7 @@ const (
 
 // getStatus returns the response to a GET of the status of s with this Accept header.
 func getStatus(s *Source, accept string) *httptest.ResponseRecorder {
-	port := New(Config{Source: s, Metrics: http.NotFoundHandler()})
+	port := New(s, http.NotFoundHandler(), nil, nil)
 	return ask(port, http.MethodGet, "/statusz", func(r *http.Request) { r.Header.Set("Accept", accept) })
 }
 

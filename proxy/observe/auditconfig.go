@@ -24,13 +24,13 @@ type AuditConfig struct {
 	MaxBackups uint32
 }
 
-// Enabled reports whether an audit log is written.
-func (c AuditConfig) Enabled() bool { return c.Path != "" }
-
-// OpenAuditLog opens the audit log that c describes. c must be enabled. The caller must close the log. Only the owner can
-// read a new file. An existing file keeps its mode and content. No other process may write to the file. With standard
-// output, SIGPIPE no longer ends the process.
+// OpenAuditLog opens the audit log that c describes, or returns nil, nil if c has no path. The caller must close the log. Only
+// the owner can read a new file. An existing file keeps its mode and content. No other process may write to the file. With
+// standard output, SIGPIPE no longer ends the process.
 func OpenAuditLog(c AuditConfig) (*AuditLog, error) {
+	if c.Path == "" {
+		return nil, nil
+	}
 	out, err := openOutput(c)
 	if err != nil {
 		return nil, fmt.Errorf("--audit-log-path=%s cannot be written: %w: choose a path that listproxy may write", c.Path, err)

@@ -22,15 +22,13 @@ type Advice struct {
 	// TopSenders are the senders of the most of these requests, at most maxSenders.
 	TopSenders []Sender `json:"most"`
 
-	countBySender map[Sender]int64 // the numbers of requests of all senders; Count is not set in the keys
+	countBySource map[Source]int64
 }
 
 // Sender is a client with the number of its requests for one resource.
 type Sender struct {
-	UserAgent string `json:"userAgent"`
-	User      string `json:"user,omitempty"`
-	Resource  string `json:"resource"`
-	Count     int64  `json:"count"`
+	Source
+	Count int64 `json:"count"`
 }
 
 // maxSenders is the largest number of senders that an Advice names.
@@ -92,7 +90,7 @@ func advise(rows []Row) []Advice {
 func newAdvice(what string, r reason.Reason) *Advice {
 	own := ownTexts[what]
 	why, do := r.Explain()
-	return &Advice{What: what, Why: cmp.Or(own.why, why), Do: cmp.Or(own.do, do), countBySender: map[Sender]int64{}}
+	return &Advice{What: what, Why: cmp.Or(own.why, why), Do: cmp.Or(own.do, do), countBySource: map[Source]int64{}}
 }
 
 // add counts the requests of one form of a row.
@@ -102,24 +100,18 @@ func (a *Advice) add(row Row, f FormCount) {
 	} else {
 		a.Lists += f.Count
 	}
-	a.countBySender[Sender{UserAgent: row.UserAgent, User: row.User, Resource: row.Resource}] += f.Count
+	a.countBySource[row.Source] += f.Count
 }
 
-// setTopSenders sets TopSenders from countBySender.
+// setTopSenders sets TopSenders from countBySource.
 func (a *Advice) setTopSenders() {
-	for sender, count := range a.countBySender {
-		sender.Count = count
-		a.TopSenders = append(a.TopSenders, sender)
+	for source, count := range a.countBySource {
+		a.TopSenders = append(a.TopSenders, Sender{Source: source, Count: count})
 	}
 	slices.SortFunc(a.TopSenders, compareSenders)
 	a.TopSenders = a.TopSenders[:min(len(a.TopSenders), maxSenders)]
 }
 
 func compareSenders(a, b Sender) int {
-	return cmp.Or(
-		cmp.Compare(b.Count, a.Count),
-		cmp.Compare(a.UserAgent, b.UserAgent),
-		cmp.Compare(a.User, b.User),
-		cmp.Compare(a.Resource, b.Resource),
-	)
+	return cmp.Or(cmp.Compare(b.Count, a.Count), a.Source.compare(b.Source))
 }

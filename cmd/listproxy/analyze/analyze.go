@@ -4,15 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/listproxy/listproxy/policy"
 )
 
-// analyzer reads logs and counts their lists and watches. It is not safe for concurrent use.
+// analyzer reads logs and counts their lists and watches. Its size grows with the number of clients, resources and predictions. It
+// is not safe for concurrent use.
 type analyzer struct {
-	predictor predictor
-	tally     *tally
-	files     []File
+	predictor   predictor
+	counters    map[counterKey]*counter
+	first, last time.Time // when the first and the last request were received; zero if no event has this time
+	files       []File
 }
 
 // File is what was found in one log.
@@ -32,7 +35,7 @@ type File struct {
 
 // newAnalyzer returns an analyzer for a listproxy with the policy file f.
 func newAnalyzer(f *policy.File) *analyzer {
-	return &analyzer{predictor: newPredictor(f), tally: &tally{counters: map[counterKey]*counter{}}}
+	return &analyzer{predictor: newPredictor(f), counters: map[counterKey]*counter{}}
 }
 
 // readLog reads a log to its end. It returns an error if reading fails, or if the log has no relevant event. The report
@@ -50,7 +53,7 @@ func (a *analyzer) readLog(name string, log io.Reader) error {
 	return err
 }
 
-// readLine counts the line in f, and the requests of its events in the tally.
+// readLine counts the line in f, and the requests of its events.
 func (a *analyzer) readLine(f *File, line []byte) {
 	f.Lines++
 	const topLevel = 0
@@ -64,7 +67,7 @@ func (a *analyzer) readLine(f *File, line []byte) {
 			continue
 		}
 		f.relevant++
-		a.tally.add(e, a.predictor.predict(e))
+		a.count(e, a.predictor.predict(e))
 	}
 }
 

@@ -435,7 +435,7 @@ func TestAdvice(t *testing.T) {
 	}
 	expect.Same(t, []string{"consistent-lists", "watches", "not-cached"}, got)
 	expect.Same(t, []Sender{
-		{UserAgent: "tool/v1", User: "bob", Resource: "pods", Count: 4},
-		{UserAgent: "tool/v1", User: "alice", Resource: "pods", Count: 3},
+		{Source: Source{UserAgent: "tool/v1", User: "bob", Resource: "pods"}, Count: 4},
+		{Source: Source{UserAgent: "tool/v1", User: "alice", Resource: "pods"}, Count: 3},
 	}, r.Advice[0].TopSenders)
 }

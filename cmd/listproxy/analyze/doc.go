@@ -8,8 +8,8 @@
 // # Design
 //
 // A log is read line by line (lines.go), and each line is searched for events (unwrap.go, event.go). For each event it is
-// predicted who would answer the request (prediction.go). The predictions are counted by client and resource (client.go,
-// tally.go). A [Report] is made from the counts (report.go, advice.go) and written as text (text.go) or JSON.
+// predicted who would answer the request (prediction.go). The predictions are counted by client and resource (source.go,
+// counter.go). A [Report] is made from the counts (report.go, advice.go) and written as text (text.go) or JSON.
 //
 // # Invariants
 //

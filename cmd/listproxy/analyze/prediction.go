@@ -47,12 +47,17 @@ const (
 // listproxy forwards such requests. Package reason does not have this reason.
 const reasonRefused reason.Reason = "refused"
 
-// prediction is what listproxy would do with a request.
-type prediction struct {
-	verb       verb
-	form       form
-	answeredBy answerer
-	reason     reason.Reason // why kube-apiserver answers; None if listproxy does
+// Prediction is what listproxy would do with a request.
+type Prediction struct {
+	// Verb is list or watch.
+	Verb verb `json:"verb"`
+	// Form is what the list or watch asks for: any, not-older-than, exact, continue, consistent, watch, streaming-list
+	// or unknown.
+	Form form `json:"form"`
+	// AnsweredBy is memory, consistent-lists, watches or kube-apiserver, as in [RequestCounts].
+	AnsweredBy answerer `json:"answeredBy"`
+	// Reason says why kube-apiserver answers. It is empty if listproxy can answer.
+	Reason reason.Reason `json:"reason,omitempty"`
 }
 
 // predictor predicts what listproxy would do under a policy.
@@ -67,8 +72,8 @@ func newPredictor(f *policy.File) predictor {
 }
 
 // predict returns what listproxy would do with the request of an audit event.
-func (p *predictor) predict(e *auditEvent) prediction {
-	result := prediction{verb: e.Verb, form: formUnknown, answeredBy: byAPIServer, reason: reason.NotCanonical}
+func (p *predictor) predict(e *auditEvent) Prediction {
+	result := Prediction{Verb: e.Verb, Form: formUnknown, AnsweredBy: byAPIServer, Reason: reason.NotCanonical}
 	httpRequest, ok := e.httpRequest()
 	if !ok {
 		return result
@@ -78,12 +83,12 @@ func (p *predictor) predict(e *auditEvent) prediction {
 		credentials = policy.NoToken
 	}
 	request, parseReason := policy.Parse(httpRequest, kubehttp.Parse(httpRequest).Info, credentials)
-	result.form = formOf(request, parseReason)
+	result.Form = formOf(request, parseReason)
 	if !succeeded(e.ResponseStatus.Code) {
-		result.reason = reasonRefused
+		result.Reason = reasonRefused
 		return result
 	}
-	result.answeredBy, result.reason = p.whoAnswers(request, parseReason)
+	result.AnsweredBy, result.Reason = p.whoAnswers(request, parseReason)
 	return result
 }
 

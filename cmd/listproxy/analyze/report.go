@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"time"
-
-	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // Report is the result of the analysis.
@@ -47,40 +45,30 @@ type RequestCounts struct {
 
 // Row has the counts of one client and resource.
 type Row struct {
-	UserAgent string `json:"userAgent"`
-	User      string `json:"user,omitempty"`
-	Resource  string `json:"resource"`
+	Source
 	Counts
 	// Forms has the numbers of requests by what they ask for (FormCount.Form) and by who would answer them. The most frequent is
 	// first.
 	Forms []FormCount `json:"forms"`
 }
 
-// FormCount is the number of requests of one form.
+// FormCount is the number of requests with one Prediction.
 type FormCount struct {
-	// Verb is list or watch.
-	Verb verb `json:"verb"`
-	// Form is what the list or watch asks for: any, not-older-than, exact, continue, consistent, watch, streaming-list
-	// or unknown.
-	Form form `json:"form"`
-	// AnsweredBy is memory, consistent-lists, watches or kube-apiserver, as in RequestCounts.
-	AnsweredBy answerer `json:"answeredBy"`
-	// Reason says why kube-apiserver answers. It is empty if listproxy can answer.
-	Reason reason.Reason `json:"reason,omitempty"`
-	Count  int64         `json:"count"`
+	Prediction
+	Count int64 `json:"count"`
 }
 
 // report returns the report about all logs that have been read.
 func (a *analyzer) report() Report {
 	r := Report{Files: a.files, Rows: []Row{}}
-	if !a.tally.first.IsZero() {
-		from, to := a.tally.first.UTC(), a.tally.last.UTC()
+	if !a.first.IsZero() {
+		from, to := a.first.UTC(), a.last.UTC()
 		r.From, r.To = &from, &to
 	}
-	for key, counted := range a.tally.counters {
-		r.Totals.add(key.prediction, counted)
+	for key, counted := range a.counters {
+		r.Totals.add(key.Prediction, counted)
 	}
-	for _, row := range a.tally.rows() {
+	for _, row := range a.rows() {
 		slices.SortFunc(row.Forms, compareForms)
 		r.Rows = append(r.Rows, *row)
 	}
@@ -90,19 +78,16 @@ func (a *analyzer) report() Report {
 }
 
 // rows returns a row for each client and resource.
-func (t *tally) rows() map[rowKey]*Row {
-	rows := map[rowKey]*Row{}
-	for key, counted := range t.counters {
-		row := rows[key.rowKey]
+func (a *analyzer) rows() map[Source]*Row {
+	rows := map[Source]*Row{}
+	for key, counted := range a.counters {
+		row := rows[key.Source]
 		if row == nil {
-			row = &Row{UserAgent: key.client.userAgent, User: key.client.user, Resource: key.resource}
-			rows[key.rowKey] = row
+			row = &Row{Source: key.Source}
+			rows[key.Source] = row
 		}
-		p := key.prediction
-		row.Counts.add(p, counted)
-		row.Forms = append(row.Forms, FormCount{
-			Verb: p.verb, Form: p.form, AnsweredBy: p.answeredBy, Reason: p.reason, Count: counted.requests(),
-		})
+		row.Counts.add(key.Prediction, counted)
+		row.Forms = append(row.Forms, FormCount{Prediction: key.Prediction, Count: counted.requests()})
 	}
 	return rows
 }
@@ -119,21 +104,19 @@ func compareRows(a, b Row) int {
 	return cmp.Or(
 		cmp.Compare(b.Seconds, a.Seconds),
 		cmp.Compare(b.Lists.Count+b.Watches.Count, a.Lists.Count+a.Watches.Count),
-		cmp.Compare(a.UserAgent, b.UserAgent),
-		cmp.Compare(a.User, b.User),
-		cmp.Compare(a.Resource, b.Resource),
+		a.Source.compare(b.Source),
 	)
 }
 
 // add adds the requests of one counter. p is the prediction that they share.
-func (c *Counts) add(p prediction, counted *counter) {
+func (c *Counts) add(p Prediction, counted *counter) {
 	counts := &c.Lists
-	if p.verb == verbWatch {
+	if p.Verb == verbWatch {
 		counts = &c.Watches
 	}
 	requests := counted.requests()
 	counts.Count += requests
-	switch p.answeredBy {
+	switch p.AnsweredBy {
 	case byMemory:
 		counts.FromMemory += requests
 	case byMemoryIfConsistentLists:

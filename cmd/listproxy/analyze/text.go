@@ -100,7 +100,7 @@ func (r Report) writeRows(out *strings.Builder, maxRows int) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "\nCLIENT\tRESOURCE\tLISTS\tMEMORY\t+CONSISTENT\tWATCHES\t+WATCHES\tTIME\tFORMS")
 	for _, row := range rows {
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%v\t%s\n", clientName(row.UserAgent, row.User), row.Resource,
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%v\t%s\n", row.clientName(), row.Resource,
 			row.Lists.Count, row.Lists.FromMemory, row.Lists.WithConsistentLists, row.Watches.Count, row.Watches.WithWatches,
 			time.Duration(row.Seconds*float64(time.Second)).Round(10*time.Millisecond), row.formsText())
 	}
@@ -123,14 +123,6 @@ func (r Report) writeAdvice(out *strings.Builder) {
 // share formats a part of a whole as a percentage. The share of an empty whole is 0.
 func share(part, whole int64) string {
 	return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(max(whole, 1)))
-}
-
-// clientName formats a client for people. The user of a service account is NAMESPACE/NAME, without the usual prefix.
-func clientName(userAgent, user string) string {
-	if account, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
-		user = strings.Replace(account, ":", "/", 1)
-	}
-	return strings.TrimSpace(userAgent + " " + user)
 }
 
 // formsText names the most frequent forms of a row, with the reasons why they are forwarded.
@@ -165,7 +157,7 @@ func (a Advice) extentText(all Counts) string {
 func (a Advice) sendersText() string {
 	parts := make([]string, len(a.TopSenders))
 	for i, s := range a.TopSenders {
-		parts[i] = fmt.Sprintf("%s: %s %s", clientName(s.UserAgent, s.User), humanize.Comma(s.Count), s.Resource)
+		parts[i] = fmt.Sprintf("%s: %s %s", s.clientName(), humanize.Comma(s.Count), s.Resource)
 	}
 	return strings.Join(parts, "; ")
 }

@@ -6,16 +6,10 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// rowKey is what the requests of one row of the report have in common.
-type rowKey struct {
-	client   client
-	resource string
-}
-
 // counterKey is what the requests of one counter have in common.
 type counterKey struct {
-	rowKey
-	prediction prediction
+	Source
+	Prediction
 }
 
 // counter counts the audit events of the requests with one key. A list has one event. A watch has an event at its start, an
@@ -30,25 +24,13 @@ type counter struct {
 // completed. If the audit policy drops one of the two events, the other number still has all watches.
 func (c *counter) requests() int64 { return max(c.opened, c.completed) }
 
-// tally counts requests. Its size grows with the number of clients, resources and predictions.
-type tally struct {
-	counters    map[counterKey]*counter
-	first, last time.Time // when the first and the last request were received; zero if no event has this time
-}
-
-// add counts an event whose request has the prediction p.
-func (t *tally) add(e *auditEvent, p prediction) {
-	key := counterKey{
-		rowKey: rowKey{
-			client:   newClient(e.UserAgent, e.User.Username),
-			resource: resourceName(e.ObjectRef.Group, e.ObjectRef.Resource),
-		},
-		prediction: p,
-	}
-	c := t.counters[key]
+// count counts an event whose request has the prediction p.
+func (a *analyzer) count(e *auditEvent, p Prediction) {
+	key := counterKey{Source: newSource(e), Prediction: p}
+	c := a.counters[key]
 	if c == nil {
 		c = &counter{}
-		t.counters[key] = c
+		a.counters[key] = c
 	}
 	if e.Verb == verbWatch && e.Stage == auditv1.StageResponseStarted {
 		c.opened++
@@ -62,10 +44,10 @@ func (t *tally) add(e *auditEvent, p prediction) {
 	if e.Verb == verbList {
 		c.duration += max(0, e.StageTime.Sub(received)) // an event without StageTime would give a negative duration
 	}
-	if t.first.IsZero() || received.Before(t.first) {
-		t.first = received
+	if a.first.IsZero() || received.Before(a.first) {
+		a.first = received
 	}
-	if received.After(t.last) {
-		t.last = received
+	if received.After(a.last) {
+		a.last = received
 	}
 }

@@ -20,11 +20,7 @@ import (
 //	…;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1   metadata    the same
 //	…;as=Table;g=meta.k8s.io;v=v1,application/json      forwarded   the same
 //	two headers, or more than 12 clauses                forwarded   the same
-type Accept struct {
-	builtin, custom choice
-	// ambiguous means that the header can be read in several ways: the request is forwarded.
-	ambiguous bool
-}
+type Accept struct{ builtin, custom choice }
 
 // choice is what the API server chooses from the header. The zero value means that the request is forwarded: the API server
 // writes a representation that is not kept, or answers 406, or may know a parameter that listproxy does not know.
@@ -42,13 +38,11 @@ const maxAcceptClauses = 12
 // parseAccept reads the values of the Accept header of a list or a watch.
 func parseAccept(values []string, watch bool) Accept {
 	switch {
-	case len(values) > 1: // the API server reads only the first
-		return Accept{ambiguous: true}
-	case len(values) == 0 || values[0] == "":
+	case len(values) == 0 || len(values) == 1 && values[0] == "":
 		plain := choice{representation: media.JSON}
 		return Accept{builtin: plain, custom: plain}
-	case strings.Count(values[0], ",")+1 > maxAcceptClauses:
-		return Accept{ambiguous: true}
+	case len(values) > 1 || strings.Count(values[0], ",")+1 > maxAcceptClauses: // could be read in several ways
+		return Accept{}
 	}
 	clauses := goautoneg.ParseAccept(values[0])
 	const builtin, custom = false, true
@@ -137,10 +131,7 @@ func isKnownParameter(name, value string, watch, asMetadata bool) bool {
 // request. custom says whether the resource is a custom one.
 func (a Accept) representation(custom bool) (media.Representation, reason.Reason) {
 	chosen := a.choiceFor(custom).representation
-	switch {
-	case a.ambiguous:
-		return "", reason.NotCanonical
-	case chosen == "":
+	if chosen == "" {
 		return "", reason.Representation
 	}
 	return chosen, reason.None

@@ -32,8 +32,7 @@
 //  2. the rest of the query, the body, and the headers Connection, Upgrade and Origin: not-canonical
 //  3. the caller's credentials: credentials
 //  4. the selectors: not-canonical
-//  5. the Accept header: not-canonical if there are several or it has too many clauses, or else representation if no kind of
-//     resource fits it
+//  5. the Accept header: representation if no kind of resource fits it, if there are several, or if it has too many clauses
 //
 // The order never changes whether a request is forwarded.
 package policy

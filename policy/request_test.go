@@ -199,13 +199,13 @@ func TestParseForwards(t *testing.T) {
 			"Connection: Upgrade\r\nUpgrade: websocket", "Upgrade: websocket", "Upgrade:", "Connection: Upgrade",
 			"Connection: keep-alive, Authorization", "Connection: close\r\nConnection: X-Remote-User",
 			"Origin: https://example.com",
-			"Accept: application/json\r\nAccept: application/json",
 		},
 		reason.Credentials: {
 			"Impersonate-User: bob", "impersonate-group: system:masters", "Impersonate-Extra-Scopes: x", "Impersonate-Uid: 1",
 			"Impersonate-Whatever:", "Impersonate_User: bob", "Authorization:",
 		},
 		reason.Representation: {
+			"Accept: application/json\r\nAccept: application/json",
 			"Accept: application/yaml", "Accept: application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
 		},
 	} {

@@ -93,7 +93,8 @@ var forwarding = []struct {
 	{
 		reason: Representation,
 		sentence: "It prefers a representation that is not kept (such as a table or YAML), one that " +
-			"kube-apiserver does not have, or indented JSON of very deeply nested objects.",
+			"kube-apiserver does not have, or indented JSON of very deeply nested objects; or it has several Accept " +
+			"headers, or a very long one.",
 		remedy: "Only kube-apiserver writes tables, YAML, CBOR, and protobuf of custom resources: let the program " +
 			"ask for JSON, not indented.",
 	},

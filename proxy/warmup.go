@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/cluster"
 	"github.com/listproxy/listproxy/snapshot"
-	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
 const (
@@ -96,19 +96,11 @@ func NewWarmup(
 func (w *Warmup) Run(ctx context.Context) {
 	var loops sync.WaitGroup
 	for i := range w.states {
-		loops.Go(func() { w.keepLoaded(ctx, &w.states[i]) })
+		s := &w.states[i]
+		load := func(ctx context.Context) { w.record(s, w.tryLoad(ctx, s.EagerCollection), time.Now()) }
+		loops.Go(func() { wait.UntilWithContext(ctx, load, warmupPause) })
 	}
 	loops.Wait()
-}
-
-// keepLoaded is Run for one collection.
-func (w *Warmup) keepLoaded(ctx context.Context, s *eagerState) {
-	for {
-		w.record(s, w.tryLoad(ctx, s.EagerCollection), time.Now())
-		if !clock.Sleep(ctx, warmupPause) {
-			return
-		}
-	}
 }
 
 // tryLoad starts the collection unless it was started already, and waits up to maxWarmupWait until it is loaded. It returns the

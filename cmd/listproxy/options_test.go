@@ -105,7 +105,6 @@ func TestWrongOptions(t *testing.T) {
 		{args: "--tls-min-version VersionTLS11", wantSays: []string{"--tls-min-version", "VersionTLS12 or VersionTLS13"}},
 		{args: "--connect-hosts a", wantSays: []string{"--connect-hosts", "give --connect-port"}},
 		{args: "--secure-port 70000", wantSays: []string{"--secure-port", "out of range"}},
-		{args: "--admin-bind-address 8081", wantSays: []string{"--admin-bind-address", "address:port"}},
 		{args: "--history-window 0s", wantSays: []string{"--history-window 0s", "at least 1s"}},
 		{args: "--staleness-bound 1s", wantSays: []string{"--staleness-bound 1s", "at least"}},
 		{args: "--consistent-lists=maybe", wantSays: []string{`--consistent-lists "maybe"`, "true, always or false"}},

@@ -2,6 +2,8 @@ package admin
 
 import (
 	"fmt"
+	"math"
+	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -93,6 +95,10 @@ func (s *Source) ReadStatus() Status {
 		})
 	}
 	status.Memory.Stored, status.Memory.StoredLimit = s.Collections.Stored()
+	status.Memory.Compressed = s.Compression().Kept
+	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 { // -1 changes nothing
+		status.Memory.ProcessLimit = limit
+	}
 	status.readMetrics(s.Metrics)
 
 	// Here the API server must be OK now. For readiness it is enough that it was OK once (see Checks).

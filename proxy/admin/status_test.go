@@ -3,9 +3,11 @@ package admin
 import (
 	"bytes"
 	"flag"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -24,6 +26,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/observetest"
@@ -101,13 +104,16 @@ func newObservedSource(t *testing.T) (*Source, *observe.Observer, *fakeCollectio
 	o, metrics := observetest.New(nil)
 	yes, no := func() bool { return true }, func() bool { return false }
 	collections := &fakeCollections{}
+	limit := debug.SetMemoryLimit(math.MaxInt64) // whatever GOMEMLIMIT says
+	t.Cleanup(func() { debug.SetMemoryLimit(limit) })
 	return &Source{
 		Version: "v0.1.0", Address: "https://10.0.0.1:443", Started: time.Now(),
 		Draining: no, DiscoveryReady: yes, DefinitionsReady: yes, ServersReady: yes,
 		Health: func() upstream.Diagnosis {
 			return upstream.Diagnosis{Condition: upstream.ConditionOK, Since: time.Now()}
 		},
-		Eager: func() []proxy.EagerStats { return nil },
+		Eager:       func() []proxy.EagerStats { return nil },
+		Compression: func() gzip.CompressorStats { return gzip.CompressorStats{} },
 		// The metrics of the process and of Go's runtime differ each time.
 		Metrics: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 			families, err := metrics.Gather()

@@ -13,34 +13,21 @@ import (
 
 // The names of the metrics that readMetrics reads.
 const (
-	metricRequests        = "listproxy_requests_total"
-	metricCompressedBytes = "listproxy_compression_size_bytes"
-	metricProcessBytes    = "process_resident_memory_bytes"
-	metricProcessLimit    = "go_gc_gomemlimit_bytes"
+	metricRequests     = "listproxy_requests_total"
+	metricProcessBytes = "process_resident_memory_bytes"
 )
 
-// unlimitedFrom is a number of bytes above any real memory limit: without a limit the runtime reports 8 EiB. ProcessLimit is 0
-// then.
-const unlimitedFrom = 1 << 60
-
-// readMetrics sets the counts and sizes that are read from metrics.
+// readMetrics sets the counts of requests and the resident memory of the process, which are read from metrics.
 func (s *Status) readMetrics(metrics prometheus.Gatherer) {
 	families, _ := metrics.Gather() // Metrics that cannot be read are missing here, and are logged at each scrape.
 	reasons := map[string]Reason{}
 	for _, family := range families {
 		for _, series := range family.GetMetric() {
-			gauge := series.GetGauge().GetValue() // 0 if the series is a counter
 			switch family.GetName() {
 			case metricRequests:
 				s.countRequests(series, reasons)
-			case metricCompressedBytes:
-				s.Memory.Compressed = int64(gauge)
 			case metricProcessBytes:
-				s.Memory.Process = int64(gauge)
-			case metricProcessLimit:
-				if gauge < unlimitedFrom {
-					s.Memory.ProcessLimit = int64(gauge)
-				}
+				s.Memory.Process = int64(series.GetGauge().GetValue())
 			}
 		}
 	}

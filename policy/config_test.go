@@ -263,8 +263,8 @@ func TestWrongFile(t *testing.T) {
 	}
 }
 
-// FuzzParseFile: ParseFile returns an error that begins with the file's name, or a File with a Config whose rules are within bounds
-// and never keep Events.
+// FuzzParseFile: ParseFile returns an error that begins with the file's name, or a File with a Config whose rules are within
+// bounds and never keep Events.
 func FuzzParseFile(f *testing.F) {
 	example, err := os.ReadFile("../docs/policy.example.yaml")
 	expect.NoError(f, err)

@@ -18,8 +18,8 @@ const (
 	configKind       = "Policy"
 )
 
-// File is a policy file. The zero File stands for no file: its policy is the built-in one. The comments of its fields, and of the
-// fields below, are for users: docs/reference.md has them word for word (TestReference).
+// File is a policy file. The zero File stands for no file: its policy is the built-in one. The comments of its fields, and of
+// the fields below, are for users: docs/reference.md has them word for word (TestReference).
 type File struct {
 	// APIVersion is `listproxy.io/v1alpha1`.
 	APIVersion string `json:"apiVersion"`
@@ -59,8 +59,8 @@ type settings struct {
 	Watches *bool `json:"watches"`
 }
 
-// ParseFile parses data, the content of a policy file in YAML or JSON. name is the file's name in errors. An unknown or repeated
-// field is an error. Errors name the field, and say what is wrong.
+// ParseFile parses data, the content of a policy file in YAML or JSON. name is the file's name in errors. An unknown or
+// repeated field is an error. Errors name the field, and say what is wrong.
 func ParseFile(name string, data []byte) (*File, error) {
 	var f File
 	errs := f.decode(data)

@@ -55,7 +55,8 @@ func (w writtenRule) validate(path *field.Path) field.ErrorList {
 	if plural := PluralMeant(w.target().Group, w.Resource); plural != "" {
 		errs = append(errs, field.Invalid(resource, w.Resource, fmt.Sprintf("not a plural name: write %q", plural)))
 	} else if w.Resource != AllResources && len(validation.IsDNS1035Label(w.Resource)) > 0 {
-		errs = append(errs, field.Invalid(resource, w.Resource, `write the plural name in lower case, "*" for all of the group`))
+		errs = append(errs, field.Invalid(resource, w.Resource,
+			`write the plural name in lower case, "*" for all of the group`))
 	}
 	if isEvents(w.target().Group, w.Resource) && w.Cache == CacheOnDemand {
 		errs = append(errs, field.Invalid(path.Child("cache"), w.Cache, "events cannot be kept: their watches get no "+
@@ -70,8 +71,8 @@ func PluralMeant(group, resource string) string {
 	lower := strings.ToLower(resource)
 	for _, version := range scheme.Scheme.PrioritizedVersionsForGroup(group) {
 		for kind := range scheme.Scheme.KnownTypes(version) {
-			// Guessing is safe here: all built-in resources have regular plurals. KnownTypes also has kinds that are no resources,
-			// like PodList, but nobody writes those.
+			// Guessing is safe here: all built-in resources have regular plurals. KnownTypes also has kinds that are no
+			// resources, like PodList, but nobody writes those.
 			plural, singular := meta.UnsafeGuessKindToResource(version.WithKind(kind))
 			isMeant := lower == singular.Resource || lower == plural.Resource
 			if isMeant && resource != plural.Resource {

@@ -54,14 +54,16 @@ func TestNewTraces(t *testing.T) {
 		},
 		"an unknown protocol": {
 			env:     map[string]string{envEndpoint: endpoint, envTracesProtocol: "http/json"},
-			wantErr: `OTEL_EXPORTER_OTLP_TRACES_PROTOCOL or OTEL_EXPORTER_OTLP_PROTOCOL is "http/json": choose grpc or http/protobuf`,
+			wantErr: `OTEL_EXPORTER_OTLP_PROTOCOL is "http/json": choose grpc or http/protobuf`,
 		},
 		"an empty sampler": {
 			env:        map[string]string{envEndpoint: endpoint, "OTEL_TRACES_SAMPLER": ""},
 			wantTraces: true, wantSpans: true, wantLog: "unsupported sampler: ",
 		},
 		"a ratio above 1": {
-			env:        map[string]string{envEndpoint: endpoint, "OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "2"},
+			env: map[string]string{
+				envEndpoint: endpoint, "OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "2",
+			},
 			wantTraces: true, wantSpans: true, wantLog: "greater than 1.0",
 		},
 		"an unknown sampler": {

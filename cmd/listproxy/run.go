@@ -99,8 +99,8 @@ func (a *app) endWatches(period time.Duration) {
 	a.forward.EndWatches(period)
 }
 
-// start starts all parts. They run until ctx ends, and servers until they are closed. The context failed ends when a part fails,
-// whose error parts.Wait returns. The other parts then go on.
+// start starts all parts. They run until ctx ends, and servers until they are closed. The context failed ends when a part
+// fails, whose error parts.Wait returns. The other parts then go on.
 func (a *app) start(
 	ctx context.Context, mainServer, adminServer *http.Server,
 ) (parts *errgroup.Group, failed context.Context) {

@@ -11,8 +11,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestPartFails: if a part fails, the process drains without --shutdown-delay-duration, stops all parts, and ends with the error of
-// that part.
+// TestPartFails: if a part fails, the process drains without --shutdown-delay-duration, stops all parts, and ends with the
+// error of that part.
 func TestPartFails(t *testing.T) {
 	o, err := parse("--bind-address", "127.0.0.1", "--secure-port", "0", "--admin-bind-address", "127.0.0.1:0",
 		"--cert-dir", t.TempDir())

@@ -20,15 +20,15 @@ const (
 // New returns the handler of the admin port:
 //
 //   - /livez answers 200 as long as the process answers;
-//   - /readyz answers by source: 200 if clients should be sent here, otherwise 503 with a line for each failed check. With ?verbose, it
-//     has a line for every check;
+//   - /readyz answers by source: 200 if clients should be sent here, otherwise 503 with a line for each failed check. With
+//     ?verbose, it has a line for every check;
 //   - /metrics is served by metrics, for Prometheus;
 //   - /statusz is the status page, the state in source, also as JSON; / redirects to it;
 //   - /flagz has flags, which are all flags in force, as name=value;
 //   - /debug/pprof/ has profiles, for local clients only.
 //
-// The answers have no secrets, and need no authentication. All paths but the first two are guarded: hosts has further names that
-// a request may have as its Host (see guard).
+// The answers have no secrets, and need no authentication. All paths but the first two are guarded: hosts has further names
+// that a request may have as its Host (see guard).
 func New(source *Source, metrics http.Handler, flags, hosts []string) http.Handler {
 	pages := http.NewServeMux()
 	pages.Handle("GET /metrics", metrics)

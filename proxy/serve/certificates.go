@@ -125,8 +125,8 @@ func (c *Certificates) MissingHosts(hosts []string) (missing []string) {
 	return missing
 }
 
-// Expiries returns when the serving certificate expires ("serving"), and when the CAs of clients expire ("client-ca"), if there are
-// any. In a chain or a file with several CAs, the first to expire counts. A time is zero if there is no certificate.
+// Expiries returns when the serving certificate expires ("serving"), and when the CAs of clients expire ("client-ca"), if
+// there are any. In a chain or a file with several CAs, the first to expire counts. A time is zero if there is no certificate.
 func (c *Certificates) Expiries() map[string]time.Time {
 	expiries := map[string]time.Time{"serving": firstExpiry(c.servingPEM())}
 	if c.clientCA != nil {
@@ -135,8 +135,8 @@ func (c *Certificates) Expiries() map[string]time.Time {
 	return expiries
 }
 
-// firstExpiry returns the time at which the first of the certificates in data expires, or zero if there are none. data was checked
-// when it was read.
+// firstExpiry returns the time at which the first of the certificates in data expires, or zero if there are none. data was
+// checked when it was read.
 func firstExpiry(data []byte) time.Time {
 	certificates, _ := cert.ParseCertsPEM(data)
 	if len(certificates) == 0 {

@@ -148,8 +148,8 @@ func TestFilesAreReadAgain(t *testing.T) {
 	})
 }
 
-// TestPairsThatCannotBeUsed: NewCertificates returns an error for files that it cannot use. The error names the files, says what
-// to do, and quotes nothing of their content.
+// TestPairsThatCannotBeUsed: NewCertificates returns an error for files that it cannot use. The error names the files, says
+// what to do, and quotes nothing of their content.
 func TestPairsThatCannotBeUsed(t *testing.T) {
 	pair := newPair(t)
 	for _, keyFile := range []string{"/no/such.key", newPair(t).KeyFile} {

@@ -8,8 +8,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestGoawayChance: CloseConnections closes the connection of an HTTP/2 request with the given chance. It never closes that of an
-// HTTP/1.1 request, since such clients make new connections anyway.
+// TestGoawayChance: CloseConnections closes the connection of an HTTP/2 request with the given chance. It never closes that of
+// an HTTP/1.1 request, since such clients make new connections anyway.
 func TestGoawayChance(t *testing.T) {
 	const requests = 1000
 	for _, tt := range []struct {

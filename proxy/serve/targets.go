@@ -32,8 +32,8 @@ func NewTargets(upstream *url.URL, more []string) (Targets, error) {
 	return Targets{list: list}, nil
 }
 
-// contains reports whether the target of a CONNECT request is the API server. Letters may be in upper case, but an address must be
-// written as in the list.
+// contains reports whether the target of a CONNECT request is the API server. Letters may be in upper case, but an address
+// must be written as in the list.
 func (ts Targets) contains(target string) bool {
 	return slices.Contains(ts.list, strings.ToLower(target))
 }
@@ -55,8 +55,8 @@ func (ts Targets) String() string { return strings.Join(ts.list, ", ") }
 // errNotTarget describes the form of a target. Callers add the text that was refused.
 var errNotTarget = errors.New("not a host or host:port with a DNS name or an IP address")
 
-// parseTarget returns host:port in lower case. If s has no port, the port is 443, as for https. An IPv6 address with a port must
-// be in brackets.
+// parseTarget returns host:port in lower case. If s has no port, the port is 443, as for https. An IPv6 address with a port
+// must be in brackets.
 func parseTarget(s string) (string, error) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {

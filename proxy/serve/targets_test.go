@@ -86,7 +86,8 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// FuzzConnectTarget: if a text is allowed as the target of a CONNECT, net/url reads it as one of the Targets, and as nothing else.
+// FuzzConnectTarget: if a text is allowed as the target of a CONNECT, net/url reads it as one of the Targets, and as nothing
+// else.
 func FuzzConnectTarget(f *testing.F) {
 	for _, seed := range []string{
 		"api.example:6443", "API.EXAMPLE:6443", "[fd00::a]:443", "[FD00:0:0::A]:443", "10.0.0.1:443", "10.0.0.1:443@evil",

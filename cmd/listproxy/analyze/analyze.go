@@ -9,8 +9,8 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// analyzer reads logs and counts their lists and watches. Its size grows with the number of clients, resources and predictions. It
-// is not safe for concurrent use.
+// analyzer reads logs and counts their lists and watches. Its size grows with the number of clients, resources and
+// predictions. It is not safe for concurrent use.
 type analyzer struct {
 	predictor   predictor
 	counters    map[counterKey]*counter

@@ -21,8 +21,8 @@ type Source struct {
 	Resource  string `json:"resource"` // as kubectl names it, like deployments.apps; "?" if the request names none
 }
 
-// newSource returns the Source of an event. All nodes count as one user: a cluster has thousands of them, and their requests are
-// alike.
+// newSource returns the Source of an event. All nodes count as one user: a cluster has thousands of them, and their requests
+// are alike.
 func newSource(e *auditEvent) Source {
 	const nodePrefix = "system:node:"
 	user := e.User.Username

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/serve"
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
@@ -35,8 +36,10 @@ const (
 	// modelReleaseLag bounds the time for which objects may have the form of a release that is gone. Until then listproxy
 	// verifies what it keeps.
 	modelReleaseLag = 12 * time.Minute
-	// modelListRevocation bounds the time for which a user may list after the right was revoked.
-	modelListRevocation = 10*time.Second + 2*time.Second
+	// modelReviewTTL is the default of --review-ttl.
+	modelReviewTTL = 10 * time.Second
+	// modelAnswerTime bounds the time from listproxy's decision about a list until its answer has come.
+	modelAnswerTime = 2 * time.Second
 	// modelWatchRevocation bounds the time for which a watch goes on after the right was revoked.
 	modelWatchRevocation = 2 * time.Minute
 	// modelNoticeLag bounds the time until listproxy notices that an upstream can be reached again.
@@ -55,8 +58,8 @@ type model struct {
 	plane  *inmemory.ControlPlane
 	front  *inmemory.Listener // on which listproxy serves clients
 	client *http.Client       // of listproxy
-	// isOutage reports whether listproxy is in an outage: no API server answers it.
-	isOutage func() bool
+	// outage returns the current outage, in which no API server answers listproxy, or the last one.
+	outage   func() clock.Outage
 	releases int // the number of new releases so far; only faults use it
 
 	mu         sync.Mutex // guards the fields below
@@ -90,7 +93,7 @@ func newModel(t *testing.T, servers int, wrap func(*model, http.RoundTripper) ht
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return wrap(m, next) })
 	api, err := o.newAPIServer(config, discard)
 	expect.NoError(t, err)
-	m.isOutage = func() bool { return api.health.Outage().Ongoing }
+	m.outage = api.health.Outage
 	a, err := o.assemble(api, &ports{}, ins, discard)
 	expect.NoError(t, err)
 	var parts sync.WaitGroup

@@ -81,7 +81,7 @@ const firstPage = ""
 func (m *model) list(ctx context.Context, q listRequest, token string) (revision int64, next string) {
 	sent := sentList{
 		listRequest: q, at: time.Now(), head: m.plane.Revision(), timelines: m.plane.Timelines(),
-		isOutage: m.isOutage(), isOldAnswerOnTheWay: m.isOldAnswerOnTheWay(),
+		isOutage: m.outage().Ongoing, isOldAnswerOnTheWay: m.isOldAnswerOnTheWay(),
 	}
 	resp, err := m.get(ctx, q.user, widgetsPath(q.Namespace), q.query(token))
 	if err != nil {
@@ -138,9 +138,20 @@ func (m *model) checkList(q sentList, revision int64, body string) {
 			q, now.Sub(m.lastRestore()), revision, body)
 	}
 	m.checkForms(fmt.Sprintf("%+v", q), written)
-	if !m.plane.AllowedSince(q.user, now.Add(-modelListRevocation)) {
-		m.failf("%+v: answered although the right was revoked more than %v ago", q, modelListRevocation)
+	if since := m.oldestReview(q, now); !m.plane.AllowedSince(q.user, since) {
+		m.failf("%+v: answered although the user has had no right for the last %v", q, now.Sub(since))
 	}
+}
+
+// oldestReview returns the earliest time at which the review of a list that comes now can have been sent. For the time of an
+// outage nobody can have taken a right away, and a review counts for twice its time.
+func (m *model) oldestReview(q sentList, now time.Time) time.Time {
+	outage := m.outage()
+	outage.Ongoing = outage.Ongoing || outage.Ended.After(q.at) // perhaps it ended after listproxy's decision
+	if asOf := outage.AsOf(now, modelMaxAge); asOf.Before(now) {
+		return asOf.Add(-2*modelReviewTTL - modelAnswerTime)
+	}
+	return now.Add(-modelReviewTTL - modelAnswerTime)
 }
 
 // timelineOf returns the newest timeline that has the list in body at a revision.

@@ -49,7 +49,7 @@ func (m *model) watch(ctx context.Context, user string, s inmemory.Select, revis
 	f := &follower{m: m, user: user, Select: s, hasBookmarks: !oneIn(4), from: revision, revision: revision}
 	timelines := m.plane.Timelines()
 	f.head = m.plane.Revision()
-	f.mayBeOld = m.isOutage() || m.isOldAnswerOnTheWay()
+	f.mayBeOld = m.outage().Ongoing || m.isOldAnswerOnTheWay()
 	resp, err := m.get(ctx, user, widgetsPath(s.Namespace), f.query())
 	if err != nil {
 		return 0

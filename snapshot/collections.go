@@ -95,9 +95,6 @@ type Collections struct {
 	// eager has the keys of [Collections.Keep]. Their collections are not dropped when idle or to free memory.
 	eager map[CollectionKey]bool
 	bans  bans
-	// changes are the last changes, the latest first. The slice is replaced and never written to, since callers of Changes
-	// hold it.
-	changes []Change
 	// checkResults and mismatches count what comparisons have found.
 	checkResults map[CheckResult]uint64
 	mismatches   map[CollectionKey]Mismatches

@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -14,27 +13,6 @@ import (
 // Skew is the time within which an API server usually learns of a change: a definition is another, or another server answers for a
 // group. Each API server learns of it by its own watch, as does listproxy.
 const Skew = 10 * time.Second
-
-// Cause says why collections are dropped or verified. The metric of losses has it as a label.
-//
-//	Cause             what has changed                              the collections are
-//	CauseDefinition   a resource's definition                       dropped, banned for Skew, and verified later
-//	CauseCatalog      the server that answers for a version         dropped, banned for Skew, and verified later
-//	CauseServers      the API servers, or the version they store    verified
-//	CauseMismatch     nothing: a comparison found a difference      dropped, and started again or banned (see restart)
-type Cause reason.Reason
-
-const (
-	// CauseDefinition means that the upstream may write the same objects in other bytes now. Open watches go on in the old form.
-	CauseDefinition = Cause(reason.Schema)
-	// CauseCatalog means that another server answers, with other objects and its own revisions.
-	CauseCatalog = Cause(reason.Moved)
-	// CauseServers means that the bytes of the same objects may have changed (new defaults, new fields, another encoding),
-	// without an event.
-	CauseServers = Cause(reason.Upstream)
-	// CauseMismatch means that a self-check or a verification has found a difference.
-	CauseMismatch = Cause(reason.Mismatch)
-)
 
 // Scope selects collections. The zero Scope selects all.
 type Scope struct{ target any } // nil, schema.GroupVersion, schema.GroupResource or CollectionKey
@@ -59,42 +37,26 @@ func (s Scope) selects(key CollectionKey) bool {
 	return slices.Contains(scopes[:], s)
 }
 
-// String returns the scope's name for people. It leaves out the version of a collection.
-func (s Scope) String() string {
-	switch target := s.target.(type) {
-	case nil:
-		return "all"
-	case CollectionKey:
-		return fmt.Sprintf("%s/%s", target.GroupResource(), target.Representation)
-	default:
-		return fmt.Sprint(target)
-	}
-}
-
-// Invalidation says that the states of the collections in a scope are no longer true.
-type Invalidation struct {
-	// Cause is CauseDefinition or CauseCatalog.
-	Cause Cause
-	Scope Scope
-	// What describes the change to people; it may be empty.
-	What string
-}
-
-// Invalidate drops the collections of an Invalidation. Once it has returned, no answer comes from their states.
+// Invalidate drops the collections of a scope after a change, which is counted as their loss with this cause:
+//
+//	cause           what has changed                       the upstream may answer with
+//	reason.Schema   a resource's definition                the same objects in other bytes
+//	reason.Moved    the server that answers for a version  other objects, with revisions of their own
+//
+// Once Invalidate has returned, no answer comes from their states. The feed cannot notice the change by itself: the upstream's open
+// watches go on in the old form.
 //
 // The collections cannot be started again before [Skew] has passed. Even then, a slow API server that has not learned of the
 // change may answer the load, so the collections are verified later.
-func (c *Collections) Invalidate(i Invalidation) {
-	now := time.Now()
-	c.recordChange(Change{At: now, Scope: i.Scope.String(), What: i.What, Cause: i.Cause})
+func (c *Collections) Invalidate(scope Scope, cause reason.Reason) {
 	c.mu.Lock()
-	c.bans.add(i.Scope, ban{until: now.Add(Skew), why: reason.Upstream})
+	c.bans.add(scope, ban{until: time.Now().Add(Skew), why: reason.Upstream})
 	c.mu.Unlock()
 	// By then, even the slowest API server has learned of the change.
-	time.AfterFunc(Skew+maxLag, func() { c.requireVerification(i.Scope, time.Now()) })
+	time.AfterFunc(Skew+maxLag, func() { c.Verify(scope) })
 	for _, r := range c.list() { // no collection of the scope can have started since the ban
-		if i.Scope.selects(r.key) {
-			c.drop(r, reason.Reason(i.Cause))
+		if scope.selects(r.key) {
+			c.drop(r, cause)
 		}
 	}
 }

@@ -118,14 +118,11 @@ func (c *Collections) countCheck(key CollectionKey, result CheckResult, now time
 // restart drops a collection that differs from the upstream, bans it if banFor is not 0, and starts it again. A collection that
 // is banned is not started; the first request after the ban starts it.
 func (c *Collections) restart(r *runningCollection, banFor time.Duration) {
-	now := time.Now()
-	scope := OfCollection(r.key)
 	if banFor > 0 { // otherwise a ban by an earlier check stays
 		c.mu.Lock()
-		c.bans.add(scope, ban{until: now.Add(banFor), why: reason.Form})
+		c.bans.add(OfCollection(r.key), ban{until: time.Now().Add(banFor), why: reason.Form})
 		c.mu.Unlock()
 	}
-	c.recordChange(Change{At: now, Scope: scope.String(), Cause: CauseMismatch})
 	c.drop(r, reason.Mismatch)
 	_, _ = c.findOrStart(r.key)
 }

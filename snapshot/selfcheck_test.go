@@ -111,7 +111,7 @@ func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 			answer := answerFirst(tt.times, respond(tt.code, tt.body))
 			w.answerComparisons(func(r *http.Request) *http.Response {
 				if tt.redefined {
-					go w.collections.Invalidate(definitionChanged)
+					go changeDefinition(w.collections)
 				}
 				return answer(r)
 			})

@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -120,34 +119,4 @@ func (c *Collections) countsLocked(key CollectionKey) *collectionCounts {
 	counts := &collectionCounts{}
 	c.counts[key] = counts
 	return counts
-}
-
-// maxChanges bounds the number of changes that are remembered.
-const maxChanges = 20
-
-// Change is an event after which collections were dropped or verified, as the status page shows it.
-type Change struct {
-	At time.Time
-	// Scope names the collections, as [Scope.String] does.
-	Scope string
-	// What describes the change to people; it may be empty.
-	What  string
-	Cause Cause
-}
-
-// Changes returns the last changes, the latest first. Of several changes with the same Scope and Cause, only the latest is
-// kept. The caller must not change the slice.
-func (c *Collections) Changes() []Change {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.changes
-}
-
-// recordChange adds the latest change for Changes.
-func (c *Collections) recordChange(latest Change) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	isSame := func(old Change) bool { return old.Scope == latest.Scope && old.Cause == latest.Cause }
-	others := slices.DeleteFunc(slices.Clone(c.changes), isSame)
-	c.changes = append([]Change{latest}, others[:min(len(others), maxChanges-1)]...)
 }

@@ -38,23 +38,17 @@ type verification struct {
 }
 
 // Verify requires a verification of a scope's collections. It is called after a change of the API servers: they may write the
-// same objects in other bytes now, or have another timeline (history of etcd). what describes the change to people.
+// same objects in other bytes now, or have another timeline (history of etcd). Collections that are loaded after the call need no
+// verification.
 //
 // Lists are answered from memory meanwhile, since API servers need this relief most while they are upgraded or restarted.
-func (c *Collections) Verify(scope Scope, what string) {
+func (c *Collections) Verify(scope Scope) {
 	now := time.Now()
-	c.recordChange(Change{At: now, Scope: scope.String(), What: what, Cause: CauseServers})
-	c.requireVerification(scope, now)
-}
-
-// requireVerification requires a verification of a scope's collections. comparePages leaves out those that were loaded after
-// requiredAt.
-func (c *Collections) requireVerification(scope Scope, requiredAt time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key, r := range c.all {
 		if scope.selects(key) {
-			r.verification.requiredAt = requiredAt
+			r.verification.requiredAt = now
 			r.verification.notBefore = r.verification.begunAt.Add(verifyEvery)
 		}
 	}

@@ -77,7 +77,7 @@ func TestVerify(t *testing.T) {
 				tt.prepare(w, original)
 			}
 			begun := time.Now()
-			w.collections.Verify(Scope{}, "an API server announced itself")
+			w.collections.Verify(Scope{})
 			reloadedAfter := time.Duration(0) // 0: not yet
 			for time.Since(begun) < 20*time.Minute {
 				time.Sleep(time.Second)
@@ -115,8 +115,10 @@ func TestVerify(t *testing.T) {
 func TestVerifyNewerLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCheckedWidgets(t, threePages, noSelfChecks)
-		changedAt := time.Now().Add(-time.Hour) // before the load
-		w.collections.requireVerification(Scope{}, changedAt)
+		beforeLoad := time.Now().Add(-time.Hour)
+		w.collections.mu.Lock()
+		w.collections.all[widgets].verification.requiredAt = beforeLoad
+		w.collections.mu.Unlock()
 		time.Sleep(20 * time.Minute)
 		expect.Same(t, []string{}, w.compared())
 		w.expectLoads(t, 1)
@@ -132,7 +134,7 @@ func TestVerifyShards(t *testing.T) {
 		c := expectUse(t, "at first", collections, widgets, reason.None)
 		verifyAndExpectLoads := func(servers string, want int) {
 			t.Helper()
-			collections.Verify(Scope{}, servers)
+			collections.Verify(Scope{})
 			time.Sleep(verifyEvery + Skew)
 			synctest.Wait()
 			if loads := p.count(kindStreamingList); loads != want {
@@ -151,7 +153,7 @@ func TestVerifyShards(t *testing.T) {
 func TestVerifyAfterMaxLag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCheckedWidgets(t, threePages, noSelfChecks)
-		w.collections.Invalidate(definitionChanged)
+		changeDefinition(w.collections)
 		time.Sleep(Skew)
 		loadedSoon := w.use(t)
 		synctest.Wait()
@@ -180,7 +182,7 @@ func TestVerifiedInOrder(t *testing.T) {
 		for _, key := range []CollectionKey{resourceNamed("a"), eager, resourceNamed("b")} {
 			c.all[key] = &runningCollection{Collection: &Collection{key: key}}
 		}
-		c.requireVerification(Scope{}, time.Now())
+		c.Verify(Scope{})
 		first, requiredAt := c.nextToVerify(time.Now())
 		second, _ := c.nextToVerify(time.Now())
 		third, _ := c.nextToVerify(time.Now())
@@ -201,7 +203,7 @@ func TestVerifiedInOrder(t *testing.T) {
 		const comparedAt = 1   // any revision
 		var noDifference error // no difference was found
 		time.Sleep(time.Second)
-		c.requireVerification(OfCollection(eager), time.Now())
+		c.Verify(OfCollection(eager))
 		c.endVerification(first, requiredAt, comparedAt, noDifference)
 		expectNext("right after the first comparison, though another is required", nil)
 		time.Sleep(verifyEvery)

@@ -17,8 +17,10 @@ import (
 	"github.com/listproxy/listproxy/test/inmemory"
 )
 
-// definitionChanged says that the definition of widgets has changed.
-var definitionChanged = Invalidation{Cause: CauseDefinition, Scope: OfResource(widgets.GroupResource())}
+// changeDefinition invalidates widgets as if their definition had changed.
+func changeDefinition(c *Collections) {
+	c.Invalidate(OfResource(widgets.GroupResource()), reason.Schema)
+}
 
 // checkedWidgets is a collection of many widgets, n/0000 and so on, that is compared with the API server of a plane.
 type checkedWidgets struct {

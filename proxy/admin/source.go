@@ -59,7 +59,6 @@ type Source struct {
 type collections interface {
 	Stats() []snapshot.CollectionStats
 	Stored() (bytes, bound int64)
-	Changes() []snapshot.Change
 	SelfChecks() map[snapshot.CheckResult]uint64
 	Mismatches() map[snapshot.CollectionKey]snapshot.Mismatches
 }
@@ -74,18 +73,10 @@ func (s *Source) ReadStatus() Status {
 		Uptime:   secondsSince(s.Started, now),
 		Upstream: newUpstream(s.Address, health, now),
 		// A nil slice would be null in JSON.
-		Reasons: []Reason{}, Collections: []Collection{}, Changes: []Change{}, Mismatches: []Mismatch{},
+		Reasons: []Reason{}, Collections: []Collection{}, Mismatches: []Mismatch{},
 	}
 	for _, c := range s.Collections.Stats() {
 		status.Collections = append(status.Collections, newCollection(c, now))
-	}
-	for _, c := range s.Collections.Changes() {
-		status.Changes = append(status.Changes, Change{
-			Object:      c.Scope,
-			Cause:       string(c.Cause),
-			Description: c.What,
-			Age:         secondsSince(c.At, now),
-		})
 	}
 	for key, mismatches := range s.Collections.Mismatches() {
 		status.Mismatches = append(status.Mismatches, Mismatch{

@@ -24,8 +24,6 @@ type Status struct {
 	Reasons []Reason `json:"reasons"`
 	// Collections has all collections, by resource.
 	Collections []Collection `json:"collections"`
-	// Changes has the last changes of the cluster for which listproxy dropped collections, the latest first.
-	Changes []Change `json:"changes"`
 	// Mismatches has the collections in which self-checks found differences, the latest first.
 	Mismatches []Mismatch `json:"mismatches"`
 	Memory     Memory     `json:"memory"`
@@ -109,16 +107,6 @@ type Collection struct {
 	Bytes   int64   `json:"bytes"`
 }
 
-// Change is a change in the cluster for which listproxy dropped collections: of a definition, a route or an API server.
-type Change struct {
-	// Object is what changed: a resource, a group and version, or "all".
-	Object string `json:"of"`
-	Cause  string `json:"cause"` // as in listproxy_feed_restarts_total
-	// Description says how the object changed; absent if that is not known.
-	Description string  `json:"what,omitempty"`
-	Age         float64 `json:"ageSeconds"`
-}
-
 // Mismatch counts the self-checks that found a difference in a collection. The collection was dropped each time.
 type Mismatch struct {
 	CollectionName
@@ -135,7 +123,7 @@ type Memory struct {
 	ProcessLimit int64 `json:"processLimitBytes"`
 }
 
-// sort sorts the lists that were collected in any order. Changes is in order already.
+// sort sorts the lists that were collected in any order.
 func (s *Status) sort() {
 	slices.SortFunc(s.Collections, func(a, b Collection) int { return a.compare(b.CollectionName) })
 	slices.SortFunc(s.Mismatches, func(a, b Mismatch) int {

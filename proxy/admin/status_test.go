@@ -40,13 +40,11 @@ const hostile = "<script>alert(1)</script>\"'&\x1b"
 // fakeCollections returns what a test sets, and fixed sizes and self-checks.
 type fakeCollections struct {
 	stats      []snapshot.CollectionStats
-	changes    []snapshot.Change
 	mismatches map[snapshot.CollectionKey]snapshot.Mismatches
 }
 
 func (c *fakeCollections) Stats() []snapshot.CollectionStats { return c.stats }
 func (c *fakeCollections) Stored() (bytes, bound int64)      { return 512 << 20, 2 << 30 }
-func (c *fakeCollections) Changes() []snapshot.Change        { return c.changes }
 func (c *fakeCollections) Mismatches() map[snapshot.CollectionKey]snapshot.Mismatches {
 	return c.mismatches
 }
@@ -146,7 +144,6 @@ func newTroubledSource(t *testing.T) *Source {
 		{Key: keyOf("apps", "deployments", media.Protobuf), Unavailable: reason.Warming, LastUse: time.Now(), Window: 150 * time.Second},
 		staleStats("nodes"),
 	}
-	collections.changes = []snapshot.Change{{At: started, Scope: hostile, What: hostile, Cause: snapshot.CauseDefinition}}
 	collections.mismatches = map[snapshot.CollectionKey]snapshot.Mismatches{
 		keyOf("", hostile, media.JSON): {Count: 2, Last: started},
 	}
@@ -371,8 +368,7 @@ func TestPageText(t *testing.T) {
 			"66.7 %", "6, and 3 forwarded", "512 MiB", "of 2.0 GiB", // counts and sizes
 			"unreachable", "dial: "+printed, // API server
 			"75s of 2m30s", "6 to 9", "warming", "stale", // collections
-			"consistent",       // reasons
-			"schema ("+printed, // changes
+			"consistent", // reasons
 		)
 	})
 }

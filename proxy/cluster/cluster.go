@@ -38,12 +38,11 @@ type Cluster struct {
 
 // Config configures a Cluster.
 type Config struct {
-	// Invalidate is called for every change, from several goroutines. When it returns, no answer may use what was
-	// learned before the change.
-	Invalidate func(snapshot.Invalidation)
-	// Verify is called when the API servers may have begun to write the resources in scope in other bytes. cause says why, for
-	// people.
-	Verify func(scope snapshot.Scope, cause string)
+	// Invalidate is called for every change of the resources in scope, from several goroutines. When it returns, no answer may use
+	// what was learned before the change. See [snapshot.Collections.Invalidate].
+	Invalidate func(scope snapshot.Scope, cause reason.Reason)
+	// Verify is called when the API servers may have begun to write the resources in scope in other bytes.
+	Verify func(scope snapshot.Scope)
 	// AsOf returns now or, during an outage, the time of the API server's last answer. Ages are counted up to the time that it
 	// returns, so nothing grows older during an outage. A nil AsOf stands for one that always returns now.
 	AsOf func(now time.Time) time.Time
@@ -64,10 +63,10 @@ func New(account *rest.Config, config Config) (*Cluster, error) {
 	if c.api, err = newAPI(account); err != nil {
 		return nil, fmt.Errorf("cannot follow what the API server serves: %w", err)
 	}
-	c.servers, err = newServerMonitor(account, c.api, config.Log, func(cause string) {
+	c.servers, err = newServerMonitor(account, c.api, config.Log, func(string) {
 		c.wakeDiscovery()
 		everything := snapshot.Scope{}
-		config.Verify(everything, cause)
+		config.Verify(everything)
 	})
 	if err != nil {
 		return nil, err

@@ -87,21 +87,16 @@ func sendEvent(f *inmemory.Hop, kind inmemory.Kind, eventType watch.EventType, o
 	synctest.Wait()
 }
 
-// describe returns an invalidation as "CAUSE SCOPE: WHAT".
-func describe(i snapshot.Invalidation) string {
-	return fmt.Sprintf("%s %v: %s", i.Cause, i.Scope, i.What)
-}
-
 // runCluster starts a Cluster of f, which runs until the bubble ends. It returns after the first poll of the routes: then the
 // Cluster has read everything that f has. The functions in config may be nil.
 func runCluster(t *testing.T, f *inmemory.Hop, config Config) *Cluster {
 	t.Helper()
 	config.Log = proxytest.DiscardLog()
 	if config.Invalidate == nil {
-		config.Invalidate = func(snapshot.Invalidation) {}
+		config.Invalidate = func(snapshot.Scope, reason.Reason) {}
 	}
 	if config.Verify == nil {
-		config.Verify = func(snapshot.Scope, string) {}
+		config.Verify = func(snapshot.Scope) {}
 	}
 	c, err := New(f.Config(), config)
 	expect.NoError(t, err)
@@ -194,4 +189,13 @@ func TestLookupOfMadeUpGroups(t *testing.T) {
 		expect.Same(t, before, f.AllRequests())
 		expect.Same(t, 2, len(c.knownBuiltins())) // v1 and apps/v1
 	})
+}
+
+// ofResource and ofV1 return the scopes of a resource, and of version v1 of a group.
+func ofResource(group, resource string) snapshot.Scope {
+	return snapshot.OfResource(schema.GroupResource{Group: group, Resource: resource})
+}
+
+func ofV1(group string) snapshot.Scope {
+	return snapshot.OfVersion(schema.GroupVersion{Group: group, Version: "v1"})
 }

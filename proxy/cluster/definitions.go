@@ -55,9 +55,7 @@ func (c *Cluster) definitionChanged(diff change[definition]) {
 	gr := schema.GroupResource{Group: group, Resource: resource}
 	c.config.Log.Info("a CustomResourceDefinition changed: what is kept of its resource is dropped",
 		"definition", gr.String(), "change", what, "againAfter", snapshot.Skew)
-	c.config.Invalidate(snapshot.Invalidation{
-		Cause: snapshot.CauseDefinition, Scope: snapshot.OfResource(gr), What: what,
-	})
+	c.config.Invalidate(snapshot.OfResource(gr), reason.Schema)
 }
 
 // readDefinition returns the definition in o, a CustomResourceDefinition.

@@ -42,37 +42,33 @@ func newFakeClusterWith(t *testing.T, definition inmemory.Object) *inmemory.Hop 
 	return f
 }
 
-// TestDefinitionsThatChange: a definition's change that may change answers invalidates the resource. The invalidation says what has
-// changed.
+// TestDefinitionsThatChange: a definition's change that may change answers invalidates the resource, and no other change does.
 func TestDefinitionsThatChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeClusterWith(t, crd(1, "v1", "", established))
 		recorded := &recorder{}
 		runCluster(t, f, Config{Invalidate: recorded.recordInvalidation})
 		for _, step := range []struct {
-			name       string
-			event      watch.EventType // "": the event of a write
-			object     inmemory.Object
-			wantChange string // "": no invalidation
+			name             string
+			event            watch.EventType // "": the event of a write
+			object           inmemory.Object
+			wantInvalidation bool
 		}{
 			{name: "an annotation", object: crd(1, "v1", `"annotations":{"a":"b"},`, established)},
 			{name: "a label and a finalizer", object: crd(1, "v1", `"labels":{"a":"b"},"finalizers":["f"],`, established)},
 			{name: "a condition, stored versions", object: crd(1, "v1", "", established+`,"storedVersions":["v1","v2"]`)},
-			{name: "the spec", object: crd(2, "v1", "", established), wantChange: "generation 1 to 2"},
-			{name: "served versions", object: crd(3, "v2", "", established), wantChange: "generation 2 to 3"},
-			{name: "the accepted names", object: crd(3, "v2", "", renamed), wantChange: "generation 3 to 3"},
-			{name: "the definition is deleted", event: watch.Deleted, object: crd(3, "v2", "", renamed), wantChange: "deleted"},
+			{name: "the spec", object: crd(2, "v1", "", established), wantInvalidation: true},
+			{name: "served versions", object: crd(3, "v2", "", established), wantInvalidation: true},
+			{name: "the accepted names", object: crd(3, "v2", "", renamed), wantInvalidation: true},
+			{name: "the definition is deleted", event: watch.Deleted, object: crd(3, "v2", "", renamed), wantInvalidation: true},
 			{name: "it is created, not established", object: crd(1, "v1", "", "")},
 			{name: "it becomes established", object: crd(1, "v1", "", established)},
-			{name: "it is replaced (another UID)", object: crd(1, "v1", `"uid":"2",`, established), wantChange: "deleted and made again"},
+			{name: "it is replaced (another UID)", object: crd(1, "v1", `"uid":"2",`, established), wantInvalidation: true},
 		} {
 			sendEvent(f, inmemory.Definitions, step.event, step.object)
 			var want []string
-			if step.wantChange != "" {
-				want = append(want, describe(snapshot.Invalidation{
-					Cause: snapshot.CauseDefinition, Scope: snapshot.OfResource(schema.GroupResource{Group: "x.io", Resource: "a"}),
-					What: step.wantChange,
-				}))
+			if step.wantInvalidation {
+				want = append(want, fmt.Sprint(reason.Schema, ofResource("x.io", "a")))
 			}
 			recorded.expect(t, step.name, want...)
 		}

@@ -1,6 +1,6 @@
 // Package cluster follows what the cluster serves, and reports its changes.
 //
-// [Cluster] has the catalog of resources ([Cluster.Lookup]), and reports a [snapshot.Invalidation] for every change that
+// [Cluster] has the catalog of resources ([Cluster.Lookup]), and calls [Config].Invalidate for every change that
 // makes memory invalid. [WatchRBAC] reports that rights were taken away.
 //
 //   - cluster.go: the catalog

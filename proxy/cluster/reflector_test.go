@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
@@ -51,7 +52,9 @@ func (r *recorder) record(what string) {
 	r.all = append(r.all, what)
 }
 
-func (r *recorder) recordInvalidation(i snapshot.Invalidation) { r.record(describe(i)) }
+func (r *recorder) recordInvalidation(scope snapshot.Scope, cause reason.Reason) {
+	r.record(fmt.Sprint(cause, scope))
+}
 
 // expect requires that exactly want was recorded since the last call, in any order.
 func (r *recorder) expect(t *testing.T, when string, want ...string) {

@@ -80,9 +80,7 @@ func (c *Cluster) routeChanged(diff change[route]) {
 	what := string(*diff.before + " to " + server)
 	c.config.Log.Info("another server answers for a group and version: what is kept of it is dropped",
 		"groupVersion", gv.String(), "change", what, "againAfter", snapshot.Skew)
-	c.config.Invalidate(snapshot.Invalidation{
-		Cause: snapshot.CauseCatalog, Scope: snapshot.OfVersion(gv), What: what,
-	})
+	c.config.Invalidate(snapshot.OfVersion(gv), reason.Moved)
 }
 
 func isBuiltin(r *route) bool { return r != nil && *r == routeBuiltin }

@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/listproxy/listproxy/policy/reason"
@@ -67,17 +66,12 @@ func TestRoutesChange(t *testing.T) {
 		unavailable := inmemory.APIService("v1beta1", "metrics.k8s.io", someService)
 		unavailable.More += `,"status":{"conditions":[{"type":"Available","status":"False"}]}`
 		f.SetDocument("/apis/new/v1", discoveryOf(t, "new/v1", apiResource("things", "Thing", false, "list", "watch")))
-		invalidation := func(group, change string) *snapshot.Invalidation {
-			return &snapshot.Invalidation{
-				Cause: snapshot.CauseCatalog, Scope: snapshot.OfVersion(schema.GroupVersion{Group: group, Version: "v1"}), What: change,
-			}
-		}
 		unknown := notFound(reason.UnknownResource)
 		for _, step := range []struct {
 			name            string
 			event           watch.EventType // "": the event of a write
 			object          inmemory.Object
-			want            *snapshot.Invalidation
+			want            snapshot.Scope // zero: no invalidation
 			wantDeployments found
 		}{
 			{name: "a bookmark", event: watch.Bookmark, object: inmemory.APIService("v1", "apps", someService), wantDeployments: foundNamespaced},
@@ -85,27 +79,27 @@ func TestRoutesChange(t *testing.T) {
 			{name: "a new group", object: inmemory.APIService("v1", "new", ""), wantDeployments: foundNamespaced},
 			{
 				name: "deployments to another server", object: inmemory.APIService("v1", "apps", someService),
-				want: invalidation("apps", "kube-apiserver to another server"), wantDeployments: unknown,
+				want: ofV1("apps"), wantDeployments: unknown,
 			},
 			{
 				name: "deployments back to kube-apiserver", object: inmemory.APIService("v1", "apps", ""),
-				want: invalidation("apps", "another server to kube-apiserver"), wantDeployments: foundNamespaced,
+				want: ofV1("apps"), wantDeployments: foundNamespaced,
 			},
 			{
 				name: "the core group to another server", object: inmemory.APIService("v1", "", someService),
-				want: invalidation("", "kube-apiserver to another server"), wantDeployments: foundNamespaced,
+				want: ofV1(""), wantDeployments: foundNamespaced,
 			},
 			{
 				name: "custom resources to no server", event: watch.Deleted, object: inmemory.APIService("v1", "example.com", ""),
-				want:            invalidation("example.com", "kube-apiserver (custom resources) to none"),
+				want:            ofV1("example.com"),
 				wantDeployments: foundNamespaced,
 			},
 		} {
 			sendEvent(f, inmemory.APIServices, step.event, step.object)
-			if step.want == nil {
+			if step.want == (snapshot.Scope{}) {
 				recorded.expectNothing(t, step.name)
 			} else {
-				recorded.expect(t, step.name, describe(*step.want))
+				recorded.expect(t, step.name, fmt.Sprint(reason.Moved, step.want))
 			}
 			expectLookup(t, c, "apps v1 deployments", step.wantDeployments)
 		}

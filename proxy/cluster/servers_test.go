@@ -195,8 +195,8 @@ func TestStorageVersions(t *testing.T) {
 		f.Put(storageVersions, storageVersion("batch.cronjobs", "batch/v1", "")) // agreed: a common version, and no condition
 		verified := &recorder{}
 		c := runCluster(t, f, Config{
-			Invalidate: func(snapshot.Invalidation) {},
-			Verify:     func(scope snapshot.Scope, _ string) { verified.record(scope.String()) },
+			Invalidate: func(snapshot.Scope, reason.Reason) {},
+			Verify:     func(scope snapshot.Scope) { verified.record(fmt.Sprint(scope)) },
 		})
 		differ := notFound(reason.Upstream) // the API servers disagree
 		expectStep := func(step string, pods, deployments, widgets found, wantVerified ...string) {
@@ -209,10 +209,10 @@ func TestStorageVersions(t *testing.T) {
 		expectStep("at the start", foundNamespaced, differ, differ)
 		f.Put(storageVersions, storageVersion("apps.deployments", "apps/v1", "True"))
 		f.Put(storageVersions, storageVersion("core.pods", "v2", "True")) // from one agreed version to another, which is no news
-		expectStep("deployments agree", foundNamespaced, foundNamespaced, differ, "deployments.apps")
+		expectStep("deployments agree", foundNamespaced, foundNamespaced, differ, fmt.Sprint(ofResource("apps", "deployments")))
 		f.Delete(storageVersions, storageVersion("example.com.widgets", "", ""))
 		f.Delete(storageVersions, storageVersion("batch.cronjobs", "", ""))
-		expectStep("two are gone", foundNamespaced, foundNamespaced, foundCustom, "widgets.example.com")
+		expectStep("two are gone", foundNamespaced, foundNamespaced, foundCustom, fmt.Sprint(ofResource("example.com", "widgets")))
 		f.Put(storageVersions, storageVersion("core.pods", "", "False"))
 		expectStep("pods differ", differ, foundNamespaced, foundCustom)
 		f.SetStatus(http.StatusServiceUnavailable, "list "+storageVersionsPath, "watch "+storageVersionsPath)

@@ -54,7 +54,6 @@ func (c *Cluster) storageVersionChanged(diff change[disagreement]) {
 			"resource", gr.String())
 		return
 	}
-	const agree = "the API servers agree again in which version they write a resource"
-	c.config.Log.Info(agree, "resource", gr.String())
-	c.config.Verify(snapshot.OfResource(gr), agree)
+	c.config.Log.Info("the API servers agree again in which version they write a resource", "resource", gr.String())
+	c.config.Verify(snapshot.OfResource(gr))
 }

@@ -112,7 +112,6 @@ func writeStatus(w io.Writer, status admin.Status) error {
 	writeOverview(table, status)
 	writeCollections(table, status.Collections)
 	writeReasons(table, status.Reasons)
-	writeChanges(table, status.Changes)
 	_ = table.Flush() // writing to a Builder never fails
 	_, err := io.WriteString(w, strings.Map(dropControl, text.String()))
 	return err
@@ -175,16 +174,6 @@ func writeReasons(table *tabwriter.Writer, reasons []admin.Reason) {
 	fmt.Fprintln(table, "\nFORWARDED\tLISTS\tWATCHES\tMEANING")
 	for _, r := range reasons {
 		fmt.Fprintf(table, "%s\t%d\t%d\t%s\n", r.Reason, r.Lists, r.Watches, r.Meaning)
-	}
-}
-
-func writeChanges(table *tabwriter.Writer, changes []admin.Change) {
-	if len(changes) == 0 {
-		return
-	}
-	fmt.Fprintln(table, "\nCHANGED LATELY\tCAUSE\tAGE\tWHAT")
-	for _, c := range changes {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Object, c.Cause, admin.FormatSeconds(c.Age), c.Description)
 	}
 }
 

@@ -39,7 +39,6 @@ func serveStatus(t *testing.T, healthy bool) string {
 			CollectionName: admin.CollectionName{Resource: "pods", Version: "v1", Representation: "json"},
 			State:          "live", Objects: 12, From: 3, To: 9, Bytes: 5 << 20,
 		}},
-		Changes: []admin.Change{{Object: "widgets.example.com", Cause: "schema", Age: 4}},
 		// The name of the resource has an escape sequence of terminals.
 		Mismatches: []admin.Mismatch{{CollectionName: admin.CollectionName{Resource: "nodes\x1b[2J"}, Times: 2}},
 	})
@@ -64,7 +63,7 @@ func TestStatusCommand(t *testing.T) {
 			name: "healthy", address: healthy,
 			wantSays: []string{
 				"listproxy v1.2.3 is healthy", "75.0 % from memory (3, and 1 forwarded)", "pods", "12", "3-9", "5.0 MiB",
-				"a watch", "widgets.example.com", "nodes[2J",
+				"a watch", "nodes[2J",
 			},
 		},
 		{

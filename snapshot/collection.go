@@ -79,10 +79,6 @@ type Collection struct {
 	mu sync.Mutex
 	// highestSeen is the highest revision that the upstream has given since the last drop.
 	highestSeen uint64
-	// pendingProbes are the probes whose revision the interval has not reached yet, in the order in which they were sent.
-	// Their revisions ascend, since a probe that gives a lower revision than an earlier one is an error (see
-	// recordRevision).
-	pendingProbes []probeResult
 	// usedBytes is the part of the budget that the collection uses.
 	usedBytes int64
 	// checkpoints record the interval's end at some times, so that the history can be trimmed by age.

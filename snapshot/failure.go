@@ -69,7 +69,6 @@ func (f *feed) handleFailure(err error, now time.Time) (pause, minimum time.Dura
 // reactionTo returns what an error requires. It changes nothing.
 func (f *feed) reactionTo(err error, now time.Time) reaction {
 	_, isInconsistent := errors.AsType[wire.InconsistencyError](err)
-	_, isOtherTimeline := errors.AsType[otherTimelineError](err)
 	isForm := errors.Is(err, wire.ErrForm)
 	isFull := errors.Is(err, errFull)
 	hasState := f.collection.hasState()
@@ -86,7 +85,7 @@ func (f *feed) reactionTo(err error, now time.Time) reaction {
 		return reaction{loss: reason.Memory, drop: reason.Warming}
 	case errors.Is(err, errFirstObject): // before the errors below, which it may wrap
 		return reaction{loss: reason.FirstObject}
-	case isOtherTimeline: // until Skew has passed, some API servers may still have the old timeline
+	case errors.Is(err, errOtherTimeline): // until Skew has passed, some API servers may still have the old timeline
 		return reaction{loss: reason.WentBack, drop: reason.Warming, backoff: &wait.Backoff{Duration: Skew}}
 	case isInconsistent:
 		return reaction{loss: reason.Contradiction, drop: reason.Warming}

@@ -55,7 +55,7 @@ func TestHandleFailure(t *testing.T) {
 		"a load contradicts itself":  {err: wire.Inconsistent("twice"), loading: true, wantLoad: true},
 		"a load has an unknown form": {err: wire.ErrForm, loading: true, wantLoad: true, wantMinPause: unlikelyRetry},
 		"another timeline": {
-			err: otherTimelineError{before: 10, got: 9}, wantUnavailable: reason.Warming, wantLoad: true, wantMinPause: Skew,
+			err: errOtherTimeline, wantUnavailable: reason.Warming, wantLoad: true, wantMinPause: Skew,
 			wantLoss: reason.WentBack,
 		},
 		"an event has an unknown form": {

@@ -83,9 +83,9 @@ func (r *reader) act(ctx context.Context) (err error) {
 	for { // until nothing is left to do but wait
 		now := time.Now()
 		v := c.view.Load()
-		r.freshness.StateReached(v.To)
+		c.prove(r.freshness.StateReached(v.To))
 		r.freshness.ProbeAwaited(now, c.awaitedProbe.Load())
-		next := r.freshness.Next(now, v.provenBy)
+		next := r.freshness.Next(now, c.view.Load().provenBy)
 		switch next.Step {
 		case source.LeaveStream:
 			return errStreamLeft
@@ -106,11 +106,10 @@ func (r *reader) act(ctx context.Context) (err error) {
 
 // sendProbe starts a call that sends a probe. No other probe may be in flight.
 func (r *reader) sendProbe(ctx context.Context) {
-	probe := r.collection.shared.probes.Next()
-	r.freshness.ProbeSent(probe)
+	r.freshness.ProbeSent(r.collection.shared.probes.Next())
 	r.calls.Go(func() {
-		result, err := r.runProbe(ctx, probe)
-		r.outcomes <- func() error { return r.handleProbe(result, err) }
+		revision, err := r.runProbe(ctx)
+		r.outcomes <- func() error { return r.handleProbe(revision, err) }
 	})
 }
 

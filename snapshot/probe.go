@@ -18,35 +18,26 @@ const (
 	secondProbePause = time.Second
 )
 
-// probeResult is a probe and the revision that it gave. A state at that revision includes everything that was written before
-// the probe was sent.
-type probeResult struct {
-	revision uint64
-	probe    source.Probe
-}
-
-// runProbe reads the upstream's current revision for a probe. It returns an [otherTimelineError] if the revision is below the
-// highest one seen before.
-func (f *feed) runProbe(ctx context.Context, probe source.Probe) (probeResult, error) {
+// runProbe sends a probe and returns the upstream's current revision. It returns [errOtherTimeline] if the revision is below
+// the highest one seen before.
+func (f *feed) runProbe(ctx context.Context) (uint64, error) {
 	// Read before the request: the stream may raise it while the answer is on its way, and the answer would look too low.
 	highestBefore := f.collection.highestSeenRevision()
 	revision, err := f.readRevision(ctx, f.source)
 	if err != nil {
-		return probeResult{}, err
+		return 0, err
 	}
-	revision, err = f.confirmRevision(ctx, revision, highestBefore)
-	return probeResult{revision: revision, probe: probe}, err
+	return f.confirmRevision(ctx, revision, highestBefore)
 }
 
 // probeWithoutStream runs a probe while no stream is read. The caller records the answer once a stream is open.
-func (f *feed) probeWithoutStream(ctx context.Context) (probeResult, error) {
+func (f *feed) probeWithoutStream(ctx context.Context) (uint64, error) {
 	if !clock.Sleep(ctx, time.Until(f.freshness.NoProbeBefore())) {
-		return probeResult{}, ctx.Err()
+		return 0, ctx.Err()
 	}
-	probe := f.collection.shared.probes.Next()
-	f.freshness.ProbeSent(probe)
+	f.freshness.ProbeSent(f.collection.shared.probes.Next())
 	f.collection.publishFreshness(f.freshness)
-	return f.runProbe(ctx, probe)
+	return f.runProbe(ctx)
 }
 
 // readRevision reads the upstream's current revision from a source.
@@ -64,7 +55,7 @@ func (f *feed) readRevision(ctx context.Context, src source.Source) (uint64, err
 //	first read   second read   result
 //	152                        152
 //	148          151           151: the first API server lagged
-//	148          148           an [otherTimelineError]
+//	148          148           [errOtherTimeline]
 func (f *feed) confirmRevision(ctx context.Context, revision, highestBefore uint64) (uint64, error) {
 	err := f.collection.recordRevision(revision, highestBefore)
 	if err == nil {
@@ -82,20 +73,18 @@ func (f *feed) confirmRevision(ctx context.Context, revision, highestBefore uint
 	return revision, f.collection.recordRevision(revision, highestBefore)
 }
 
-// handleProbe handles the result of a probe, or its error. After an error from handleProbe, the stream must not be read any
-// more.
-func (f *feed) handleProbe(result probeResult, err error) error {
+// handleProbe handles the revision that a probe gave, or its error. After an error from handleProbe, the stream must not be
+// read any more.
+func (f *feed) handleProbe(revision uint64, err error) error {
 	now := time.Now()
-	_, isOtherTimeline := errors.AsType[otherTimelineError](err)
 	switch {
 	case err == nil:
-		hasReached := f.collection.recordProbe(result)
-		f.freshness.ProbeAnswered(now, result.revision, hasReached)
+		f.freshness.ProbeAnswered(now, revision)
 	case source.IsBusy(err): // before the other answers
 		// The stream goes on, and the state gets older: another stream would only add to the upstream's load.
 		f.log.Debug("probe refused", "error", err)
 		f.freshness.ProbeRefused(now, source.RetryPause(f.freshness.RefusalPause(), err))
-	case isOtherTimeline: // the stream is of the old timeline
+	case errors.Is(err, errOtherTimeline): // the stream is of the old timeline
 		return err
 	case source.IsAnswer(err): // the upstream would refuse a watch, too
 		return err

@@ -42,8 +42,7 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 		}
 	}
 	f.freshness.StreamOpened(time.Now())
-	hasReached := f.collection.recordProbe(current)
-	f.freshness.ProbeAnswered(time.Now(), current.revision, hasReached)
+	f.freshness.ProbeAnswered(time.Now(), current)
 	return s, nil
 }
 

@@ -95,20 +95,16 @@ func (c *Collection) highestSeenRevision() uint64 {
 	return c.highestSeen
 }
 
-// otherTimelineError says that the upstream's revision went back: an earlier read gave the revision before, and a later one gave
-// got. An API server may lag, so the error counts only after a second read has confirmed it (see feed.confirmRevision).
-type otherTimelineError struct{ before, got uint64 }
-
-func (e otherTimelineError) Error() string {
-	return fmt.Sprintf("the upstream's revision went from %d to %d: its storage was restored or replaced", e.before, e.got)
-}
+// errOtherTimeline says that a read of the upstream gave a lower revision than an earlier read. An API server may lag, so the
+// error counts only after a second read has confirmed it (see feed.confirmRevision).
+var errOtherTimeline = errors.New("the upstream's storage was restored or replaced")
 
 // recordRevision records the revision that a read of the upstream gave. highestBefore is the highestSeenRevision from before
-// the read was sent. A lower revision is an [otherTimelineError]. A much higher one is no error, since some control planes use
+// the read was sent. A lower revision is [errOtherTimeline]. A much higher one is no error, since some control planes use
 // the time in nanoseconds as the revision.
 func (c *Collection) recordRevision(revision, highestBefore uint64) error {
 	if revision < highestBefore {
-		return otherTimelineError{before: highestBefore, got: revision}
+		return fmt.Errorf("%w: its revision went from %d to %d", errOtherTimeline, highestBefore, revision)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

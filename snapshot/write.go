@@ -6,6 +6,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -21,7 +22,6 @@ func (c *Collection) install(l *stateLoad) {
 		return
 	}
 	c.highestSeen = max(c.highestSeen, l.revision)
-	c.pendingProbes = nil
 	// The old states leave the budget. The load has added the size of the new one already.
 	c.addUsedBytesLocked(-c.usedBytes)
 	c.usedBytes = l.size
@@ -115,17 +115,20 @@ func (c *Collection) applyBookmark(revision uint64) error {
 	return nil
 }
 
-// advanceLocked publishes a view whose interval ends where the last one's did, or later. Pending probes whose revision is reached
-// now prove the state. An event or a bookmark alone proves nothing, since it may be old when it comes: the upstream may lag, or the
-// connection or this process may have been suspended.
+// advanceLocked publishes a view whose interval ends where the last one's did, or later.
 func (c *Collection) advanceLocked(next *View) {
 	c.highestSeen = max(c.highestSeen, next.To)
 	c.addCheckpointLocked(time.Now(), next.To)
-	probe := c.takeReachedProbesLocked(next.To)
-	if probe.Number > next.provenBy.Number {
-		next.provenBy = probe
-	}
 	c.publishLocked(next)
+}
+
+// prove records that the newest state has reached the revision that a probe gave, so it is as new as that probe. (An event or a
+// bookmark alone proves nothing, since it may be old when it comes: the upstream may lag, or the connection or this process may
+// have been suspended.) The zero Probe proves nothing.
+func (c *Collection) prove(probe source.Probe) {
+	if probe.Number > c.view.Load().provenBy.Number { // the comparison needs no lock, since only the feed changes provenBy
+		c.update(func(next *View) { next.provenBy = probe })
+	}
 }
 
 // update publishes a copy of the view that edit has changed. It does nothing if no state is known.
@@ -187,7 +190,6 @@ func (c *Collection) forget(why reason.Reason, forEver bool) (hadState bool) {
 		return false
 	}
 	c.highestSeen = 0 // the next state may be of another timeline, with lower revisions
-	c.pendingProbes = nil
 	c.checkpoints = nil
 	c.addUsedBytesLocked(-c.usedBytes)
 	next := &View{unavailable: why, unavailableSince: old.unavailableSince, retired: forEver, epoch: old.epoch + 1}

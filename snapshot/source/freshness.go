@@ -1,6 +1,7 @@
 package source
 
 import (
+	"slices"
 	"time"
 
 	"github.com/listproxy/listproxy/snapshot/clock"
@@ -19,7 +20,7 @@ import (
 //	time    the feed records                 Next returns
 //	0 ms    ProbeAwaited(8)                  SendProbe
 //	0 ms    ProbeSent(8)                     Wait
-//	10 ms   ProbeAnswered(30, not reached)   Wait until progressDelay is over
+//	10 ms   ProbeAnswered(30)                Wait until progressDelay is over
 //	110 ms                                   OpenProgressWatch
 //	110 ms  ProgressOpened                   Wait until the schedule's next probe
 //	900 ms  ProgressEnded(helped),
@@ -70,22 +71,25 @@ type streamState struct {
 	// unansweredAt is the time at which a probe last got no answer.
 	unansweredAt time.Time
 
-	// firstUnreached is the oldest answer whose revision the state has not reached; zero if there is none.
-	firstUnreached probeAnswer
-	// lastUnreached is the newest answer whose revision the state has not reached. Answers between the two are not kept.
-	lastUnreached probeAnswer
+	// unreached are the answers whose revision the state has not reached yet, at most maxUnreached, in the order of their
+	// probes. Their revisions ascend, since a lower one counts as that of another timeline, and ends the stream. Copies of a
+	// Freshness share this memory, so only the feed may use it.
+	unreached []probeAnswer
 	// progressOpen reports whether a progress watch is open.
 	progressOpen bool
 	// progressHelped reports whether the bookmark of the last progress watch proved something that the stream had not.
 	progressHelped bool
 }
 
-// probeAnswer is the answer to a probe: the probe's number, the upstream's revision, and the time at which the answer came.
+// probeAnswer is the upstream's revision, as the answer to a probe gave it at a time.
 type probeAnswer struct {
-	number   uint64
+	probe    Probe
 	revision uint64
 	at       time.Time
 }
+
+// maxUnreached bounds the number of answers that the state has not reached, however long the stream lags.
+const maxUnreached = 256
 
 const (
 	// ShortWatch is the timeout of a watch that is opened only for its bookmark: kube-apiserver sends a bookmark two
@@ -176,10 +180,10 @@ func (f *Freshness) nextProgress(now time.Time, proven Probe) time.Time {
 		return time.Time{}
 	case f.progressHelped && now.Before(f.keepProgressUntil) && !f.TimelineUncertain(now):
 		return later(now, f.noProgressBefore)
-	case f.firstUnreached.revision == 0:
+	case len(f.unreached) == 0:
 		return time.Time{}
 	}
-	at := later(f.firstUnreached.at.Add(progressDelay), f.noProgressBefore)
+	at := later(f.unreached[0].at.Add(progressDelay), f.noProgressBefore)
 	if !f.isAwaited(now, proven) {
 		at = later(at, proven.Sent.Add(f.schedule.progressAge))
 	}
@@ -197,7 +201,8 @@ func (f *Freshness) isAwaited(now time.Time, proven Probe) bool {
 // needsProbe reports whether a request waits, and all answers on this stream are to probes before awaitedProbe. Such answers prove
 // nothing for the request, even when the state reaches them.
 func (f *Freshness) needsProbe(now time.Time, proven Probe) bool {
-	return f.isAwaited(now, proven) && f.lastUnreached.number < f.awaitedProbe
+	serves := func(a probeAnswer) bool { return a.probe.Number >= f.awaitedProbe }
+	return f.isAwaited(now, proven) && !slices.ContainsFunc(f.unreached, serves)
 }
 
 // TimelineUncertain reports whether the server that answers now may have another timeline than the stream.

@@ -25,12 +25,11 @@ func TestFreshness(t *testing.T) {
 		}
 	}
 	threeTimes := func(e event) event { return sequence(e, e, e) }
-	// Probes. The upstream is at revision 30; the last argument of ProbeAnswered says whether the state has reached it.
+	// Probes. The upstream is at revision 30.
 	const nextProbe, laterProbe = 8, 9 // the numbers of the first two probes that a case sends
 	awaitProbe := func(number uint64) event { return func(f *Freshness) { f.ProbeAwaited(start, number) } }
 	probeSent := func(f *Freshness) { f.ProbeSent(Probe{Number: f.probe.Number + 1, Sent: start}) }
-	probeReached := func(f *Freshness) { f.ProbeAnswered(start, 30, true) }
-	probeNotReached := func(f *Freshness) { f.ProbeAnswered(start, 30, false) }
+	probeAnswered := func(f *Freshness) { f.ProbeAnswered(start, 30) }
 	probeUnansweredAt := func(after time.Duration) event {
 		return func(f *Freshness) {
 			f.ProbeSent(Probe{Number: nextProbe, Sent: at(after)})
@@ -38,13 +37,13 @@ func TestFreshness(t *testing.T) {
 		}
 	}
 	probeRefused := func(pause time.Duration) event { return func(f *Freshness) { f.ProbeRefused(start, pause) } }
-	behind := sequence(probeSent, probeNotReached)
+	behind := sequence(probeSent, probeAnswered)
 	behindAwaitedAt := func(after time.Duration) event { // a list waits until the state reaches the answer to a probe
 		return func(f *Freshness) {
 			number := f.probe.Number + 1
 			f.ProbeAwaited(at(after), number)
 			f.ProbeSent(Probe{Number: number, Sent: at(after)})
-			f.ProbeAnswered(at(after), 30, false)
+			f.ProbeAnswered(at(after), 30)
 		}
 	}
 	behindAwaited := behindAwaitedAt(0)
@@ -76,7 +75,7 @@ func TestFreshness(t *testing.T) {
 		"the next probe is due":       {after: 18 * time.Second, want: probe},
 		"a probe is unanswered":       {happened: []event{probeSent}, after: time.Hour, want: waitForEvent},
 		"a list awaits a proof":       {happened: []event{awaitProbe(nextProbe)}, want: probe},
-		"a list awaits a later probe": {happened: []event{probeSent, awaitProbe(laterProbe), probeReached}, want: probe},
+		"a list awaits a later probe": {happened: []event{probeSent, awaitProbe(laterProbe), probeAnswered, streamReaches(30)}, want: probe},
 		"the stream ended before an answer": {
 			happened: []event{awaitProbe(nextProbe), probeSent, streamBegins}, want: probe,
 		},
@@ -159,5 +158,44 @@ func TestFreshness(t *testing.T) {
 				t.Errorf("%v after the start: got %+v, want %+v", tt.after, got, tt.want)
 			}
 		})
+	}
+}
+
+// TestUnreachedAnswersAreBounded: at most maxUnreached answers are kept, however long a stream lags. Even so, the state counts as
+// about as new as the last probe whose answer it has reached.
+func TestUnreachedAnswersAreBounded(t *testing.T) {
+	const last = 10 * maxUnreached
+	f := newTestFreshness(time.Now())
+	for number := uint64(8); number <= last; number++ {
+		f.ProbeSent(Probe{Number: number})
+		f.ProbeAnswered(time.Now(), number)
+		if n := len(f.unreached); n > maxUnreached {
+			t.Fatalf("got %d answers, want at most %d", n, maxUnreached)
+		}
+	}
+	if proof := f.StateReached(last); proof.Number != last {
+		t.Errorf("at the last revision: got probe %d, want %d", proof.Number, last)
+	}
+	if proof := f.StateReached(last); proof != (Probe{}) {
+		t.Errorf("once more: got probe %d, want none", proof.Number)
+	}
+}
+
+// TestSameAnswerOnceMore: if the upstream answers several probes with one revision, the last of them proves the state, but a
+// progress watch is due since the first.
+func TestSameAnswerOnceMore(t *testing.T) {
+	start := time.Now()
+	f := newTestFreshness(start)
+	for number := uint64(8); number <= 10; number++ {
+		sent := Probe{Number: number, Sent: start.Add(time.Duration(number-8) * progressDelay)}
+		f.ProbeAwaited(sent.Sent, number)
+		f.ProbeSent(sent)
+		f.ProbeAnswered(sent.Sent, 30)
+	}
+	if next := f.Next(start.Add(progressDelay), Probe{Number: 7, Sent: start}); next.Step != OpenProgressWatch {
+		t.Errorf("progressDelay after the first answer: got %+v, want a progress watch", next)
+	}
+	if proof := f.StateReached(30); proof.Number != 10 {
+		t.Errorf("got probe %d, want 10", proof.Number)
 	}
 }

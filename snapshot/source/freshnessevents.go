@@ -38,17 +38,17 @@ func (f *Freshness) ProbeSent(sent Probe) {
 	f.probeRequested = false
 }
 
-// ProbeAnswered records the revision with which the upstream answered the probe, and whether the state has reached the
-// revision.
-func (f *Freshness) ProbeAnswered(now time.Time, revision uint64, reached bool) {
+// ProbeAnswered records the revision with which the upstream answered the probe. StateReached must be called afterwards.
+func (f *Freshness) ProbeAnswered(now time.Time, revision uint64) {
 	f.probing = false
-	if reached {
-		return
+	answer := probeAnswer{probe: f.probe, revision: revision, at: now}
+	// The answer replaces the last one if both have the same revision, or if there is no room: the later probe proves more. The
+	// time of the first stays, since a progress watch has been due since then.
+	if last := len(f.unreached) - 1; last+1 == maxUnreached || last >= 0 && f.unreached[last].revision == revision {
+		answer.at = f.unreached[last].at
+		f.unreached = f.unreached[:last]
 	}
-	f.lastUnreached = probeAnswer{number: f.probe.Number, revision: revision, at: now}
-	if f.firstUnreached.revision == 0 {
-		f.firstUnreached = f.lastUnreached
-	}
+	f.unreached = append(f.unreached, answer)
 }
 
 // RefusalPause returns the shortest pause after a probe that was refused.
@@ -89,17 +89,14 @@ func (f *Freshness) StreamBookmark(now time.Time) {
 	}
 }
 
-// StateReached records the revision that the state has reached. If it has reached the first unreached answer, but not the last,
-// the last becomes the first, too.
-func (f *Freshness) StateReached(to uint64) {
-	switch {
-	case f.firstUnreached.revision > to: // The state has reached neither.
-	case f.lastUnreached.revision > to:
-		f.firstUnreached = f.lastUnreached
-	default:
-		f.firstUnreached = probeAnswer{}
-		f.lastUnreached = probeAnswer{}
+// StateReached records the revision that the state has reached. It returns the last probe whose answer the state has reached
+// with it, or zero if there is none. This probe proves the state.
+func (f *Freshness) StateReached(to uint64) (proof Probe) {
+	for len(f.unreached) > 0 && f.unreached[0].revision <= to {
+		proof = f.unreached[0].probe
+		f.unreached = f.unreached[1:]
 	}
+	return proof
 }
 
 // ProgressOpened records that a progress watch is opened.

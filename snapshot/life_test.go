@@ -338,7 +338,9 @@ func (l *life) probe(s step) error {
 		time.Sleep(10 * time.Second * time.Duration(s.amount%16))
 	}
 	l.probes = append(l.probes, checkpoint{at: askedAt, revision: l.upstream})
-	l.prove()
+	if l.applied.To >= l.upstream {
+		l.advance(l.applied.To)
+	}
 	l.freshness.ProbeSent(probeSentAt(l.collection, askedAt))
 	l.freshness.ProbeAnswered(time.Now(), l.upstream)
 	return nil

@@ -119,13 +119,8 @@ func (m *model) advance(revision uint64) {
 	m.applied.To = revision
 	n := len(m.advances)
 	m.advances = append(m.advances, advance{revision: revision, at: now, first: n == 0 || m.advances[n-1].at.Before(now)})
-	m.prove()
-}
-
-// prove lets the probes count whose revision the interval has reached.
-func (m *model) prove() {
 	for _, probe := range m.probes {
-		if probe.revision <= m.applied.To && probe.at.After(m.currentAt) {
+		if probe.revision <= revision && probe.at.After(m.currentAt) {
 			m.currentAt = probe.at
 		}
 	}

@@ -126,8 +126,12 @@ func (c *Collection) advanceLocked(next *View) {
 // bookmark alone proves nothing, since it may be old when it comes: the upstream may lag, or the connection or this process may
 // have been suspended.) The zero Probe proves nothing.
 func (c *Collection) prove(probe source.Probe) {
-	if probe.Number > c.view.Load().provenBy.Number { // the comparison needs no lock, since only the feed changes provenBy
-		c.update(func(next *View) { next.provenBy = probe })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v := c.view.Load(); v.unavailable == reason.None && probe.Number > v.provenBy.Number {
+		next := v.clone()
+		next.provenBy = probe
+		c.advanceLocked(next) // the same state, which is the newest at this time, too
 	}
 }
 

@@ -126,7 +126,8 @@ func (m *model) restoreEtcd() {
 	restored := max(head-int64(rand.IntN(30)), minRevision)
 	m.beginRestore()
 	m.plane.Restore(restored)
-	pause(30 * time.Second)
+	time.Sleep(modelMinRestore)
+	pause(20 * time.Second)
 	for _, s := range servers {
 		s.Start(firstRelease)
 		if oneIn(2) {

@@ -66,8 +66,7 @@ func (b *body) fillList(d *decision) {
 		meta.Remaining = page.Remaining
 	}
 	itemBytes := b.countItemBytes()
-	b.head = b.envelope.AppendHead(nil, meta, len(b.objects), itemBytes)
-	b.tail = b.envelope.AppendTail(nil, meta, len(b.objects))
+	b.head, b.tail = b.envelope.Frame(meta, len(b.objects), itemBytes)
 	b.size = len(b.head) + itemBytes + len(b.tail)
 }
 

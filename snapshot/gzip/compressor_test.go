@@ -70,7 +70,7 @@ func checkList(t testing.TB, c *Compressor, objects []*index.Object) {
 
 // writeList writes a list with c.
 func writeList(c *Compressor, out io.Writer, objects []*index.Object) error {
-	head, tail := envelope.AppendHead(nil, listMeta, len(objects), 0), envelope.AppendTail(nil, listMeta, len(objects))
+	head, tail := envelope.Frame(listMeta, len(objects), 0)
 	return c.Write(out, envelope, head, objects, tail)
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/listproxy/listproxy/policy/media"
 )
 
@@ -39,8 +41,12 @@ type Encoding interface {
 	// after are parts of item.
 	Revise(item []byte, revision uint64) (before, revised, after []byte, err error)
 
-	// shapes returns the ways in which API servers write a list.
-	shapes() []shape
+	// appendItemHead appends the bytes before an item of size bytes, without the separator.
+	appendItemHead(dst []byte, size int) []byte
+	// separator returns the bytes between two items.
+	separator() string
+	// frame implements [Envelope.Frame].
+	frame(e *Envelope, meta ListMeta, n, size int) (head, tail []byte)
 	// appendEventHead appends the bytes that an event has before an item of size bytes. The caller leaves out the first skip
 	// bytes of the item (see [Envelope.AppendEventHead]).
 	appendEventHead(dst []byte, eventType string, form ItemForm, size int) (out []byte, skip int)
@@ -89,6 +95,31 @@ type ListMeta struct {
 	Remaining int64
 	// Shards is the selector of the shards whose objects are in the list; "" if the list has no such selector.
 	Shards string
+}
+
+// newListMeta returns the metadata of a list from apimachinery's type.
+func newListMeta(parsed metav1.ListMeta) (m ListMeta, err error) {
+	m.Continue = parsed.Continue
+	if parsed.RemainingItemCount != nil {
+		m.Remaining = *parsed.RemainingItemCount
+	}
+	if parsed.ShardInfo != nil {
+		m.Shards = parsed.ShardInfo.Selector
+	}
+	m.Revision, err = parseRevision(parsed.ResourceVersion)
+	return m, err
+}
+
+// encodable returns the metadata in apimachinery's type.
+func (m ListMeta) encodable() metav1.ListMeta {
+	encodable := metav1.ListMeta{ResourceVersion: strconv.FormatUint(m.Revision, 10), Continue: m.Continue}
+	if m.Remaining != 0 {
+		encodable.RemainingItemCount = &m.Remaining
+	}
+	if m.Shards != "" {
+		encodable.ShardInfo = &metav1.ShardInfo{Selector: m.Shards}
+	}
+	return encodable
 }
 
 // parseRevision parses a resourceVersion. An empty one is 0.

@@ -53,18 +53,11 @@ type Envelope struct {
 	// Paths has the paths of the other fields that the upstream accepts in a selector.
 	Paths *FieldPaths
 
-	kind  string // The kind of lists, like PodList.
-	shape shape  // One of Encoding.shapes.
-}
-
-// shape is one of the ways in which an API server may write a list. Each method does what the method of Envelope with this name
-// says. n is the number of items, and size a number of bytes.
-type shape interface {
-	appendHead(dst []byte, e *Envelope, meta ListMeta, n, size int) []byte
-	// appendItemHead appends no separator.
-	appendItemHead(dst []byte, size int) []byte
-	separator() string
-	appendTail(dst []byte, e *Envelope, meta ListMeta, n int) []byte
+	kind string // The kind of lists, like PodList.
+	// sorted reports whether the members of lists in JSON are in the order of their names, as those of custom resources are:
+	//
+	//	{"apiVersion":"x/v1","items":[…],"kind":"XList","metadata":{"continue":"",…}}
+	sorted bool
 }
 
 // ItemForm says how an object in a watch event differs from the same object in a list:
@@ -103,8 +96,8 @@ func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems strin
 	if l.itemsNull {
 		e.EmptyItems = "null"
 	}
-	for _, candidate := range encoding.shapes() {
-		e.shape = candidate
+	for _, sorted := range []bool{false, true} {
+		e.sorted = sorted
 		if bytes.Equal(e.Render(l.Meta, l.Items), body) {
 			return e, nil
 		}
@@ -112,27 +105,22 @@ func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems strin
 	return nil, fmt.Errorf("%w: a list has an unknown form", ErrForm)
 }
 
-// AppendHead appends the bytes before the first of n items. size is the number of bytes of all items, with what AppendItemHead
-// appends before each.
-func (e *Envelope) AppendHead(dst []byte, meta ListMeta, n, size int) []byte {
-	return e.shape.appendHead(dst, e, meta, n, size)
+// Frame returns the bytes before the first of n items, and after the last. size is the number of bytes of all items, with what
+// AppendItemHead appends before each.
+func (e *Envelope) Frame(meta ListMeta, n, size int) (head, tail []byte) {
+	return e.Encoding.frame(e, meta, n, size)
 }
 
 // AppendItemHead appends the bytes before item i, which has size bytes.
 func (e *Envelope) AppendItemHead(dst []byte, i, size int) []byte {
 	if i > 0 {
-		dst = append(dst, e.shape.separator()...)
+		dst = append(dst, e.Encoding.separator()...)
 	}
-	return e.shape.appendItemHead(dst, size)
+	return e.Encoding.appendItemHead(dst, size)
 }
 
 // Separator returns the bytes between two items, which AppendItemHead appends before each item except the first.
-func (e *Envelope) Separator() string { return e.shape.separator() }
-
-// AppendTail appends the bytes after the last of n items.
-func (e *Envelope) AppendTail(dst []byte, meta ListMeta, n int) []byte {
-	return e.shape.appendTail(dst, e, meta, n)
-}
+func (e *Envelope) Separator() string { return e.Encoding.separator() }
 
 // Render returns a whole list.
 func (e *Envelope) Render(meta ListMeta, items [][]byte) []byte {
@@ -141,12 +129,12 @@ func (e *Envelope) Render(meta ListMeta, items [][]byte) []byte {
 	for i, item := range items {
 		size += len(e.AppendItemHead(scratch[:0], i, len(item))) + len(item)
 	}
-	dst := e.AppendHead(nil, meta, len(items), size)
+	dst, tail := e.Frame(meta, len(items), size)
 	for i, item := range items {
 		dst = e.AppendItemHead(dst, i, len(item))
 		dst = append(dst, item...)
 	}
-	return e.AppendTail(dst, meta, len(items))
+	return append(dst, tail...)
 }
 
 // CanSelect reports whether the upstream accepts a field selector. If so, the values of its fields are kept with the
@@ -178,7 +166,7 @@ func (e *Envelope) acceptsField(name string) bool {
 // any other.Item will do.
 func (e *Envelope) AgreesWith(other *Envelope) bool {
 	sameList := e.ContentType == other.ContentType && maps.EqualFunc(e.Headers, other.Headers, slices.Equal) &&
-		e.APIVersion == other.APIVersion && e.kind == other.kind && e.shape == other.shape && e.EmptyItems == other.EmptyItems
+		e.APIVersion == other.APIVersion && e.kind == other.kind && e.sorted == other.sorted && e.EmptyItems == other.EmptyItems
 	sameItem := !e.Item.Known || e.Item == other.Item
 	sameSelectors := e.HasNamespaceField == other.HasNamespaceField && e.Sharded == other.Sharded && e.Paths.equal(other.Paths)
 	return sameList && sameItem && sameSelectors

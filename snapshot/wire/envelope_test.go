@@ -39,6 +39,7 @@ var jsonLists = map[string]struct {
 	"built-in, a shard": {
 		body: podList(`"resourceVersion":"5","continue":"abc","remainingItemCount":4,"shardInfo":{"selector":"x"}`, podInList),
 	},
+	"built-in, escaped as HTML": {body: podList(`"resourceVersion":"5","continue":"\u003c\u003e\u0026"`, podInList)},
 	"metadata only, empty": {
 		body: `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"items":null}` + "\n",
 	},

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
 // jsonEncoding is the encoding of application/json. This file reads; jsonshape.go writes.
@@ -15,7 +17,7 @@ type jsonEncoding struct{}
 
 var _ Encoding = jsonEncoding{}
 
-// ParseList implements Encoding. An unknown member is an error, since no envelope could write the list.
+// ParseList implements Encoding. An unknown member of the list is an error, since no envelope could write the list.
 func (jsonEncoding) ParseList(body []byte) (List, error) {
 	var l List
 	s := jsonScanner{text: body}
@@ -122,29 +124,17 @@ func (jsonEncoding) ItemOf(form ItemForm, object []byte) ([]byte, error) {
 	return object, nil
 }
 
-// listMeta reads the metadata of a list. An unknown member is an error.
+// listMeta reads the metadata of a list.
 func (s *jsonScanner) listMeta() (ListMeta, error) {
-	var m ListMeta
-	err := s.object(func(key []byte) (err error) {
-		switch string(key) {
-		case "resourceVersion":
-			m.Revision, err = s.revision()
-		case "continue":
-			m.Continue, err = s.stringOrNull()
-		case "remainingItemCount":
-			m.Remaining, err = s.integer()
-		case "shardInfo":
-			// The value is {"selector": "…"}. A list with another key fails later, since no envelope writes it.
-			err = s.object(func([]byte) (err error) {
-				m.Shards, err = s.stringOrNull()
-				return err
-			})
-		default:
-			err = fmt.Errorf("%w: list metadata with a member %q", errShape, key)
-		}
-		return err
-	})
-	return m, err
+	text, err := s.value()
+	if err != nil {
+		return ListMeta{}, err
+	}
+	var parsed metav1.ListMeta
+	if err := utiljson.Unmarshal(text, &parsed); err != nil {
+		return ListMeta{}, fmt.Errorf("%w: %w", errShape, err)
+	}
+	return newListMeta(parsed)
 }
 
 // objectMeta reads an object, and returns its metadata.
@@ -225,13 +215,4 @@ func (s *jsonScanner) revision() (uint64, error) {
 		return 0, err
 	}
 	return parseRevision(text)
-}
-
-// integer reads an integer.
-func (s *jsonScanner) integer() (int64, error) {
-	value, err := s.value()
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(string(value), 10, 64)
 }

@@ -2,97 +2,50 @@ package wire
 
 import (
 	"bytes"
-	"strconv"
+	"encoding/json"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// kube-apiserver writes lists in JSON in two shapes:
-//
-//	structShape, for built-in types    {"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[…]}
-//	sortedShape, for custom resources  {"apiVersion":"x/v1","items":[…],"kind":"XList","metadata":{"continue":"",…}}
-//
-// For printable ASCII without <, > and &, strconv.AppendQuote quotes as kube-apiserver does. LearnEnvelope refuses a list in
-// which any other character of its kind, version, token or selector comes out differently.
-type (
-	structShape struct{ jsonItems }
-	sortedShape struct{ jsonItems }
-)
+// separator implements Encoding.
+func (jsonEncoding) separator() string { return "," }
 
-// jsonItems has the methods that both shapes share.
-type jsonItems struct{}
+// appendItemHead implements Encoding. A JSON item has no head: the caller writes the comma.
+func (jsonEncoding) appendItemHead(dst []byte, _ int) []byte { return dst }
 
-// separator implements shape.
-func (jsonItems) separator() string { return "," }
-
-// appendItemHead implements shape. A JSON item has no head: the caller writes the comma.
-func (jsonItems) appendItemHead(dst []byte, _ int) []byte { return dst }
-
-// shapes implements Encoding.
-func (jsonEncoding) shapes() []shape { return []shape{structShape{}, sortedShape{}} }
-
-// appendHead implements shape. n is the number of items; JSON does not need their size.
-func (structShape) appendHead(dst []byte, e *Envelope, meta ListMeta, n, _ int) []byte {
-	dst = appendQuoted(dst, `{"kind":`, e.kind)
-	dst = appendQuoted(dst, `,"apiVersion":`, e.APIVersion)
-	dst = append(dst, `,"metadata":{"resourceVersion":"`...)
-	dst = strconv.AppendUint(dst, meta.Revision, 10)
-	dst = append(dst, '"')
-	if meta.Continue != "" {
-		dst = appendQuoted(dst, `,"continue":`, meta.Continue)
-	}
-	if meta.Remaining != 0 {
-		dst = append(dst, `,"remainingItemCount":`...)
-		dst = strconv.AppendInt(dst, meta.Remaining, 10)
-	}
-	if meta.Shards != "" {
-		dst = appendQuoted(dst, `,"shardInfo":{"selector":`, meta.Shards)
-		dst = append(dst, '}')
-	}
-	return openItems(append(dst, '}'), e, n)
+// sortedList is a list of custom resources. kube-apiserver encodes it from maps, so its members are in the order of their names.
+type sortedList struct {
+	APIVersion string         `json:"apiVersion"`
+	Items      any            `json:"items"`
+	Kind       string         `json:"kind"`
+	Metadata   sortedListMeta `json:"metadata"`
 }
 
-// appendTail implements shape.
-func (structShape) appendTail(dst []byte, _ *Envelope, _ ListMeta, n int) []byte {
+// sortedListMeta has no shardInfo, so LearnEnvelope refuses a list of custom resources with shardInfo.
+type sortedListMeta struct {
+	Continue        string `json:"continue"`
+	Remaining       int64  `json:"remainingItemCount,omitempty"`
+	ResourceVersion string `json:"resourceVersion"`
+}
+
+// frame implements Encoding. It encodes a list without items, as kube-apiserver does, and cuts it at the items. JSON does not need
+// their size.
+func (jsonEncoding) frame(e *Envelope, meta ListMeta, n, _ int) (head, tail []byte) {
+	encodable := meta.encodable()
+	var list any = metav1.List{TypeMeta: metav1.TypeMeta{Kind: e.kind, APIVersion: e.APIVersion}, ListMeta: encodable}
+	if e.sorted {
+		metadata := sortedListMeta{meta.Continue, meta.Remaining, encodable.ResourceVersion}
+		list = sortedList{APIVersion: e.APIVersion, Kind: e.kind, Metadata: metadata}
+	}
+	text, _ := json.Marshal(list) // Strings and numbers can always be encoded.
+	opening, closing := e.EmptyItems, ""
 	if n > 0 {
-		dst = append(dst, ']')
+		opening, closing = "[", "]"
 	}
-	return append(dst, "}\n"...)
-}
-
-// appendHead implements shape.
-func (sortedShape) appendHead(dst []byte, e *Envelope, _ ListMeta, n, _ int) []byte {
-	dst = appendQuoted(dst, `{"apiVersion":`, e.APIVersion)
-	return openItems(dst, e, n)
-}
-
-// appendTail implements shape. It writes no shardInfo, so LearnEnvelope refuses a list of custom resources with shardInfo.
-func (sortedShape) appendTail(dst []byte, e *Envelope, meta ListMeta, n int) []byte {
-	if n > 0 {
-		dst = append(dst, ']')
-	}
-	dst = appendQuoted(dst, `,"kind":`, e.kind)
-	dst = appendQuoted(dst, `,"metadata":{"continue":`, meta.Continue)
-	if meta.Remaining != 0 {
-		dst = append(dst, `,"remainingItemCount":`...)
-		dst = strconv.AppendInt(dst, meta.Remaining, 10)
-	}
-	dst = append(dst, `,"resourceVersion":"`...)
-	dst = strconv.AppendUint(dst, meta.Revision, 10)
-	return append(dst, "\"}}\n"...)
-}
-
-// appendQuoted appends prefix, which ends with a key, such as `,"kind":`, and a value in quotation marks.
-func appendQuoted(dst []byte, prefix, value string) []byte {
-	return strconv.AppendQuote(append(dst, prefix...), value)
-}
-
-// openItems appends the key "items" and the opening bracket before the first of n items. If n is 0, it appends the key and the
-// whole value.
-func openItems(dst []byte, e *Envelope, n int) []byte {
-	dst = append(dst, `,"items":`...)
-	if n == 0 {
-		return append(dst, e.EmptyItems...)
-	}
-	return append(dst, '[')
+	const items = `"items":`
+	head, tail, _ = bytes.Cut(text, []byte(items+"null"))
+	return slices.Concat(head, []byte(items+opening)), slices.Concat([]byte(closing), tail, []byte("\n"))
 }
 
 // The parts of an event around its type and its object: {"type":"ADDED","object":{…}} and a line break.

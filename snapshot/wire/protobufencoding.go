@@ -77,15 +77,7 @@ func protobufListMeta(message []byte) (ListMeta, error) {
 	if err := parsed.Unmarshal(message); err != nil {
 		return ListMeta{}, fmt.Errorf("%w: %w", errShape, err)
 	}
-	revision, err := parseRevision(parsed.ResourceVersion)
-	m := ListMeta{Revision: revision, Continue: parsed.Continue}
-	if parsed.RemainingItemCount != nil {
-		m.Remaining = *parsed.RemainingItemCount
-	}
-	if parsed.ShardInfo != nil {
-		m.Shards = parsed.ShardInfo.Selector
-	}
-	return m, err
+	return newListMeta(parsed)
 }
 
 // ReadRecord implements Encoding. Each event comes after its length, which has four bytes, big endian.

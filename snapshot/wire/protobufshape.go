@@ -3,51 +3,31 @@ package wire
 import (
 	"bytes"
 	"encoding/binary"
-	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// protobufShape writes lists in protobuf: a wrapper (runtime.Unknown) around the list's metadata and items. Like generated
-// code, it writes four fields even if they are empty: selfLink and continue in the metadata, and contentEncoding and
-// contentType in the wrapper.
-type protobufShape struct{}
+// separator implements Encoding.
+func (protobufEncoding) separator() string { return "" }
 
-// shapes implements Encoding.
-func (protobufEncoding) shapes() []shape { return []shape{protobufShape{}} }
+// appendItemHead implements Encoding.
+func (protobufEncoding) appendItemHead(dst []byte, size int) []byte {
+	return appendWireLength(dst, listItemsField, size)
+}
 
-// appendHead implements shape. itemsSize is the size of all items, each with its head.
-func (protobufShape) appendHead(dst []byte, e *Envelope, meta ListMeta, _, itemsSize int) []byte {
-	message := metav1.ListMeta{ResourceVersion: strconv.FormatUint(meta.Revision, 10), Continue: meta.Continue}
-	if meta.Remaining != 0 {
-		message.RemainingItemCount = &meta.Remaining
-	}
-	if meta.Shards != "" {
-		message.ShardInfo = &metav1.ShardInfo{Selector: meta.Shards}
-	}
-	listMeta, _ := message.Marshal() // Generated code returns no error here.
+// frame implements Encoding. It writes a wrapper (runtime.Unknown) around the list's metadata and items. Like generated code, it
+// writes four fields even if they are empty: selfLink and continue in the metadata, and contentEncoding and contentType in the
+// wrapper. itemsSize is the size of all items, each with its head.
+func (protobufEncoding) frame(e *Envelope, meta ListMeta, _, itemsSize int) (head, tail []byte) {
+	encodable := meta.encodable()
+	listMeta, _ := encodable.Marshal() // Generated code returns no error here.
 	typeMeta := appendWireString(nil, typeAPIVersionField, e.APIVersion)
 	typeMeta = appendWireString(typeMeta, typeKindField, e.kind)
 	listSize := tagSize + protowire.SizeBytes(len(listMeta)) + itemsSize
 
-	dst = append(dst, protobufMagic...)
-	dst = appendWireBytes(dst, wrapperTypeField, typeMeta)
-	dst = appendWireLength(dst, wrapperObjectField, listSize)
-	return appendWireBytes(dst, metadataField, listMeta)
-}
-
-// separator implements shape.
-func (protobufShape) separator() string { return "" }
-
-// appendItemHead implements shape.
-func (protobufShape) appendItemHead(dst []byte, size int) []byte {
-	return appendWireLength(dst, listItemsField, size)
-}
-
-// appendTail implements shape.
-func (protobufShape) appendTail(dst []byte, _ *Envelope, _ ListMeta, _ int) []byte {
-	return append(dst, wrapperEnd...)
+	head = appendWireBytes([]byte(protobufMagic), wrapperTypeField, typeMeta)
+	head = appendWireLength(head, wrapperObjectField, listSize)
+	return appendWireBytes(head, metadataField, listMeta), []byte(wrapperEnd)
 }
 
 // wrapperEnd has the last fields of a wrapper: contentEncoding and contentType, both empty.

@@ -235,6 +235,9 @@ func (f *feed) addItem(l *stateLoad, item []byte) error {
 	if err != nil {
 		return wire.Inconsistent("an item cannot be decoded: %v", err)
 	}
+	if m.Revision == 0 {
+		return wire.Inconsistent("an item without resourceVersion")
+	}
 	key, err := f.source.Key(m)
 	if err != nil {
 		return err

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/source"
+	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
@@ -223,4 +225,13 @@ func TestShardsAreCounted(t *testing.T) {
 			t.Errorf("got %d lists without a shard, want 1", n)
 		}
 	})
+}
+
+// TestItemWithoutRevision: a load refuses an item without a resourceVersion, since watches could not send it at another revision.
+func TestItemWithoutRevision(t *testing.T) {
+	f := &feed{source: source.Source{}}
+	l := &stateLoad{envelope: &wire.Envelope{Item: wire.ItemForm{Known: true}}}
+	if err := f.addItem(l, []byte(`{"metadata":{"name":"a"}}`)); !errors.As(err, new(wire.InconsistencyError)) {
+		t.Errorf("got error %v, want an InconsistencyError", err)
+	}
 }

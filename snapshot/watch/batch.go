@@ -60,20 +60,16 @@ type event struct {
 	revision  uint64
 }
 
-// add adds an event. It adds nothing and returns false if the batch has other events and this one does not fit. After an
-// error the batch must be reset.
-func (b *Batch) add(f *Form, e event) (added bool, err error) {
+// add adds an event. It adds nothing and returns false if the batch has other events and this one does not fit.
+func (b *Batch) add(f *Form, e event) (added bool) {
 	if b.Events > 0 && b.Size()+len(e.object.Bytes) > batchSize {
-		return false, nil
+		return false
 	}
 	// The object is written as prefix + newRevision + suffix. The prefix is the whole object, unless its revision is replaced.
 	prefix := e.object.Bytes
 	var newRevision, suffix []byte
 	if e.object.Revision != e.revision { // The object has left the selection: its last state is sent, but at e.revision.
-		prefix, newRevision, suffix, err = f.Envelope.Encoding.Revise(e.object.Bytes, e.revision)
-		if err != nil {
-			return false, err
-		}
+		prefix, newRevision, suffix = f.Envelope.Encoding.Revise(e.object.Bytes, e.revision)
 	}
 	var skip int // The head has the first skip bytes of the object already.
 	b.copied, skip = f.Envelope.AppendEventHead(b.copied, e.eventType, len(prefix)+len(newRevision)+len(suffix))
@@ -82,7 +78,7 @@ func (b *Batch) add(f *Form, e event) (added bool, err error) {
 	b.put(suffix)
 	b.copied = append(b.copied, f.Envelope.EventEnd()...)
 	b.Events++
-	return true, nil
+	return true
 }
 
 // put adds bytes of an object. It copies them if the batch then has at most batchSize copied bytes, and shares them as a part if

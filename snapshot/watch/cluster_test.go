@@ -126,8 +126,7 @@ func (c *fakeCluster) write() {
 		c.span.To = revision
 		c.broadcaster.Publish(c.span)
 	case exists && deletes:
-		bytes, err := wire.ReviseItem(encoding, old.Bytes, revision)
-		expect.NoError(c.t, err)
+		bytes := wire.ReviseItem(encoding, old.Bytes, revision)
 		c.state.Remove(o.Key)
 		c.change(revision, index.Change{Before: old, After: index.NewObject(0, o.Key, revision, bytes), Deleted: true})
 	default:

@@ -230,8 +230,8 @@ func (w *Watcher) hold(ctx context.Context, first uint64) Ending {
 }
 
 // replay adds events for the changes that the client does not have, from the revision first on, as many as fit into the
-// batch. more reports whether some are left. failure is the ending if the history has forgotten a change or an event cannot
-// be written, and "" if all is well.
+// batch. more reports whether some are left. failure is the ending if the history has forgotten a change, and "" if all is
+// well.
 func (w *Watcher) replay(b *Batch, span *Span, first uint64) (more bool, failure Ending) {
 	form := w.broadcaster.Form()
 	versions := &span.Versions
@@ -241,15 +241,10 @@ func (w *Watcher) replay(b *Batch, span *Span, first uint64) (more bool, failure
 	}
 	for i := versions.FirstAfter(after); i < versions.Len(); i++ {
 		v := versions.At(i)
-		if eventType, o := w.filter.Event(v.Change); o != nil {
-			added, err := b.add(form, event{eventType: eventType, object: o, revision: v.Revision})
-			switch {
-			case err != nil:
-				return false, EndLost
-			case !added:
-				w.keepDue(v.Revision)
-				return true, ""
-			}
+		eventType, o := w.filter.Event(v.Change)
+		if o != nil && !b.add(form, event{eventType: eventType, object: o, revision: v.Revision}) {
+			w.keepDue(v.Revision)
+			return true, ""
 		}
 		w.delivered = v.Revision
 	}

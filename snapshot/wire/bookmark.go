@@ -24,8 +24,7 @@ func LearnBookmark(encoding Encoding, sent Event) (*Bookmark, error) {
 		return nil, err
 	}
 	// Try now what AppendTo will do.
-	again, err := ReviseItem(encoding, item, sent.Meta.Revision)
-	if err != nil || !bytes.Equal(again, item) {
+	if again := ReviseItem(encoding, item, sent.Meta.Revision); !bytes.Equal(again, item) {
 		return nil, fmt.Errorf("%w: the revision of a bookmark cannot be changed", ErrForm)
 	}
 	return &Bookmark{envelope: Envelope{Encoding: encoding, Item: form}, item: item}, nil
@@ -33,9 +32,5 @@ func LearnBookmark(encoding Encoding, sent Event) (*Bookmark, error) {
 
 // AppendTo appends the bookmark at a revision, as an event.
 func (b *Bookmark) AppendTo(dst []byte, revision uint64) []byte {
-	item, err := ReviseItem(b.envelope.Encoding, b.item, revision)
-	if err != nil {
-		return dst // This cannot happen: LearnBookmark has tried it.
-	}
-	return b.envelope.AppendEvent(dst, Bookmarked, item)
+	return b.envelope.AppendEvent(dst, Bookmarked, ReviseItem(b.envelope.Encoding, b.item, revision))
 }

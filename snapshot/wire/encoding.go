@@ -38,8 +38,8 @@ type Encoding interface {
 	// Writing:
 
 	// Revise returns a list's item with another resourceVersion, in three parts. Only the middle part is new: before and
-	// after are parts of item.
-	Revise(item []byte, revision uint64) (before, revised, after []byte, err error)
+	// after are parts of item. ParseItem must accept the item, and return a revision that is not 0.
+	Revise(item []byte, revision uint64) (before, revised, after []byte)
 
 	// appendItemHead appends the bytes before an item of size bytes, without the separator.
 	appendItemHead(dst []byte, size int) []byte

@@ -1,20 +1,13 @@
 package wire
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
-
-	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// ReviseItem returns a copy of a list's item with another resourceVersion.
-func ReviseItem(encoding Encoding, item []byte, revision uint64) ([]byte, error) {
-	before, revised, after, err := encoding.Revise(item, revision)
-	if err != nil {
-		return nil, err
-	}
-	return slices.Concat(before, revised, after), nil
+// ReviseItem returns a copy of a list's item with another resourceVersion (see [Encoding.Revise]).
+func ReviseItem(encoding Encoding, item []byte, revision uint64) []byte {
+	return slices.Concat(encoding.Revise(item, revision))
 }
 
 // Revise implements Encoding. For example, at revision 17:
@@ -22,36 +15,22 @@ func ReviseItem(encoding Encoding, item []byte, revision uint64) ([]byte, error)
 //	before  {"metadata":{"name":"a","resourceVersion":
 //	revised "17"
 //	after   ,"labels":{…}},"spec":…}
-func (jsonEncoding) Revise(item []byte, revision uint64) (before, revised, after []byte, err error) {
-	begin, end, err := findRevision(item)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	return item[:begin], strconv.AppendQuote(nil, strconv.FormatUint(revision, 10)), item[end:], nil
-}
-
-// findRevision returns where the value of metadata.resourceVersion begins and ends in an object. The quotation marks are a
-// part of the value.
-func findRevision(object []byte) (begin, end int, err error) {
-	s := jsonScanner{text: object}
+func (jsonEncoding) Revise(item []byte, revision uint64) (before, revised, after []byte) {
+	s := jsonScanner{text: item}
 	readMetadataMember := func(key []byte) error {
 		value, err := s.value()
 		if string(key) == "resourceVersion" {
-			end = s.at
-			begin = end - len(value)
+			before, after = item[:s.at-len(value)], item[s.at:]
 		}
 		return err
 	}
-	err = s.object(func(key []byte) error {
+	_ = s.object(func(key []byte) error { // ParseItem has read the item without an error.
 		if string(key) != "metadata" {
 			return s.skip()
 		}
 		return s.object(readMetadataMember)
 	})
-	if err == nil && end == 0 {
-		err = fmt.Errorf("%w: an object without resourceVersion", errShape)
-	}
-	return begin, end, err
+	return before, strconv.AppendQuote(nil, strconv.FormatUint(revision, 10)), after
 }
 
 // Revise implements Encoding. A longer or shorter revision changes the length that comes before the metadata. So the revised
@@ -60,27 +39,12 @@ func findRevision(object []byte) (begin, end int, err error) {
 //	before   the item up to the metadata
 //	revised  metadataHead (tag and new length), the fields before the revision (name, namespace and the like), newRevision
 //	after    the rest of the metadata, and of the item
-func (protobufEncoding) Revise(item []byte, revision uint64) (before, revised, after []byte, err error) {
-	metadata, err := requiredField(item, metadataField)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	old, err := requiredField(metadata.content, metaRevisionField)
-	if err != nil {
-		return nil, nil, nil, err
-	}
+func (protobufEncoding) Revise(item []byte, revision uint64) (before, revised, after []byte) {
+	metadata, _ := singularField(item, metadataField) // ParseItem has found both fields.
+	old, _ := singularField(metadata.content, metaRevisionField)
 	newRevision := appendWireString(nil, metaRevisionField, strconv.FormatUint(revision, 10))
 	sizeAfter := len(metadata.content) - old.end // The size of the rest of the metadata.
 	metadataHead := appendWireLength(nil, metadataField, old.begin+len(newRevision)+sizeAfter)
 	revised = slices.Concat(metadataHead, metadata.content[:old.begin], newRevision)
-	return item[:metadata.begin], revised, item[metadata.end-sizeAfter:], nil
-}
-
-// requiredField is singularField, but an absent field is an error.
-func requiredField(message []byte, number protowire.Number) (wireField, error) {
-	f, err := singularField(message, number)
-	if err == nil && f.content == nil {
-		err = fmt.Errorf("%w: an object without field %d", errShape, number)
-	}
-	return f, err
+	return item[:metadata.begin], revised, item[metadata.end-sizeAfter:]
 }

@@ -28,10 +28,10 @@ func (f *Filter) NarrowestBucket() Bucket {
 	switch {
 	case f.key != "":
 		return Bucket{kind: ofKey, value: f.key}
-	case f.matcher.hasIndexedValue:
-		return Bucket{kind: ofIndexedValue, value: f.matcher.indexedValue}
-	case f.matcher.namespace != "":
-		return Bucket{kind: ofNamespace, value: f.matcher.namespace}
+	case f.hasIndexedValue:
+		return Bucket{kind: ofIndexedValue, value: f.indexedValue}
+	case f.namespace != "":
+		return Bucket{kind: ofNamespace, value: f.namespace}
 	}
 	return Bucket{}
 }

@@ -5,6 +5,6 @@
 // [Query] is answered with a [Page].
 //
 // object.go has the objects and key.go their keys. tree.go (with run.go) and history.go keep them, and versionsize.go says what
-// a version costs. page.go answers queries. filter.go and bucket.go are for watches. page.go and filter.go use selector.go,
-// which uses signature.go for labels. pagelimit.go bounds the pages of self-checks.
+// a version costs. page.go answers queries. filter.go chooses objects for it and for watches, and uses signature.go for labels.
+// bucket.go is for watches. pagelimit.go bounds the pages of self-checks.
 package index

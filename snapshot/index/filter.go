@@ -1,33 +1,133 @@
 package index
 
 import (
+	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/sharding"
 
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Filter chooses the objects of a watch, and makes its events from changes. It is safe for concurrent use.
+// Filter chooses the objects of a query: those in its scope and with its name that match the labels, all terms, and one of the
+// shards. It also makes the events of a watch from changes. It is safe for concurrent use.
 type Filter struct {
-	prefix  string // All chosen objects have keys with this prefix.
-	key     string // If it is set, only the object with this key is chosen.
-	matcher matcher
+	prefix string          // All chosen objects have keys with this prefix.
+	key    string          // If it is set, only the object with this key is chosen.
+	labels labels.Selector // nil matches all objects
+	terms  []fieldTerm
+	// shards are ranges of hashes. An object matches a shard if the hash of its value from readSharded is in the range. If there
+	// are none, all objects match.
+	shards      []sharding.ShardRangeRequirement
+	readSharded func(*Object) string // nil if there are no shards
+
+	// All chosen objects have the properties below. Page skips objects without them, and the filter of a watch is kept in
+	// the bucket of the objects that have one of them.
+
+	// required is the signature of the labels that the label selector requires.
+	required signature
+	// indexedValue is the value that the field selector requires of the indexed field, provided hasIndexedValue is true.
+	indexedValue    string
+	hasIndexedValue bool
+	// namespace is the namespace that the scope or the field selector requires; empty if they require none.
+	namespace string
 }
 
-// NewFilter returns the filter of a query's scope, name and selectors. Envelope.CanSelect must be true for q.Fields.
+// NewFilter returns the filter of a query. Envelope.CanSelect must be true for q.Fields.
 func NewFilter(envelope *wire.Envelope, q Query) Filter {
-	filter := Filter{prefix: q.Scope.Prefix(), matcher: *newMatcher(envelope, q)}
+	f := Filter{prefix: q.Scope.Prefix(), namespace: q.Scope.Namespace}
 	if q.Name != "" {
-		filter.key = filter.prefix + q.Name
+		f.key = f.prefix + q.Name
 	}
-	return filter
+	if q.Labels != nil && !q.Labels.Empty() {
+		f.labels = q.Labels
+		f.required = requiredSignature(q.Labels)
+	}
+	if q.Fields != nil {
+		for _, term := range q.Fields.Requirements() {
+			f.addTerm(envelope, term)
+		}
+	}
+	if q.Shards != nil {
+		f.shards = q.Shards.Requirements()
+		f.readSharded = (*Object).namespace
+		if f.shards[0].Key == wire.UIDField { // There is at least one range, and all have the same key.
+			f.readSharded = fieldReader(envelope.Paths.Find(wire.UIDField))
+		}
+	}
+	return f
+}
+
+// addTerm adds a term of the field selector.
+func (f *Filter) addTerm(envelope *wire.Envelope, r fields.Requirement) {
+	term := fieldTerm{value: r.Value, isNegated: r.Operator == selection.NotEquals}
+	switch r.Field {
+	case wire.NameField:
+		term.read = (*Object).name
+	case wire.NamespaceField:
+		term.read = (*Object).namespace
+		if !term.isNegated && f.namespace == "" {
+			f.namespace = term.value
+		}
+	default:
+		i := envelope.Paths.Find(r.Field)
+		term.read = fieldReader(i)
+		if !term.isNegated && !f.hasIndexedValue && envelope.Paths.IsIndexed(i) {
+			f.indexedValue = term.value
+			f.hasIndexedValue = true
+		}
+	}
+	f.terms = append(f.terms, term)
+}
+
+// fieldTerm is one term of a field selector, such as "spec.nodeName!=a".
+type fieldTerm struct {
+	read      func(*Object) string // Returns the value of the field.
+	value     string
+	isNegated bool // The term is field!=value.
+}
+
+// matches reports whether the term chooses an object.
+func (t fieldTerm) matches(o *Object) bool {
+	hasValue := t.read(o) == t.value
+	return hasValue != t.isNegated
+}
+
+// fieldReader returns a function that returns the value of field i of an object.
+func fieldReader(i int) func(*Object) string {
+	return func(o *Object) string { return o.Fields[i] }
 }
 
 // matches reports whether an object is chosen. It reads none of the object's bytes.
 func (f *Filter) matches(o *Object) bool {
-	if f.key != "" && o.Key != f.key {
-		return false
+	isInScope := strings.HasPrefix(o.Key, f.prefix) && (f.key == "" || o.Key == f.key)
+	return isInScope && f.matchesLabels(o.Labels) && f.matchesFields(o)
+}
+
+// matchesLabels reports whether the label selector chooses a set of labels.
+func (f *Filter) matchesLabels(set wire.Labels) bool {
+	return f.labels == nil || f.labels.Matches(set)
+}
+
+// matchesFields reports whether the field selector and the selector of shards choose an object.
+func (f *Filter) matchesFields(o *Object) bool {
+	for _, term := range f.terms {
+		if !term.matches(o) {
+			return false
+		}
 	}
-	return strings.HasPrefix(o.Key, f.prefix) && f.matcher.matches(o)
+	return len(f.shards) == 0 || f.isInShards(o)
+}
+
+// isInShards reports whether the hash of the object's field is in one of the ranges.
+func (f *Filter) isInShards(o *Object) bool {
+	hash := "0x" + sharding.HashField(f.readSharded(o)) // as Start and End are written
+	return slices.ContainsFunc(f.shards, func(r sharding.ShardRangeRequirement) bool {
+		return !sharding.HexLess(hash, r.Start) && sharding.HexLess(hash, r.End)
+	})
 }
 
 // Event returns the type and the object of a watch's event for a change, or "" and nil if the watch gets no event. The event

@@ -48,14 +48,8 @@ func (h *History) Forgotten() uint64 { return h.forgotten }
 // Len returns the number of versions.
 func (h *History) Len() int { return len(h.versions) }
 
-// Find returns the newest version at or before rev; nil if there is none.
-func (h *History) Find(rev uint64) *Version {
-	i := h.FirstAfter(rev)
-	if i == 0 {
-		return nil
-	}
-	return h.At(i - 1)
-}
+// Find returns the newest version at or before rev. There must be one.
+func (h *History) Find(rev uint64) *Version { return h.At(h.FirstAfter(rev) - 1) }
 
 // FirstAfter returns the index of the first version after rev; Len if there is none.
 func (h *History) FirstAfter(rev uint64) int {

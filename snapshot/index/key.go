@@ -9,10 +9,7 @@ type Scope struct {
 
 // Prefix returns the prefix of all keys in the scope.
 func (s Scope) Prefix() string {
-	if s.Namespace == "" {
-		return ""
-	}
-	return s.Namespace + "/"
+	return JoinKey(s.Namespace, "")
 }
 
 // End returns the lowest key that is above all keys of the scope; "" if the scope has no end.

@@ -51,53 +51,47 @@ type Page struct {
 // visited: the tree counts the rest. An object's bytes are never read.
 func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
 	page := Page{Objects: buf[:0]}
-	m := newMatcher(envelope, q)
-	if q.Name != "" {
-		if o, found := t.Get(q.Scope.Prefix() + q.Name); found && m.matches(o) {
+	f := NewFilter(envelope, q)
+	if f.key != "" {
+		if o, found := t.Get(f.key); found && f.matches(o) {
 			page.Objects = append(page.Objects, o)
 		}
 		return page
 	}
-	from, end := q.bounds(m)
+	scope := Scope{Namespace: f.namespace} // the scope of q, or for a list of all namespaces the one that Fields require
+	from, end := scope.Prefix()+q.Start, scope.End()
 	// Most neighbours have the same labels, so the result for the previous labels is used again.
 	previous := wire.Labels{}
-	previousMatches := m.matchesLabels(previous)
+	previousMatches := f.matchesLabels(previous)
 	visit := func(o *Object) bool {
 		if o.Labels != previous {
 			previous = o.Labels
-			previousMatches = m.matchesLabels(previous)
+			previousMatches = f.matchesLabels(previous)
 		}
-		if previousMatches && m.matchesFields(o) {
+		if previousMatches && f.matchesFields(o) {
 			page.Objects = append(page.Objects, o)
 		}
 		return !page.isFull(q.Limit)
 	}
-	if t.hasIndexFor(m) {
-		t.ascendIndex(m.indexedValue, from, end, visit)
+	if t.hasIndexFor(&f) {
+		t.ascendIndex(f.indexedValue, from, end, visit)
 	} else {
-		t.ascendRequired(m.required, from, end, visit)
+		t.ascendRequired(f.required, from, end, visit)
 	}
 	if page.isFull(q.Limit) {
-		t.setNext(&page, q, m, end)
+		t.setNext(&page, q, &f, end)
 	}
 	return page
 }
 
-// bounds returns the range of the keys of a query: from <= key < end, where an empty end means no end. m's namespace is that of the
-// scope, or for a list of all namespaces the one that Fields require.
-func (q Query) bounds(m *matcher) (from, end string) {
-	scope := Scope{Namespace: m.namespace}
-	return scope.Prefix() + q.Start, scope.End()
-}
-
-// hasIndexFor reports whether the tree has an index by a field of which the matcher requires a value. The index is only a
+// hasIndexFor reports whether the tree has an index by a field of which the filter requires a value. The index is only a
 // faster way to the same objects, so Page uses it whenever it can. Only setNext asks whether the pages end with it.
-func (t Tree) hasIndexFor(m *matcher) bool { return m.hasIndexedValue && t.byField != nil }
+func (t Tree) hasIndexFor(f *Filter) bool { return f.hasIndexedValue && t.byField != nil }
 
 // setNext sets Next and Remaining of a full page. As at kube-apiserver, there is a next page if any object follows up to the key
 // end, even one that the selectors do not choose. So the next page may be empty. With EndsWithIndex, only objects in the index
 // count.
-func (t Tree) setNext(page *Page, q Query, m *matcher, end string) {
+func (t Tree) setNext(page *Page, q Query, f *Filter, end string) {
 	// The next page begins right after the last object, as at kube-apiserver (storage/continue.go).
 	next := page.Objects[len(page.Objects)-1].Key + "\x00"
 	more := false
@@ -106,8 +100,8 @@ func (t Tree) setNext(page *Page, q Query, m *matcher, end string) {
 	case q.ChoosesAll():
 		page.Remaining = t.Count(next, end)
 		more = page.Remaining > 0
-	case q.EndsWithIndex && t.hasIndexFor(m):
-		t.ascendIndex(m.indexedValue, next, end, stopAtFirst)
+	case q.EndsWithIndex && t.hasIndexFor(f):
+		t.ascendIndex(f.indexedValue, next, end, stopAtFirst)
 	default:
 		t.Ascend(next, end, stopAtFirst)
 	}

@@ -76,8 +76,8 @@ func newCheckedTree(seed uint64) *checkedTree {
 		tree:    NewTree(true),
 		objects: map[string]selectable{},
 		envelope: samples.Envelope("PodList", "v1",
-			wire.Field{Name: "spec.hostNetwork", Zero: "false"},
 			wire.Field{Name: "spec.nodeName", JSON: nodeName, Indexed: true},
+			wire.Field{Name: "spec.hostNetwork", Zero: "false"},
 			wire.Field{Name: "spec.host", JSON: nodeName},
 			wire.Field{Name: "status.phase"},
 		),
@@ -129,7 +129,7 @@ func (m *checkedTree) set() {
 	m.tree.Set(&Object{
 		Key:    key,
 		Labels: samples.Labels(pairs...),
-		Fields: []string{node, hostNetwork, node, phase}, // in the order of Envelope.Paths: the indexed field first
+		Fields: []string{node, hostNetwork, node, phase}, // in the order of Envelope.Paths
 	})
 }
 

@@ -5,9 +5,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
+	"reflect"
 
 	"k8s.io/apimachinery/pkg/fields"
 )
@@ -165,11 +164,11 @@ func (e *Envelope) acceptsField(name string) bool {
 // headers, and accepts the same selectors. Both must have the same Encoding. If e.Item is unknown, no event was written with e, so
 // any other.Item will do.
 func (e *Envelope) AgreesWith(other *Envelope) bool {
-	sameList := e.ContentType == other.ContentType && maps.EqualFunc(e.Headers, other.Headers, slices.Equal) &&
-		e.APIVersion == other.APIVersion && e.kind == other.kind && e.sorted == other.sorted && e.EmptyItems == other.EmptyItems
-	sameItem := !e.Item.Known || e.Item == other.Item
-	sameSelectors := e.HasNamespaceField == other.HasNamespaceField && e.Sharded == other.Sharded && e.Paths.equal(other.Paths)
-	return sameList && sameItem && sameSelectors
+	wanted := *other
+	if !e.Item.Known {
+		wanted.Item = e.Item
+	}
+	return reflect.DeepEqual(*e, wanted)
 }
 
 // LearnItem returns the ItemForm of an object that was seen in a list and in a watch event at the same revision.

@@ -30,14 +30,10 @@ type pathNode[K comparable] struct {
 	children map[K]*pathNode[K]
 }
 
-// NewFieldPaths returns the paths to fields. It keeps their order, except that it moves an indexed field to the front.
+// NewFieldPaths returns the paths to fields, which it takes over. An indexed field must be the first.
 func NewFieldPaths(fields []Field) *FieldPaths {
-	ordered := slices.Clone(fields)
-	if i := slices.IndexFunc(fields, func(f Field) bool { return f.Indexed }); i > 0 {
-		ordered = slices.Insert(slices.Delete(ordered, i, i+1), 0, fields[i])
-	}
-	p := &FieldPaths{fields: ordered, json: newPathNode[string](), protobuf: newPathNode[protowire.Number]()}
-	for i, f := range ordered {
+	p := &FieldPaths{fields: fields, json: newPathNode[string](), protobuf: newPathNode[protowire.Number]()}
+	for i, f := range fields {
 		p.json.add(f.JSON, i)
 		p.protobuf.add(f.Protobuf, i)
 	}
@@ -75,11 +71,6 @@ func (p *FieldPaths) IsIndexed(i int) bool {
 // Find returns the index of the field with a name, or -1.
 func (p *FieldPaths) Find(name string) int {
 	return slices.IndexFunc(p.fields, func(f Field) bool { return f.Name == name })
-}
-
-// equal reports whether both have the same fields with the same paths.
-func (p *FieldPaths) equal(other *FieldPaths) bool {
-	return slices.EqualFunc(p.fields, other.fields, Field.equal)
 }
 
 // WithUID returns the paths of p and the path to [UIDField].

@@ -6,12 +6,12 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestFieldValues: NewFieldPaths puts the indexed field first. ReadValues reads each field from JSON, and returns the field's
+// TestFieldValues: ReadValues reads each field from JSON, and returns the field's
 // Zero if its path leads nowhere. (TestBuiltinFields has the JSON of real types.)
 func TestFieldValues(t *testing.T) {
 	paths := NewFieldPaths([]Field{
-		{Name: "spec.hostNetwork", JSON: []string{"spec", "hostNetwork"}, Zero: "false"},
 		{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}, Indexed: true},
+		{Name: "spec.hostNetwork", JSON: []string{"spec", "hostNetwork"}, Zero: "false"},
 		{Name: "spec.host", JSON: []string{"spec", "nodeName"}},
 		{Name: "status.phase", JSON: []string{"status", "phase"}},
 	})

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -18,7 +17,7 @@ type Field struct {
 	// for custom resources, which have no protobuf.
 	Protobuf []protowire.Number
 	// Indexed reports whether kube-apiserver has an index by the field. If so, a collection has one, too (see
-	// index.Query.EndsWithIndex).
+	// index.Query.EndsWithIndex). Such a field is the first of its type.
 	Indexed bool
 	// Zero is the value that a selector sees if the object lacks the field. It also shows the type of the value in protobuf: ""
 	// for a string, "false" for a boolean, "0" for an integer.
@@ -100,9 +99,4 @@ func (f Field) withZero(zero string) Field {
 func (f Field) withIndex() Field {
 	f.Indexed = true
 	return f
-}
-
-func (f Field) equal(other Field) bool {
-	return f.Name == other.Name && f.Zero == other.Zero && f.Indexed == other.Indexed &&
-		slices.Equal(f.JSON, other.JSON) && slices.Equal(f.Protobuf, other.Protobuf)
 }

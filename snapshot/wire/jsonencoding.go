@@ -15,8 +15,6 @@ import (
 // jsonEncoding is the encoding of application/json. This file reads; jsonshape.go writes.
 type jsonEncoding struct{}
 
-var _ Encoding = jsonEncoding{}
-
 // ParseList implements Encoding. An unknown member of the list is an error, since no envelope could write the list.
 func (jsonEncoding) ParseList(body []byte) (List, error) {
 	var l List
@@ -196,10 +194,10 @@ func (s *jsonScanner) labels() (Labels, error) {
 	if s.skipNull() {
 		return Labels{}, nil
 	}
-	var pairs [][]byte
+	var pairs [][2][]byte
 	err := s.object(func(key []byte) error {
 		text, err := s.bytesOrNull()
-		pairs = append(pairs, key, text)
+		pairs = append(pairs, [2][]byte{key, text})
 		return err
 	})
 	if err != nil {

@@ -19,34 +19,25 @@ type Labels struct {
 
 var _ labels.Labels = Labels{}
 
-// MakeLabels returns a set of labels. pairs has key, value, key, value and so on, so its length is even; its memory is not kept. A key
+// MakeLabels returns a set of labels. Each pair has a key and a value. It sorts the pairs, and does not keep their memory. A key
 // that appears twice is an error.
-func MakeLabels(pairs [][]byte) (Labels, error) {
+func MakeLabels(pairs [][2][]byte) (Labels, error) {
 	if len(pairs) == 0 {
 		return Labels{}, nil
 	}
-	size := 0
-	for _, s := range pairs {
-		if bytes.IndexByte(s, 0) >= 0 {
-			return Labels{}, fmt.Errorf("%w: a label with a zero byte", errShape)
-		}
-		size += len(s) + 1
-	}
-
-	order := make([]int, 0, len(pairs)/2) // The indexes of the keys in pairs, sorted by key.
-	for i := 0; i < len(pairs); i += 2 {
-		order = append(order, i)
-	}
-	slices.SortFunc(order, func(a, b int) int { return bytes.Compare(pairs[a], pairs[b]) })
-
-	text := make([]byte, 0, size)
-	for i, at := range order {
-		key, value := pairs[at], pairs[at+1]
-		if i > 0 && bytes.Equal(key, pairs[order[i-1]]) {
+	slices.SortFunc(pairs, func(a, b [2][]byte) int { return bytes.Compare(a[0], b[0]) })
+	var scratch [maxSharedLabels]byte
+	text := scratch[:0]
+	for i, pair := range pairs {
+		key, value := pair[0], pair[1]
+		if i > 0 && bytes.Equal(key, pairs[i-1][0]) {
 			return Labels{}, fmt.Errorf("%w: the label %q appears twice", errShape, key)
 		}
 		text = append(append(text, key...), 0)
 		text = append(append(text, value...), 0)
+	}
+	if bytes.Count(text, []byte{0}) != 2*len(pairs) {
+		return Labels{}, fmt.Errorf("%w: a label with a zero byte", errShape)
 	}
 	return Labels{handle: unique.Make(string(text))}, nil
 }

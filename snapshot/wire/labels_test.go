@@ -9,7 +9,7 @@ import (
 // TestMissingLabels: Lookup and Get return no value for a label that a set lacks, whether the label's place would be first,
 // last, or between others.
 func TestMissingLabels(t *testing.T) {
-	set, err := MakeLabels([][]byte{[]byte("b"), []byte("2"), []byte("d"), []byte("4")})
+	set, err := MakeLabels([][2][]byte{{[]byte("b"), []byte("2")}, {[]byte("d"), []byte("4")}})
 	expect.NoError(t, err)
 	expect.Same(t, "2", set.Get("b"))
 	expect.Same(t, "4", set.Get("d"))

@@ -40,7 +40,7 @@ func FuzzProtobufObject(f *testing.F) {
 		if wrapper.apiVersion != unknown.APIVersion || wrapper.kind != unknown.Kind || !bytes.Equal(wrapper.object, unknown.Raw) {
 			t.Errorf("got wrapper %+v, want %+v as apimachinery", wrapper, unknown)
 		}
-		_, got, err := protobufEncoding{}.unwrap(object)
+		got, err := protobufEncoding{}.ParseItem(wrapper.object)
 		if err != nil {
 			return
 		}

@@ -16,8 +16,6 @@ import (
 // (k8s.io/apimachinery, runtime.Unknown) after a magic number. This file reads; protobufshape.go writes.
 type protobufEncoding struct{}
 
-var _ Encoding = protobufEncoding{}
-
 // protobufMagic is the magic number before every wrapper.
 const protobufMagic = "k8s\x00"
 
@@ -59,12 +57,12 @@ func (protobufEncoding) ParseList(body []byte) (List, error) {
 	l := List{APIVersion: w.apiVersion, kind: w.kind}
 	err = walkFields(w.object, func(f wireField) (fieldErr error) {
 		switch {
-		case f.isBytesField(metadataField):
+		case f.content == nil || f.number > listItemsField:
+			return f.unexpected("a list")
+		case f.number == metadataField:
 			l.Meta, fieldErr = protobufListMeta(f.content)
-		case f.isBytesField(listItemsField):
-			l.Items = append(l.Items, f.content)
 		default:
-			fieldErr = f.unexpected("a list")
+			l.Items = append(l.Items, f.content)
 		}
 		return fieldErr
 	})
@@ -114,22 +112,14 @@ func (e protobufEncoding) parseEvent(record []byte) (ev Event, err error) {
 	if ev.Type == errorType { // The object is a Status, so it has no ObjectMeta.
 		return ev, nil
 	}
-	var w wrapper
-	w, ev.Meta, err = e.unwrap(ev.Object)
+	w, err := parseWrapper(ev.Object)
+	if err != nil {
+		return ev, err
+	}
+	ev.Meta, err = e.ParseItem(w.object)
+	ev.Meta.APIVersion, ev.Meta.Kind = w.apiVersion, w.kind
 	ev.Reproducible = e.isReproducible(record, ev.Type, w)
 	return ev, err
-}
-
-// unwrap parses the wrapper of an object, and the object's metadata.
-func (e protobufEncoding) unwrap(wrapped []byte) (wrapper, ObjectMeta, error) {
-	w, err := parseWrapper(wrapped)
-	if err != nil {
-		return wrapper{}, ObjectMeta{}, err
-	}
-	m, err := e.ParseItem(w.object)
-	m.APIVersion = w.apiVersion
-	m.Kind = w.kind
-	return w, m, err
 }
 
 // ParseItem implements Encoding. It skips most of the metadata, so it takes half as long as apimachinery's Unmarshal.
@@ -144,7 +134,7 @@ func (protobufEncoding) ParseItem(item []byte) (ObjectMeta, error) {
 // parseProtobufMeta parses a metav1.ObjectMeta.
 func parseProtobufMeta(metadata []byte) (m ObjectMeta, err error) {
 	var name, namespace, revision []byte
-	var labels [][]byte // They are key, value, key, value and so on.
+	var labels [][2][]byte
 	err = walkFields(metadata, func(f wireField) error {
 		switch f.number {
 		case metaNameField:
@@ -154,8 +144,8 @@ func parseProtobufMeta(metadata []byte) (m ObjectMeta, err error) {
 		case metaRevisionField:
 			return f.setOnce(&revision, "metadata")
 		case metaLabelsField:
-			key, value, entryErr := f.mapEntry()
-			labels = append(labels, key, value)
+			label, entryErr := f.mapEntry()
+			labels = append(labels, label)
 			return entryErr
 		}
 		return nil

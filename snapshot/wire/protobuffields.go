@@ -111,21 +111,16 @@ func (f wireField) setOnce(content *[]byte, message string) error {
 	return nil
 }
 
-// isBytesField reports whether f has the given number, and is of BytesType.
-func (f wireField) isBytesField(number protowire.Number) bool {
-	return f.number == number && f.wireType == protowire.BytesType
-}
-
 // unexpected returns the error for a field that a message must not have, or not twice, or not with this type.
 func (f wireField) unexpected(message string) error {
 	return fmt.Errorf("%w: %s with a field %d of type %d", errShape, message, f.number, f.wireType)
 }
 
 // mapEntry parses an entry of the labels of metadata.
-func (f wireField) mapEntry() (key, value []byte, err error) {
-	if f.wireType != protowire.BytesType {
-		return nil, nil, f.unexpected("metadata")
+func (f wireField) mapEntry() (label [2][]byte, err error) {
+	if f.content == nil {
+		return label, f.unexpected("metadata")
 	}
-	err = splitMessage(f.content, "a map entry", &key, &value)
-	return key, value, err
+	err = splitMessage(f.content, "a map entry", &label[0], &label[1])
+	return label, err
 }

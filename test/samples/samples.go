@@ -10,11 +10,11 @@ import (
 
 // Labels returns a set of labels. pairs has keys and values in turn.
 func Labels(pairs ...string) wire.Labels {
-	texts := make([][]byte, len(pairs))
-	for i, text := range pairs {
-		texts[i] = []byte(text)
+	var labels [][2][]byte
+	for i := 0; i < len(pairs); i += 2 {
+		labels = append(labels, [2][]byte{[]byte(pairs[i]), []byte(pairs[i+1])})
 	}
-	set, err := wire.MakeLabels(texts)
+	set, err := wire.MakeLabels(labels)
 	if err != nil {
 		panic(err)
 	}

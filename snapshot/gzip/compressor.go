@@ -120,8 +120,8 @@ func (c *Compressor) writeObjects(m *member, f format, objects []*index.Object, 
 		if !proceed() {
 			break
 		}
-		if written > 0 {
-			m.writeStored(f.separator())
+		if written > 0 && !f.events {
+			m.writeStored([]byte(f.envelope.Separator()))
 		}
 		m.writeSegment(s)
 		written += len(next)
@@ -133,8 +133,8 @@ func (c *Compressor) writeObjects(m *member, f format, objects []*index.Object, 
 // a new one, and reuses the unchanged pieces of the cached one.
 func (c *Compressor) segmentOf(f format, objects []*index.Object) *segment {
 	key := cacheKey(f, objects)
-	cached := c.find(key)
-	if cached != nil && cached.holds(f, objects) {
+	cached := c.find(key, f.events)
+	if sameNumbers(cached.numbers, objects) {
 		c.found.Add(1)
 		return cached
 	}
@@ -151,7 +151,7 @@ func (c *Compressor) segmentOf(f format, objects []*index.Object) *segment {
 var hashSeed = maphash.MakeSeed()
 
 // cacheKey returns the key of a segment in the cache: a hash of its first and last object, the collection and the format. It
-// is the same for all versions of a segment. Two segments may share a key; segment.holds tells them apart.
+// is the same for all versions of a segment. Two segments may share a key; their format and numbers tell them apart.
 func cacheKey(f format, objects []*index.Object) uint64 {
 	first, last := objects[0], objects[len(objects)-1]
 	return maphash.Comparable(hashSeed, struct {
@@ -175,12 +175,14 @@ func flightKey(f format, objects []*index.Object) string {
 	return string(text)
 }
 
-// find returns the cached segment with a key, or nil.
-func (c *Compressor) find(key uint64) *segment {
+// find returns the cached segment with a key, or an empty segment if there is none in this format.
+func (c *Compressor) find(key uint64, events bool) *segment {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	s, _ := c.segments.Get(key)
-	return s
+	if s, found := c.segments.Get(key); found && s.events == events {
+		return s
+	}
+	return &segment{}
 }
 
 // keep stores a segment in the cache. The cache may drop it at once: it prefers segments that are often read.

@@ -280,7 +280,7 @@ func TestFewPiecesAreCompressedAgain(t *testing.T) {
 	c := newTestCompressor(t, 0)
 	objects := newObjects(1, 600, 6600)
 	f := format{envelope: envelope}
-	earlier := c.compress(f, objects, nil)
+	earlier := c.compress(f, objects, &segment{})
 	clear(earlier.deflated) // from now on, a piece of zero bytes is one that compress has reused
 	changed := slices.Clone(objects)
 	changed[300] = newVersion(1_000_000, objects[300], " ")
@@ -296,19 +296,22 @@ func TestFewPiecesAreCompressedAgain(t *testing.T) {
 	}
 }
 
-// TestEqualCacheKeys: Write writes the list's own objects, even if the cache has other objects under a segment's key.
+// TestEqualCacheKeys: Write writes the list's own objects, even if the cache has other objects under a segment's key, or the same
+// objects as events.
 func TestEqualCacheKeys(t *testing.T) {
 	c := newTestCompressor(t, 1<<20)
 	objects, others := newObjects(1, 3, 50_000), newObjects(1001, 3, 50_000)
-	f := format{envelope: envelope}
+	list, events := format{envelope: envelope}, format{envelope: envelope, events: true}
 	first, _ := cut(objects, segmentTarget)
-	key := cacheKey(f, first)
-	c.segments.Set(key, c.compress(f, others, nil), 1)
-	c.segments.Wait()
-	if _, found := c.segments.Get(key); !found {
-		t.Fatal("the cache has no segment under the key")
+	key := cacheKey(list, first)
+	for _, cached := range []*segment{c.compress(list, others, &segment{}), c.compress(events, first, &segment{})} {
+		c.segments.Set(key, cached, 1)
+		c.segments.Wait()
+		if _, found := c.segments.Get(key); !found {
+			t.Fatal("the cache has no segment under the key")
+		}
+		checkList(t, c, objects)
 	}
-	checkList(t, c, objects)
 }
 
 // TestReusedPiecesFit: a segment has the bytes of its own objects, though compress takes pieces from an earlier segment. Not
@@ -321,16 +324,14 @@ func TestReusedPiecesFit(t *testing.T) {
 	const small, large = 300, 20_000
 	for try, size := range append(slices.Repeat([]int{usual}, tries), small, large) {
 		objects := newObjects(1+1000*try, max(3, 3*pieceTarget/size), size) // about three pieces
-		for _, earlierFormat := range []format{list, events} {
-			earlier := c.compress(earlierFormat, objects, nil)
+		for _, f := range []format{list, events} {
+			earlier := c.compress(f, objects, &segment{})
 			for i := range objects[:min(len(objects), 40)] {
 				fewer := objects[i:]
 				added := index.NewObject(uint64(100_000+i), "a", 1, objects[i].Bytes)
 				more := append([]*index.Object{added}, objects...)
-				for _, f := range []format{list, events} {
-					checkSegment(t, f, fewer, c.compress(f, fewer, earlier))
-					checkSegment(t, f, more, c.compress(f, more, earlier))
-				}
+				checkSegment(t, f, fewer, c.compress(f, fewer, earlier))
+				checkSegment(t, f, more, c.compress(f, more, earlier))
 			}
 		}
 	}

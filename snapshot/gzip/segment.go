@@ -94,19 +94,6 @@ func (f format) appendObjects(dst []byte, n int, objects []*index.Object) []byte
 	return dst
 }
 
-// separator returns the bytes between two segments: the comma of a list, or nothing between events.
-func (f format) separator() []byte {
-	if f.events {
-		return nil
-	}
-	return []byte(f.envelope.Separator())
-}
-
-// holds reports whether the segment consists of these versions of objects, in this format.
-func (s *segment) holds(f format, objects []*index.Object) bool {
-	return s.events == f.events && sameNumbers(s.numbers, objects)
-}
-
 // size returns the number of bytes that the segment takes in the cache.
 func (s *segment) size() int64 {
 	return int64(segmentOverhead + 8*cap(s.numbers) + pieceOverhead*cap(s.pieces) + cap(s.deflated))
@@ -135,14 +122,11 @@ func (s *segment) bytesOf(i int) []byte {
 	return s.deflated[s.before(i).deflatedEnd:s.pieces[i].deflatedEnd]
 }
 
-// compress returns a segment of the objects. It reuses the valid pieces of an earlier segment; earlier may be nil.
+// compress returns a segment of the objects. It reuses the valid pieces of an earlier segment in the same format.
 func (c *Compressor) compress(f format, objects []*index.Object, earlier *segment) *segment {
 	e := c.encoders.Get().(*encoder)
 	defer c.encoders.Put(e)
 	e.out.Reset()
-	if earlier == nil || earlier.events != f.events {
-		earlier = &segment{}
-	}
 	s := &segment{events: f.events, numbers: make([]uint64, 0, len(objects)), shift: crcOne}
 	var previous []*index.Object // the objects of the piece before this one
 	unused := 0                  // the index of the first piece of earlier that may still be reused

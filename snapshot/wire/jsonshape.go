@@ -29,8 +29,8 @@ type sortedListMeta struct {
 	ResourceVersion string `json:"resourceVersion"`
 }
 
-// frame implements Encoding. It encodes a list without items, as kube-apiserver does, and cuts it at the items. JSON does not need
-// their size.
+// frame implements Encoding. It encodes a list without items, as kube-apiserver does, and cuts it at the items. JSON does not
+// need their size.
 func (jsonEncoding) frame(e *Envelope, meta ListMeta, n, _ int) (head, tail []byte) {
 	encodable := meta.encodable()
 	var list any = metav1.List{TypeMeta: metav1.TypeMeta{Kind: e.kind, APIVersion: e.APIVersion}, ListMeta: encodable}

@@ -30,7 +30,7 @@ func MakeLabels(pairs [][2][]byte) (Labels, error) {
 	text := scratch[:0]
 	for i, pair := range pairs {
 		key, value := pair[0], pair[1]
-		if i > 0 && bytes.Equal(key, pairs[i-1][0]) {
+		if i > 0 && bytes.Equal(key, pairs[i-1][0]) { // #nosec G602 -- i is greater than 0
 			return Labels{}, fmt.Errorf("%w: the label %q appears twice", errShape, key)
 		}
 		text = append(append(text, key...), 0)

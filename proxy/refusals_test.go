@@ -45,7 +45,7 @@ func newRefusing(t *testing.T) *refusing {
 	f.metrics = metrics
 	log := telemetry.NewLogger(f.log, telemetry.FormatJSON, telemetry.LevelAccess)
 	api := proxytest.StartUpstream(t, proxytest.HTTP2, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
-	up, err := upstream.New(api.Config())
+	up, err := upstream.New(api.Config(), false)
 	expect.NoError(t, err)
 	forwarder := forward.New(up, proxytest.DiscardLog())
 	caller := proxytest.Identify(auth.NewAuthenticator(nil), "Bearer known")

@@ -61,14 +61,10 @@ type apiServer struct {
 // newAPIServer returns the apiServer for config, which has listproxy's own credentials. With --client-ca-file, listproxy also
 // uses these credentials to impersonate callers who have client certificates.
 func (o *options) newAPIServer(config *rest.Config, log *slog.Logger) (apiServer, error) {
-	transports, err := upstream.New(config)
+	impersonates := o.callers.clientCA != nil
+	transports, err := upstream.New(config, impersonates)
 	if err != nil {
 		return apiServer{}, err
-	}
-	if o.callers.clientCA != nil {
-		if err := transports.Impersonate(config); err != nil {
-			return apiServer{}, err
-		}
 	}
 	health, err := upstream.NewHealth(config, log)
 	if err != nil {

@@ -31,7 +31,8 @@ func (f oneCallerForwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // reserveAnySize is a [Reserve] without a limit.
 func reserveAnySize(int64) (release func(), ok bool) { return func() {}, true }
 
-// newForwarder returns a forwarder to the upstream with this configuration. Its caller has a token.
+// newForwarder returns a forwarder to the upstream with this configuration. Its caller has a token. It impersonates users with the
+// token in config, if there is one.
 func newForwarder(t *testing.T, config *rest.Config) oneCallerForwarder {
 	t.Helper()
 	return newLoggedForwarder(t, config, proxytest.DiscardLog())
@@ -39,7 +40,7 @@ func newForwarder(t *testing.T, config *rest.Config) oneCallerForwarder {
 
 func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) oneCallerForwarder {
 	t.Helper()
-	up, err := upstream.New(config)
+	up, err := upstream.New(config, config.BearerToken != "")
 	expect.NoError(t, err)
 	caller := proxytest.Identify(auth.NewAuthenticator(nil), "Bearer token")
 	const upgraded = false

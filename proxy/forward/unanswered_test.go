@@ -233,10 +233,9 @@ func TestUnauthorized(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newForwarder(t, api.Config())
 			ownAccount := api.Config()
 			ownAccount.BearerToken = "listproxy"
-			expect.NoError(t, f.up.Impersonate(ownAccount))
+			f := newForwarder(t, ownAccount)
 			forwardAs := func(id auth.Identity) *httptest.ResponseRecorder {
 				w := httptest.NewRecorder()
 				f.ServeAs(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, tt.target, strings.NewReader("user=x")), id, nil)

@@ -59,7 +59,7 @@ func newHalfOpenUpstream(t *testing.T, server *httptest.Server) (up *Transports,
 		connections = append(connections, &halfOpen{Conn: conn})
 		return connections[len(connections)-1], nil
 	}
-	up, err := New(cfg)
+	up, err := New(cfg, impersonatesNobody)
 	expect.NoError(t, err)
 	return up, func() {
 		mu.Lock()

@@ -10,16 +10,6 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// Impersonate lets t send requests of users whom listproxy itself has verified. t sends them with the credentials of cfg,
-// which must have the right to impersonate the users. Impersonate must be called before the first request, and before Run.
-func (t *Transports) Impersonate(cfg *rest.Config) error {
-	t.cfg = rest.CopyConfig(cfg)
-	t.impersonates = true
-	t.current.Store(nil) // so that update makes new transports, although no file has changed
-	_, err := t.update()
-	return err
-}
-
 // errNotImpersonated means that listproxy has a bug, which was noticed before anything was sent with its credentials.
 var errNotImpersonated = errors.New("a request with listproxy's own credentials does not name the user that it is for")
 

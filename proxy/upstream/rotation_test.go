@@ -32,8 +32,13 @@ import (
 // rotatingName is the name of a rotating API server in its certificates.
 const rotatingName = "api.test"
 
-// notUpgraded is the argument for an answer to an ordinary request.
-const notUpgraded = false
+const (
+	// notUpgraded is the argument for an answer to an ordinary request.
+	notUpgraded = false
+	// These are arguments of New.
+	impersonatesNobody = false
+	impersonates       = true
+)
 
 // rotating is an API server whose certificate changes, and the Transports to it.
 type rotating struct {
@@ -85,9 +90,8 @@ func startRotating(t *testing.T, ca *proxytest.CA) *rotating {
 	r.writeClient(t, r.first)
 
 	var err error
-	r.Transports, err = New(r.cfg)
+	r.Transports, err = New(r.cfg, impersonates)
 	expect.NoError(t, err)
-	expect.NoError(t, r.Impersonate(r.cfg))
 	r.RecordAnswer(r.known, notUpgraded, http.MethodGet, http.StatusOK)
 	t.Cleanup(func() { r.current.Load().closeIdle() })
 	return r
@@ -224,7 +228,8 @@ func TestFilesAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "ca")
 		write(t, file, certificatePEM(proxytest.NewCA(t).Cert))
-		up, err := New(&rest.Config{Host: "https://" + rotatingName, TLSClientConfig: rest.TLSClientConfig{CAFile: file}})
+		config := &rest.Config{Host: "https://" + rotatingName, TLSClientConfig: rest.TLSClientConfig{CAFile: file}}
+		up, err := New(config, impersonatesNobody)
 		expect.NoError(t, err)
 		var log logbuffer.Buffer
 		proxytest.RunInBubble(t, func(ctx context.Context) { up.Run(ctx, slog.New(slog.NewTextHandler(&log, nil))) })

@@ -13,7 +13,7 @@ import (
 )
 
 // Transports sends callers' requests to the API server, each with the caller's own credentials. It holds listproxy's own
-// credentials only if listproxy impersonates users ([Transports.Impersonate]). While Run runs, it reloads the files of the CA
+// credentials only if listproxy impersonates users. While Run runs, it reloads the files of the CA
 // and of listproxy's own client certificate. It is safe for concurrent use.
 type Transports struct {
 	*auth.Verdicts // the API server's verdicts about callers' tokens
@@ -49,17 +49,23 @@ type transportSet struct {
 	all     []*http.Transport        // the transports under all of the above
 }
 
-// New returns the Transports to the API server that cfg names. Of cfg it uses only what it needs to reach the API server: the host
-// with its path prefix, the settings of TLS without a client certificate, the network proxy and the dialer. It uses no credentials,
-// and returns an error if a transport would hold any.
+// New returns the Transports to the API server that cfg names. For callers with credentials of their own, it uses only what it needs
+// of cfg to reach the API server: the host with its path prefix, the settings of TLS without a client certificate, the network proxy
+// and the dialer. It uses no credentials for them, and returns an error if a transport would hold any.
+//
+// If impersonates is true, the Transports also send requests of users whom listproxy itself has verified. They send them with the
+// credentials of cfg, which must have the right to impersonate the users.
 //
 // The host must be reached over TLS, since callers' tokens are sent to it.
-func New(cfg *rest.Config) (*Transports, error) {
+func New(cfg *rest.Config, impersonates bool) (*Transports, error) {
 	base, err := BaseURL(cfg)
 	if err != nil {
 		return nil, err
 	}
-	t := &Transports{Verdicts: auth.NewVerdicts(), base: base, cfg: rest.AnonymousClientConfig(cfg)}
+	if !impersonates {
+		cfg = rest.AnonymousClientConfig(cfg)
+	}
+	t := &Transports{Verdicts: auth.NewVerdicts(), base: base, cfg: cfg, impersonates: impersonates}
 	if _, err := t.update(); err != nil {
 		return nil, err
 	}

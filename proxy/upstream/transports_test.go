@@ -44,7 +44,7 @@ func TestAddress(t *testing.T) {
 	} {
 		config := upstream.Config()
 		config.Host = host
-		up, err := New(config)
+		up, err := New(config, impersonatesNobody)
 		switch {
 		case (err != nil) != (wantURL == refused):
 			t.Errorf("%q: got error %v, want the URL %q", host, err, wantURL)
@@ -56,14 +56,12 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-// TestImpersonateRefusesAPath: Impersonate refuses an upstream behind a path, since a caller's path could reach other API servers
-// there with listproxy's credentials.
-func TestImpersonateRefusesAPath(t *testing.T) {
+// TestNoImpersonationBehindAPath: New refuses to impersonate at an upstream behind a path, since a caller's path could reach other
+// API servers there with listproxy's credentials.
+func TestNoImpersonationBehindAPath(t *testing.T) {
 	config := proxytest.StartUpstream(t, proxytest.HTTP2, func(http.ResponseWriter, *http.Request) {}).Config()
 	config.Host = "https://rancher/k8s/clusters/c-1"
-	up, err := New(config)
-	expect.NoError(t, err)
-	if up.Impersonate(config) == nil {
+	if _, err := New(config, impersonates); err == nil {
 		t.Errorf("%s: got no error", config.Host)
 	}
 }
@@ -73,9 +71,8 @@ func impersonating(t *testing.T, api proxytest.UpstreamServer) *Transports {
 	t.Helper()
 	cfg := api.Config()
 	cfg.BearerToken = "of-listproxy"
-	up, err := New(cfg)
+	up, err := New(cfg, impersonates)
 	expect.NoError(t, err)
-	expect.NoError(t, up.Impersonate(cfg))
 	return up
 }
 
@@ -180,7 +177,7 @@ func TestVerifyAnonymousNoticesCredentials(t *testing.T) {
 	}
 	upstream := proxytest.StartUpstream(t, proxytest.HTTP2, func(http.ResponseWriter, *http.Request) {})
 	for name, spoil := range tests {
-		up, err := New(upstream.Config())
+		up, err := New(upstream.Config(), impersonatesNobody)
 		expect.NoError(t, err)
 		transports := up.current.Load().anonymous.all
 		if err := verifyAnonymous(transports); err != nil {
@@ -207,7 +204,7 @@ func TestNetworkProxyIsForTheUpstream(t *testing.T) {
 			Host:  upstream,
 			Proxy: func(r *http.Request) (*url.URL, error) { return find(r.URL) },
 			Dial:  func(_ context.Context, _, address string) (net.Conn, error) { return nil, errors.New("to " + address) },
-		})
+		}, impersonatesNobody)
 		expect.NoError(t, err)
 		known := proxytest.Identify(auth.NewAuthenticator(nil), "Bearer known")
 		up.RecordAnswer(known, notUpgraded, http.MethodGet, http.StatusOK)
@@ -254,12 +251,12 @@ func TestImpersonatedOnly(t *testing.T) {
 	expect.Same(t, 1, sent)
 }
 
-// TestNobodyIsImpersonated: without Impersonate, RoundTripper and SendAs send no request of a caller whom listproxy itself has
+// TestNobodyIsImpersonated: if New was told to impersonate nobody, RoundTripper and SendAs send no request of a caller whom listproxy itself has
 // verified, since kube-apiserver would not see who the caller is.
 func TestNobodyIsImpersonated(t *testing.T) {
 	sent := 0
 	api := proxytest.StartUpstream(t, proxytest.HTTP2, func(http.ResponseWriter, *http.Request) { sent++ })
-	up, err := New(api.Config())
+	up, err := New(api.Config(), impersonatesNobody)
 	expect.NoError(t, err)
 	id := auth.NewAuthenticator(nil).NewVerifiedIdentity(&user.DefaultInfo{Name: "jane", Groups: []string{"g"}})
 	err = get(t, up, up.RoundTripper(id, &kubehttp.Request{}), id, "")

@@ -19,22 +19,15 @@ func BaseURL(cfg *rest.Config) (*url.URL, error) {
 			"the API server's address in the client configuration is not a URL: write it as https://host:port")
 	}
 	switch {
-	case base.User != nil:
-		return nil, fmt.Errorf(
-			"the API server's URL %s holds a user or password: callers' requests must not carry it, remove it",
-			base.Redacted())
 	case base.Scheme != "https":
-		return nil, fmt.Errorf("the API server's URL %s is not https: callers' tokens would be readable on the way, use https",
-			base.Redacted())
-	case base.RawQuery != "" || base.Fragment != "":
-		return nil, fmt.Errorf("the API server's URL on %s has a query or a fragment: write it as https://host:port/prefix",
+		return nil, fmt.Errorf("the API server's URL on %s is not https: callers' tokens would be readable on the way, use https",
+			base.Host)
+	case base.User != nil || base.RawQuery != "" || base.Fragment != "":
+		return nil, fmt.Errorf("the API server's URL on %s has a user, a query or a fragment: write it as https://host:port/prefix",
 			base.Host)
 	}
 	// Only in the escaped path can a slash at the end be told from %2F, which is no separator.
 	raw := strings.TrimRight(base.EscapedPath(), "/")
-	path, err := url.PathUnescape(raw)
-	if err != nil {
-		return nil, fmt.Errorf("the path of the API server's URL on %s: %w", base.Host, err)
-	}
+	path, _ := url.PathUnescape(raw) // an escaped path is well-formed
 	return &url.URL{Scheme: base.Scheme, Host: base.Host, Path: path, RawPath: raw}, nil
 }

@@ -1,7 +1,7 @@
 package auth
 
 import (
-	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/transport"
 
 	"github.com/listproxy/listproxy/policy"
 )
@@ -22,31 +23,18 @@ func writeImpersonation(h http.Header, u *user.DefaultInfo) {
 			delete(h, name)
 		}
 	}
-	h["Impersonate-User"] = []string{u.Name}
-	if len(u.Groups) > 0 {
-		h["Impersonate-Group"] = slices.Clone(u.Groups)
-	}
-	if u.UID != "" {
-		h["Impersonate-Uid"] = []string{u.UID}
-	}
-	for key, values := range u.Extra {
-		name := http.CanonicalHeaderKey("Impersonate-Extra-" + escapeExtraKey(key))
-		h[name] = slices.Clone(values)
-	}
+	// client-go writes the headers, escaped as kube-apiserver expects. It gives them to headerCopy, and sends nothing.
+	named := transport.ImpersonationConfig{UserName: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}
+	_, _ = transport.NewImpersonatingRoundTripper(named, headerCopy(h)).RoundTrip(&http.Request{}) //nolint:bodyclose // no answer
 }
 
-// escapeExtraKey escapes the key of an extra, so that the key can be part of a header's name. kube-apiserver unescapes it with
-// url.PathUnescape.
-func escapeExtraKey(key string) string {
-	var escaped strings.Builder
-	for _, b := range []byte(key) {
-		if b != '%' && httpguts.IsTokenRune(rune(b)) {
-			escaped.WriteByte(b)
-		} else {
-			fmt.Fprintf(&escaped, "%%%02X", b)
-		}
-	}
-	return escaped.String()
+// headerCopy copies the header of a request into itself, in place of sending the request.
+type headerCopy http.Header
+
+// RoundTrip implements [http.RoundTripper].
+func (h headerCopy) RoundTrip(r *http.Request) (*http.Response, error) {
+	maps.Copy(h, r.Header)
+	return &http.Response{}, nil
 }
 
 // readImpersonation returns the user whom the Impersonate-* headers in h name. ok is true only if [writeImpersonation] writes

@@ -10,16 +10,12 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 )
 
 const (
 	// maxDecisions is the number of answers that are remembered.
 	maxDecisions = 16 << 10
-
-	// maxReviewBody bounds the body of the reply to a review, in bytes. The body repeats the question with its selectors.
-	maxReviewBody = 1 << 20
 
 	reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 )
@@ -171,20 +167,21 @@ func (a *Authorizer) sendReview(ctx context.Context, id Identity, attrs *Attribu
 		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectAccessReview"},
 		Spec:     authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attrs},
 	}
-	reply, err := postReview(ctx, a.send, id, a.endpoint, review, maxReviewBody)
+	answered := &authorizationv1.SelfSubjectAccessReview{}
+	code, header, err := postReview(ctx, a.send, id, a.endpoint, review, answered)
 	// The status comes before err: a status that decides is used even if the body broke off.
-	switch code := reply.code; {
+	switch {
 	case code >= http.StatusInternalServerError, code == http.StatusTooManyRequests:
 		return No, fmt.Errorf("the upstream answered the review with status %d", code)
 	case code == http.StatusUnauthorized:
 		return Unauthenticated, nil
-	case reply.isError():
+	case isError(code):
 		return No, nil
 	case err != nil:
 		return No, fmt.Errorf("the review: %w", err)
-	case id.HasToken() && len(reply.header.Values("Warning")) > 0:
+	case id.HasToken() && len(header.Values("Warning")) > 0:
 		return Warned, nil
-	case isYes(reply.body, review):
+	case isYes(answered, review):
 		return Yes, nil
 	}
 	return No, nil
@@ -218,13 +215,9 @@ func scopeOf(id Identity, attrs *Attributes) scope {
 	return s
 }
 
-// isYes reports whether body is a yes to the review that was sent. The body must repeat the review's attributes: an upstream
-// that does not know selectors drops them, and bytes that are not UTF-8 come back changed.
-func isYes(body []byte, sent *authorizationv1.SelfSubjectAccessReview) bool {
-	var answered authorizationv1.SelfSubjectAccessReview
-	err := utiljson.Unmarshal(body, &answered)
-	if err != nil || answered.TypeMeta != sent.TypeMeta || !reflect.DeepEqual(answered.Spec, sent.Spec) {
-		return false
-	}
-	return answered.Status.Allowed && !answered.Status.Denied
+// isYes reports whether answered is a yes to the review that was sent. It must repeat the review's attributes: an upstream that
+// does not know selectors drops them, and bytes that are not UTF-8 come back changed.
+func isYes(answered, sent *authorizationv1.SelfSubjectAccessReview) bool {
+	isSameQuestion := answered.TypeMeta == sent.TypeMeta && reflect.DeepEqual(answered.Spec, sent.Spec)
+	return isSameQuestion && answered.Status.Allowed && !answered.Status.Denied
 }

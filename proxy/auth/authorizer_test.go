@@ -109,14 +109,9 @@ func reviewAnswers() map[string]reviewAnswer {
 		"allowed and denied": {transport: status(authorizationv1.SubjectAccessReviewStatus{Allowed: true, Denied: true})},
 
 		// No review, or a review of another question.
-		"empty body":             {transport: static(http.StatusCreated, "")},
-		"garbage":                {transport: static(http.StatusCreated, "<html>allowed</html>")},
 		"null":                   {transport: static(http.StatusCreated, "null")},
-		"a truncated body":       {transport: static(http.StatusCreated, good[:len(good)-1])},
-		"two bodies":             {transport: static(http.StatusCreated, good+good)},
 		"no kind":                {transport: static(http.StatusCreated, "{"+spec+`"status":{"allowed":true}}`)},
 		"no spec":                {transport: static(http.StatusCreated, head+`"status":{"allowed":true}}`)},
-		"allowed as a string":    {transport: goodBut("true", `"true"`)},
 		"a field with a capital": {transport: goodBut(`"allowed"`, `"Allowed"`)},
 		"wrong kind":             {transport: goodBut("SelfSubject", "Subject")},
 		"wrong group":            {transport: goodBut("k8s.io/v1", "k8s.io/v1beta1")},
@@ -126,12 +121,17 @@ func reviewAnswers() map[string]reviewAnswer {
 		"an additional selector": {transport: goodBut(`"verb"`, `"labelSelector":{"rawSelector":"a"},"verb"`)},
 		"redirect":               {transport: redirect},
 
-		// No whole answer.
+		// No whole answer, or none in JSON.
 		"huge body": {
-			transport: static(http.StatusCreated, good+strings.Repeat(" ", maxReviewBody)), wantError: true,
+			transport: static(http.StatusCreated, strings.Repeat(" ", maxReviewBody)+good), wantError: true,
 		},
 		"no connection":          {transport: noConnection, wantError: true},
 		"a body that breaks off": {transport: brokenBody, wantError: true},
+		"empty body":             {transport: static(http.StatusCreated, ""), wantError: true},
+		"garbage":                {transport: static(http.StatusCreated, "<html>allowed</html>"), wantError: true},
+		"a truncated body":       {transport: static(http.StatusCreated, good[:len(good)-1]), wantError: true},
+		"two bodies":             {transport: static(http.StatusCreated, good+good), wantError: true},
+		"allowed as a string":    {transport: goodBut("true", `"true"`), wantError: true},
 	}
 	for _, code := range []int{202, 204, 400, 403, 404, 422} {
 		answers[fmt.Sprint(code)] = reviewAnswer{transport: static(code, good)}

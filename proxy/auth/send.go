@@ -34,50 +34,46 @@ func WithOwnAccount(send SendAs, cfg *rest.Config) (SendAs, error) {
 	}, nil
 }
 
-// postReview sends a review to the upstream as a caller, and returns the reply. There are two kinds of error:
-//
-//	there was no reply                                  the code of the rawReply is noReply
-//	its body broke off, or has more than maxBody bytes  only the code and the header of the rawReply are valid
+// maxReviewBody bounds the body of the reply to a review, in bytes. The body repeats the question with its selectors, or has the
+// caller's groups.
+const maxReviewBody = 1 << 20
+
+// postReview sends a review to the upstream as a caller, and decodes the reply into answered. code and header are the reply's. They
+// are noReply and nil if there was none. An error is also returned for a body that cannot be decoded, as of many replies whose code
+// isError.
 func postReview(
-	ctx context.Context, send SendAs, id Identity, endpoint string, review any, maxBody int64,
-) (rawReply, error) {
+	ctx context.Context, send SendAs, id Identity, endpoint string, review, answered any,
+) (code int, header http.Header, err error) {
 	payload, err := utiljson.Marshal(review)
 	if err != nil {
-		return rawReply{}, fmt.Errorf("write the question: %w", err)
+		return noReply, nil, fmt.Errorf("write the question: %w", err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, bytes.NewReader(payload))
 	if err != nil {
-		return rawReply{}, fmt.Errorf("make the request: %w", err)
+		return noReply, nil, fmt.Errorf("make the request: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "listproxy")
 	resp, err := send(ctx, id, req)
 	if err != nil {
-		return rawReply{}, fmt.Errorf("ask the upstream: %w", err)
+		return noReply, nil, fmt.Errorf("ask the upstream: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxReviewBody))
 	switch {
 	case err != nil:
 		err = fmt.Errorf("read the answer: %w", err)
-	case int64(len(body)) > maxBody:
-		err = errors.New("the answer is too long")
+	case utiljson.Unmarshal(body, answered) != nil: // its error may have words of the answer
+		err = errors.New("the answer is not a review, or too long")
 	}
-	return rawReply{code: resp.StatusCode, header: resp.Header, body: body}, err
+	return resp.StatusCode, resp.Header, err
 }
 
-// rawReply is the upstream's reply to a review.
-type rawReply struct {
-	code   int // the status, or noReply
-	header http.Header
-	body   []byte
-}
-
-// noReply is the code of a rawReply if the upstream has not answered.
+// noReply is the code of postReview if the upstream has not answered.
 const noReply = 0
 
-// isError reports whether the upstream has answered with a status other than 200 and 201.
-func (r *rawReply) isError() bool {
-	return r.code != noReply && r.code != http.StatusOK && r.code != http.StatusCreated
+// isError reports whether a code of postReview is a status other than 200 and 201.
+func isError(code int) bool {
+	return code != noReply && code != http.StatusOK && code != http.StatusCreated
 }

@@ -8,20 +8,14 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
 const (
 	whoAmIPath = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-
-	// maxWhoAmIBody bounds the body of the reply, in bytes. It leaves room for more than a thousand groups.
-	maxWhoAmIBody = 64 << 10
 	// maxUsers is the number of callers whose user is remembered.
 	maxUsers = 4 << 10
 )
-
-var selfSubjectReviewType = metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectReview"}
 
 // WhoAmI asks the upstream which user a caller is, for the audit log only. It sends a SelfSubjectReview
 // (authentication.k8s.io/v1, since Kubernetes 1.28) as the caller. Every authenticated user may create such a review (the
@@ -62,23 +56,18 @@ func (w *WhoAmI) User(ctx context.Context, who *Caller) (user.Info, error) {
 
 // sendReview sends a SelfSubjectReview, and returns the user in the reply.
 func (w *WhoAmI) sendReview(ctx context.Context, id Identity) (*user.DefaultInfo, error) {
-	review := &authenticationv1.SelfSubjectReview{TypeMeta: selfSubjectReviewType}
-	reply, err := postReview(ctx, w.send, id, w.endpoint, review, maxWhoAmIBody)
+	review := &authenticationv1.SelfSubjectReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectReview"},
+	}
+	answered := &authenticationv1.SelfSubjectReview{}
+	code, _, err := postReview(ctx, w.send, id, w.endpoint, review, answered)
+	info := answered.Status.UserInfo
 	switch {
-	case reply.isError():
-		return nil, fmt.Errorf("the upstream answered the question who a caller is with status %d", reply.code)
+	case isError(code):
+		return nil, fmt.Errorf("the upstream answered the question who a caller is with status %d", code)
 	case err != nil:
 		return nil, fmt.Errorf("the question who a caller is: %w", err)
-	}
-	return readWhoAmI(reply.body)
-}
-
-// readWhoAmI returns the user in a SelfSubjectReview.
-func readWhoAmI(body []byte) (*user.DefaultInfo, error) {
-	var review authenticationv1.SelfSubjectReview
-	err := utiljson.Unmarshal(body, &review)
-	info := review.Status.UserInfo
-	if err != nil || review.TypeMeta != selfSubjectReviewType || info.Username == "" {
+	case answered.TypeMeta != review.TypeMeta || info.Username == "":
 		return nil, errors.New("the upstream's answer who a caller is cannot be used: it is no SelfSubjectReview with a name")
 	}
 	u := &user.DefaultInfo{Name: info.Username, UID: info.UID, Groups: info.Groups, Extra: map[string][]string{}}

@@ -45,7 +45,7 @@ func TestWhoAmIUnusable(t *testing.T) {
 		"another kind":    respond(http.StatusCreated, strings.Replace(good, "SelfSubjectReview", "Status", 1)),
 		"another version": respond(http.StatusCreated, strings.Replace(good, "k8s.io/v1", "k8s.io/v2", 1)),
 		"no name":         respond(http.StatusCreated, head+`,"status":{"userInfo":{"uid":"`+secret+`"}}}`),
-		"too long":        respond(http.StatusCreated, good+strings.Repeat(" ", maxWhoAmIBody)),
+		"too long":        respond(http.StatusCreated, strings.Repeat(" ", maxReviewBody)+good),
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, requests := newWhoAmI(t, answer, time.Hour)

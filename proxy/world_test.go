@@ -98,7 +98,7 @@ func newModelWorldWithMemory(t *testing.T, memory int64) *modelWorld {
 		Log:          proxytest.DiscardLog(),
 	})
 	served, err := cluster.New(w.Config(), cluster.Config{
-		Invalidate: collections.Invalidate, Verify: collections.Verify, Log: proxytest.DiscardLog(),
+		Invalidate: collections.Invalidate, Verify: collections.Verify, Revoked: func(string) {}, Log: proxytest.DiscardLog(),
 	})
 	expect.NoError(t, err)
 	compressor, err := gzip.NewCompressor(0)

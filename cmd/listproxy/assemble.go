@@ -54,10 +54,10 @@ func (o *options) assemble(api apiServer, p *ports, ins *instruments, log *slog.
 		forward:  forward.New(api.transports, log),
 		auditLog: auditLog,
 	}
-	if a.rights, err = o.newRights(api, ins.observer, log); err != nil {
+	if a.rights, err = o.newRights(api, ins.observer); err != nil {
 		return nil, err
 	}
-	if a.cache, err = o.newCache(api, ins.observer, log); err != nil {
+	if a.cache, err = o.newCache(api, a.rights.authorizer, ins.observer, log); err != nil {
 		return nil, err
 	}
 	ins.observer.IsServed = a.cache.cluster.Serves // metrics name only resources that the cluster serves
@@ -70,12 +70,11 @@ func (o *options) assemble(api apiServer, p *ports, ins *instruments, log *slog.
 // rights has the parts that find out who callers are and what they may do.
 type rights struct {
 	authorizer *auth.Authorizer
-	whoAmI     *auth.WhoAmI                // nil if there is no audit log
-	watchRBAC  func(context.Context) error // returns when the context ends, or with an error
+	whoAmI     *auth.WhoAmI // nil if there is no audit log
 }
 
 // newRights returns the parts that ask about callers' rights. They do nothing yet.
-func (o *options) newRights(api apiServer, observer *observe.Observer, log *slog.Logger) (rights, error) {
+func (o *options) newRights(api apiServer, observer *observe.Observer) (rights, error) {
 	config := auth.ReviewConfig{
 		TTL:       o.callers.reviewTTL,
 		MaxOutage: o.cache.stalenessBound,
@@ -92,13 +91,7 @@ func (o *options) newRights(api apiServer, observer *observe.Observer, log *slog
 		}
 	}
 	sendReview := observer.InstrumentSend(observe.PurposeReview, send)
-	authorizer := auth.NewAuthorizer(sendReview, api.transports.URL(), config)
-	r := rights{
-		authorizer: authorizer,
-		watchRBAC: func(ctx context.Context) error {
-			return cluster.WatchRBAC(ctx, api.ownConfig, authorizer.RecordRevocation, log)
-		},
-	}
+	r := rights{authorizer: auth.NewAuthorizer(sendReview, api.transports.URL(), config)}
 	if o.audit.config.Path != "" {
 		sendWhoAmI := observer.InstrumentSend(observe.PurposeWhoAmI, send)
 		r.whoAmI = auth.NewWhoAmI(sendWhoAmI, api.transports.URL(), config)
@@ -115,8 +108,10 @@ type cache struct {
 	warmup      *proxy.Warmup
 }
 
-// newCache returns the parts that keep collections. No feed runs yet.
-func (o *options) newCache(api apiServer, observer *observe.Observer, log *slog.Logger) (cache, error) {
+// newCache returns the parts that keep collections. No feed runs yet. authorizer learns of rights that have gone.
+func (o *options) newCache(
+	api apiServer, authorizer *auth.Authorizer, observer *observe.Observer, log *slog.Logger,
+) (cache, error) {
 	client, err := newFeedClient(api.ownConfig, observer)
 	if err != nil {
 		return cache{}, err
@@ -153,6 +148,7 @@ func (o *options) newCache(api apiServer, observer *observe.Observer, log *slog.
 	clusterConfig := cluster.Config{
 		Invalidate: collections.Invalidate,
 		Verify:     collections.Verify,
+		Revoked:    authorizer.RecordRevocation,
 		// What the cluster knows comes from watches, which are open again only seconds after an outage.
 		AsOf: func(now time.Time) time.Time {
 			return api.health.Outage().AsOfWithoutStream(now, o.cache.stalenessBound)

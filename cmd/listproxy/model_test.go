@@ -103,7 +103,6 @@ func newModel(t *testing.T, servers int, wrap func(*model, http.RoundTripper) ht
 	parts.Go(func() { api.transports.Run(ctx, discard) })
 	parts.Go(func() { api.health.Run(ctx) })
 	parts.Go(func() { a.cache.cluster.Run(ctx) })
-	parts.Go(func() { _ = a.rights.watchRBAC(ctx) })
 	server := serve.New(a.handler, nil, discard)
 	parts.Go(func() { _ = server.Serve(m.front) })
 	transport := &http.Transport{DialContext: m.front.Dial, DisableCompression: true, MaxIdleConnsPerHost: 100}

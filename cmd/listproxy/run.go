@@ -122,7 +122,6 @@ func (a *app) start(
 			return nil
 		})
 	}
-	runFallible("watching RBAC", func() error { return a.rights.watchRBAC(ctx) })
 	if connect := a.ports.connect; connect != nil {
 		runFallible("serving CONNECT", connect.serve)
 		runFallible("serving tunnels", func() error { return mainServer.Serve(connect.tunnels) })

@@ -16,10 +16,10 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Cluster knows what the upstream serves, and reports changes. It follows five sources: APIServices say which server answers
+// Cluster knows what the upstream serves, and reports changes. It follows six sources: APIServices say which server answers
 // for a group and version, CustomResourceDefinitions describe custom resources, discovery describes built-in ones, Leases
-// name the API servers, and StorageVersions say whether all API servers write a resource in the same version. A reflector
-// follows the objects of one resource, and keeps a value of each.
+// name the API servers, StorageVersions say whether all API servers write a resource in the same version, and RBAC objects say
+// that rights have gone. A reflector follows the objects of one resource, and keeps a value of each.
 //
 // Cluster is safe for concurrent use. Lookups take read locks and do no I/O.
 type Cluster struct {
@@ -43,6 +43,9 @@ type Config struct {
 	Invalidate func(scope snapshot.Scope, cause reason.Reason)
 	// Verify is called when the API servers may have begun to write the resources in scope in other bytes.
 	Verify func(scope snapshot.Scope)
+	// Revoked is called when rights may have gone, from several goroutines: in a namespace (of a Role or RoleBinding), or in all
+	// namespaces if it is "" (of a ClusterRole or ClusterRoleBinding).
+	Revoked func(namespace string)
 	// AsOf returns now or, during an outage, the time of the API server's last answer. Ages are counted up to the time that it
 	// returns, so nothing grows older during an outage. A nil AsOf stands for one that always returns now.
 	AsOf func(now time.Time) time.Time
@@ -114,7 +117,7 @@ func (c *Cluster) SameTimeline(ctx context.Context, revision uint64, currentAt t
 func (c *Cluster) Run(ctx context.Context) {
 	var parts sync.WaitGroup
 	for _, run := range []func(context.Context){
-		c.routes.run, c.definitions.run, c.storageVersions.run, c.servers.run, c.followDiscovery,
+		c.routes.run, c.definitions.run, c.storageVersions.run, c.servers.run, c.followDiscovery, c.followRBAC,
 	} {
 		parts.Go(func() { run(ctx) })
 	}

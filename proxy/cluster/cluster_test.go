@@ -98,6 +98,9 @@ func runCluster(t *testing.T, f *inmemory.Hop, config Config) *Cluster {
 	if config.Verify == nil {
 		config.Verify = func(snapshot.Scope) {}
 	}
+	if config.Revoked == nil {
+		config.Revoked = func(string) {}
+	}
 	c, err := New(f.Config(), config)
 	expect.NoError(t, err)
 	proxytest.RunInBubble(t, c.Run)

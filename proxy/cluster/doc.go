@@ -1,7 +1,7 @@
 // Package cluster follows what the cluster serves, and reports its changes.
 //
 // [Cluster] has the catalog of resources ([Cluster.Lookup]), and calls [Config].Invalidate for every change that
-// makes memory invalid. [WatchRBAC] reports that rights were taken away.
+// makes memory invalid. It also reports that rights were taken away.
 //
 //   - cluster.go: the catalog
 //   - routes.go: the servers of each group

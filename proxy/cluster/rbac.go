@@ -2,43 +2,33 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 	"hash/maphash"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
-
-	"k8s.io/client-go/rest"
 )
 
-// WatchRBAC calls revoked when RBAC may have taken a right away: a rule of a role or a subject of a binding was removed.
+// followRBAC calls [Config.Revoked] when RBAC may have taken a right away: a rule of a role or a subject of a binding was removed.
 // Additions and changes of metadata take no right away, since RBAC never denies
-// (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac). revoked gets the namespace in which rights may have gone (of a Role or
-// RoleBinding), or "" for all namespaces (of a ClusterRole or ClusterRoleBinding). It is called from several
-// goroutines. WatchRBAC runs until ctx ends. It returns an error only if cfg is wrong.
+// (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac). followRBAC runs until ctx ends.
 //
-// WatchRBAC only makes revocations take effect sooner. While its watch is broken, or if the watch is not permitted or another
-// authorizer than RBAC decides, a revocation takes effect when the TTL of the remembered decisions is over. If listproxy may not
-// watch these objects, it logs that once, and tries again every few minutes.
-func WatchRBAC(ctx context.Context, cfg *rest.Config, revoked func(namespace string), log *slog.Logger) error {
-	from, err := newAPI(cfg)
-	if err != nil {
-		return fmt.Errorf("cannot watch RBAC objects: %w", err)
-	}
+// It only makes revocations take effect sooner. While its watch is broken, or if the watch is not permitted or another authorizer
+// than RBAC decides, a revocation takes effect when the TTL of the remembered decisions is over. If listproxy may not watch these
+// objects, it logs that once, and tries again every few minutes.
+func (c *Cluster) followRBAC(ctx context.Context) {
 	var streams sync.WaitGroup
 	for _, resource := range []string{"clusterroles", "clusterrolebindings", "roles", "rolebindings"} {
 		r := &reflector[grants]{
 			resource: resource,
-			from:     from,
+			from:     c.api,
 			path:     "/apis/rbac.authorization.k8s.io/v1/" + resource,
 			read:     readGrants,
 			onChange: func(diff change[grants]) {
 				if removesGrant(diff) {
-					revoked(namespaceOf(diff.name))
+					c.config.Revoked(namespaceOf(diff.name))
 				}
 			},
-			log: log,
+			log: c.config.Log,
 		}
 		if resource == "clusterroles" { // one warning for all four
 			r.refusedWarning = "RBAC objects may not be watched: decisions live for their whole TTL, also after a revocation"
@@ -47,7 +37,6 @@ func WatchRBAC(ctx context.Context, cfg *rest.Config, revoked func(namespace str
 		streams.Go(func() { r.run(ctx) })
 	}
 	streams.Wait()
-	return nil
 }
 
 // namespaceOf returns the namespace in the name of an object (namespace/name), or "" if there is none.

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -54,8 +53,8 @@ type rbacChange struct {
 	wantRevoked   bool
 }
 
-// TestRBACRoles: WatchRBAC calls revoked once, with the namespace ("" for a cluster role), if a change of a role takes away a
-// rule. It does not call revoked for the first list, or for a change that only adds rules or changes metadata.
+// TestRBACRoles: followRBAC calls Revoked once, with the namespace ("" for a cluster role), if a change of a role takes away a
+// rule. It does not call Revoked for the first list, or for a change that only adds rules or changes metadata.
 func TestRBACRoles(t *testing.T) {
 	const (
 		pods       = `{"verbs":["get","list"],"apiGroups":[""],"resources":["pods"]}`
@@ -77,8 +76,8 @@ func TestRBACRoles(t *testing.T) {
 	}
 }
 
-// TestRBACBindings: WatchRBAC calls revoked once, with the namespace ("" for a cluster role binding), if a change of a
-// binding takes away a subject or replaces the role. It does not call revoked for a change that only adds subjects or changes
+// TestRBACBindings: followRBAC calls Revoked once, with the namespace ("" for a cluster role binding), if a change of a
+// binding takes away a subject or replaces the role. It does not call Revoked for a change that only adds subjects or changes
 // metadata.
 func TestRBACBindings(t *testing.T) {
 	const (
@@ -100,7 +99,7 @@ func TestRBACBindings(t *testing.T) {
 	}
 }
 
-// checkRevocations requires for each change of an object of the resource that WatchRBAC calls revoked, or not, as wanted.
+// checkRevocations requires for each change of an object of the resource that followRBAC calls Revoked, or not, as wanted.
 func checkRevocations(t *testing.T, resource string, changes map[string]rbacChange) {
 	t.Helper()
 	for name, tt := range changes {
@@ -111,10 +110,10 @@ func checkRevocations(t *testing.T, resource string, changes map[string]rbacChan
 			}
 			f.Put(rbacKind(resource), rbacObject(resource, "", tt.before))
 			var revoked []string
-			proxytest.RunInBubble(t, func(ctx context.Context) {
-				revoke := func(namespace string) { revoked = append(revoked, namespace) }
-				expect.NoError(t, WatchRBAC(ctx, f.Config(), revoke, proxytest.DiscardLog()))
-			})
+			revoke := func(namespace string) { revoked = append(revoked, namespace) }
+			c, err := New(f.Config(), Config{Revoked: revoke, Log: proxytest.DiscardLog()})
+			expect.NoError(t, err)
+			proxytest.RunInBubble(t, c.followRBAC)
 			time.Sleep(time.Minute) // the first list has been read
 			metadata := ""
 			if tt.labels {

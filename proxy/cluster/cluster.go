@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -26,14 +28,27 @@ type Cluster struct {
 	routes          reflector[route]        // from APIServices
 	definitions     reflector[definition]   // from CustomResourceDefinitions
 	storageVersions reflector[disagreement] // from StorageVersions
-	servers         *serverMonitor
+	leases          reflector[string]       // the holders of the API servers' Leases
 	api             *api
 	config          Config
-	discoveryDue    chan struct{}                     // holds a value while a read of discovery is due
-	builtins        atomic.Pointer[builtinsByVersion] // nil until discovery was read; only followDiscovery writes it
+
+	discoveryDue chan struct{}                     // holds a value while a read of discovery is due
+	builtins     atomic.Pointer[builtinsByVersion] // nil until discovery was read; only followDiscovery writes it
 	// discoveryFailingSince is the time at which reads of discovery began to fail, for the next warning about it. It is zero
 	// after a good read, and after a warning.
 	discoveryFailingSince time.Time
+
+	// versionAPI reads /version. It uses a new connection each time, since a balancer chooses the server by connection.
+	versionAPI *api
+	// newHolderAtStart means that the API server that last answered /version is 1.35 or later: each start gives its Lease a new
+	// holder.
+	newHolderAtStart atomic.Bool
+
+	holdersMu   sync.Mutex
+	holderSince map[string]time.Time // when each holder of a Lease was first seen
+
+	leaseReadMu   sync.Mutex
+	lastLeaseRead leaseRead // the last read of readLeases
 }
 
 // Config configures a Cluster.
@@ -61,18 +76,12 @@ type Entry struct {
 
 // New returns a Cluster, which is empty until Run runs. account has listproxy's own credentials.
 func New(account *rest.Config, config Config) (*Cluster, error) {
-	c := &Cluster{config: config, discoveryDue: make(chan struct{}, 1)}
-	var err error
-	if c.api, err = newAPI(account); err != nil {
+	c := &Cluster{config: config, discoveryDue: make(chan struct{}, 1), holderSince: map[string]time.Time{}}
+	var err, versionErr error
+	c.api, err = newAPI(account)
+	c.versionAPI, versionErr = newAPI(upstream.WithoutConnectionReuse(account))
+	if err = cmp.Or(err, versionErr); err != nil {
 		return nil, fmt.Errorf("cannot follow what the API server serves: %w", err)
-	}
-	c.servers, err = newServerMonitor(account, c.api, config.Log, func(string) {
-		c.wakeDiscovery()
-		everything := snapshot.Scope{}
-		config.Verify(everything)
-	})
-	if err != nil {
-		return nil, err
 	}
 	c.routes = reflector[route]{
 		resource: "apiservices",
@@ -105,19 +114,26 @@ func New(account *rest.Config, config Config) (*Cluster, error) {
 		onChange: c.storageVersionChanged,
 		log:      config.Log,
 	}
+	c.leases = reflector[string]{
+		resource: "the API servers' leases",
+		from:     c.api,
+		// One for each API server (k8s.io/kubernetes/pkg/controlplane/apiserver, server.go).
+		path:           "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+		labels:         "apiserver.kubernetes.io/identity=kube-apiserver",
+		read:           readHolder,
+		onChange:       c.leaseChanged,
+		refusedWarning: "the API servers' Leases may not be read: only /version tells that API servers changed",
+		needs:          "list and watch on leases.coordination.k8s.io in kube-system",
+		log:            config.Log,
+	}
 	return c, nil
-}
-
-// SameTimeline implements [snapshot.Config.SameTimeline].
-func (c *Cluster) SameTimeline(ctx context.Context, revision uint64, currentAt time.Time) (same, retry bool) {
-	return c.servers.sameTimeline(ctx, revision, currentAt)
 }
 
 // Run follows what the upstream serves until ctx ends.
 func (c *Cluster) Run(ctx context.Context) {
 	var parts sync.WaitGroup
 	for _, run := range []func(context.Context){
-		c.routes.run, c.definitions.run, c.storageVersions.run, c.servers.run, c.followDiscovery, c.followRBAC,
+		c.routes.run, c.definitions.run, c.storageVersions.run, c.leases.run, c.followVersion, c.followDiscovery, c.followRBAC,
 	} {
 		parts.Go(func() { run(ctx) })
 	}
@@ -131,7 +147,7 @@ func (c *Cluster) DiscoveryReady() bool { return c.builtins.Load() != nil }
 func (c *Cluster) DefinitionsReady() bool { return c.definitions.ready() }
 
 // ServersReady reports whether the API servers' Leases were listed, or the API server refuses to list them.
-func (c *Cluster) ServersReady() bool { return c.servers.leases.ready() }
+func (c *Cluster) ServersReady() bool { return c.leases.ready() }
 
 // Lookup returns the entry of a resource that the API server itself serves, that can be listed and watched, and whose
 // changes are noticed. For any other resource it returns the reason to forward:

@@ -6,13 +6,14 @@ import (
 	"time"
 )
 
-// minHolderAge is how long before currentAt a holder must have been seen first (see sameTimeline). The minute is a margin. A
+// minHolderAge is how long before currentAt a holder must have been seen first (see SameTimeline). The minute is a margin. A
 // process that was suspended may see a new holder first, and only then read an event that the stream had sent long before. The
 // event then sets currentAt to a time after the holder was seen.
 const minHolderAge = time.Minute
 
-// sameTimeline reports whether etcd still has the same history up to a revision. currentAt is the time at which a stream at
-// this revision last sent something. etcd has another history if it was restored from an older backup since currentAt.
+// SameTimeline implements [snapshot.Config.SameTimeline]. It reports whether etcd still has the same history up to a revision.
+// currentAt is the time at which a stream at this revision last sent something. etcd has another history if it was restored from an
+// older backup since currentAt.
 //
 // Before etcd is restored, the API servers are stopped. An API server that starts again becomes a new holder of its Lease. So
 // the history is the same if a Lease still has the holder that it had at currentAt, and was written at the revision or later:
@@ -25,19 +26,19 @@ const minHolderAge = time.Minute
 //	at 11:59:30, or at 12:01    103                        false   false: such a holder proves nothing
 //
 // retry means that it pays to ask again in a few seconds if same is false.
-func (s *serverMonitor) sameTimeline(ctx context.Context, revision uint64, currentAt time.Time) (same, retry bool) {
-	if !s.newHolderAtStart.Load() {
+func (c *Cluster) SameTimeline(ctx context.Context, revision uint64, currentAt time.Time) (same, retry bool) {
+	if !c.newHolderAtStart.Load() {
 		return false, false
 	}
-	leases := s.readLeases(ctx)
+	leases := c.readLeases(ctx)
 	if leases.err != nil {
-		s.log.DebugContext(ctx, "the API servers' Leases cannot be read", "error", leases.err)
+		c.config.Log.DebugContext(ctx, "the API servers' Leases cannot be read", "error", leases.err)
 		return false, false
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	c.holdersMu.Lock()
+	defer c.holdersMu.Unlock()
 	for holder, written := range leases.revisions {
-		since, known := s.holderSince[holder]
+		since, known := c.holderSince[holder]
 		if !known || currentAt.Sub(since) < minHolderAge {
 			continue
 		}
@@ -55,22 +56,22 @@ type leaseRead struct {
 }
 
 // readLeases reads the Leases. Concurrent calls share a read, but none gets a read that began before the call.
-func (s *serverMonitor) readLeases(ctx context.Context) leaseRead {
+func (c *Cluster) readLeases(ctx context.Context) leaseRead {
 	called := time.Now() // before the lock, so that this call shares a read that begins while it waits for the lock
-	s.readMu.Lock()
-	defer s.readMu.Unlock()
-	if s.lastRead.began.After(called) {
-		return s.lastRead
+	c.leaseReadMu.Lock()
+	defer c.leaseReadMu.Unlock()
+	if c.lastLeaseRead.began.After(called) {
+		return c.lastLeaseRead
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	read := leaseRead{began: time.Now(), revisions: map[string]uint64{}}
-	_, read.err = s.leases.from.list(ctx, s.leases.path, s.leases.labels, func(lease *object) {
+	_, read.err = c.leases.from.list(ctx, c.leases.path, c.leases.labels, func(lease *object) {
 		written, err := strconv.ParseUint(lease.Metadata.ResourceVersion, 10, 64)
 		if holder := readHolder(lease); err == nil && holder != "" {
 			read.revisions[holder] = written
 		}
 	})
-	s.lastRead = read
+	c.lastLeaseRead = read
 	return read
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot"
-	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -28,20 +27,16 @@ func serverLease(name, holder string) inmemory.Object {
 // versionOf returns the answer to /version of an API server.
 func versionOf(gitVersion string) string { return fmt.Sprintf(`{"gitVersion":%q}`, gitVersion) }
 
-// runServers runs the monitor of the servers of f in the bubble until it is ready. It returns what the monitor reports, and the
-// monitor.
-func runServers(t *testing.T, f *inmemory.Hop) (*recorder, *serverMonitor) {
+// runServers runs a Cluster that follows the servers of f in the bubble until it is ready. It returns the causes for which the
+// Cluster has everything verified, and the Cluster.
+func runServers(t *testing.T, f *inmemory.Hop) (*recorder, *Cluster) {
 	t.Helper()
 	recorded := &recorder{}
-	from, err := newAPI(f.Config())
-	expect.NoError(t, err)
-	s, err := newServerMonitor(f.Config(), from, proxytest.DiscardLog(), recorded.record)
-	expect.NoError(t, err)
-	proxytest.RunInBubble(t, s.run)
-	if !s.leases.ready() {
-		t.Error("the monitor is not ready once its first list of Leases is answered or forbidden")
+	c := runCluster(t, f, Config{Verify: func(_ snapshot.Scope, cause string) { recorded.record(cause) }})
+	if !c.ServersReady() {
+		t.Error("the Cluster is not ready once its first list of Leases is answered or forbidden")
 	}
-	return recorded, s
+	return recorded, c
 }
 
 // TestServersShowThePast: after a watch broke off, the history up to a revision is known to be unchanged ("same") once an API
@@ -71,7 +66,7 @@ func TestServersShowThePast(t *testing.T) {
 			f := newUpstream(t)
 			f.SetDocument("/version", versionOf(cmp.Or(tt.version, "v1.36.3-gke.1")))
 			begun := time.Now()
-			_, s := runServers(t, f)
+			_, c := runServers(t, f)
 			time.Sleep(uptime)
 			revision := f.Revision() + 1 // of the next write
 			if tt.holder != "" {
@@ -83,7 +78,7 @@ func TestServersShowThePast(t *testing.T) {
 			if tt.refused {
 				f.SetStatus(http.StatusForbidden, "list "+inmemory.Leases.Path)
 			}
-			same, retry := s.sameTimeline(t.Context(), uint64(revision), begun.Add(tt.current)) // #nosec G115 -- positive
+			same, retry := c.SameTimeline(t.Context(), uint64(revision), begun.Add(tt.current)) // #nosec G115 -- positive
 			if same != tt.wantSame || retry != tt.wantRetry {
 				t.Errorf("got same %t and retry %t, want %t and %t", same, retry, tt.wantSame, tt.wantRetry)
 			}
@@ -91,7 +86,7 @@ func TestServersShowThePast(t *testing.T) {
 	}
 }
 
-// TestServersTellOfLeases: the monitor reports a new holder of a Lease, a new Lease, and a Lease that is deleted; not a renewal.
+// TestServersTellOfLeases: the Cluster reports a new holder of a Lease, a new Lease, and a Lease that is deleted; not a renewal.
 func TestServersTellOfLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newUpstream(t)
@@ -109,7 +104,7 @@ func TestServersTellOfLeases(t *testing.T) {
 	})
 }
 
-// TestServersTellOfVersions: the monitor reports a change of the version that /version answers, once, also where Leases may not be
+// TestServersTellOfVersions: the Cluster reports a change of the version that /version answers, once, also where Leases may not be
 // read. No answer, or one without a version, is no change.
 func TestServersTellOfVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

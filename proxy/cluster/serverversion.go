@@ -19,17 +19,17 @@ const (
 )
 
 // followVersion reads /version every versionInterval until ctx ends.
-func (s *serverMonitor) followVersion(ctx context.Context) {
+func (c *Cluster) followVersion(ctx context.Context) {
 	var tracker versionTracker
 	for {
 		const timeout = 5 * time.Second
 		var answered version.Info
-		if err := s.versionAPI.getJSON(ctx, "/version", timeout, &answered); err != nil {
-			s.log.DebugContext(ctx, "the API server's /version cannot be read", "error", err)
+		if err := c.versionAPI.getJSON(ctx, "/version", timeout, &answered); err != nil {
+			c.config.Log.DebugContext(ctx, "the API server's /version cannot be read", "error", err)
 		} else {
-			s.newHolderAtStart.Store(startsWithNewHolder(answered))
+			c.newHolderAtStart.Store(startsWithNewHolder(answered))
 			if tracker.add(answered, time.Now()) {
-				s.report("version " + answered.GitVersion + " answers")
+				c.serversChanged("version " + answered.GitVersion + " answers")
 			}
 		}
 		if !clock.Sleep(ctx, wait.Jitter(versionInterval, 0.2)) {

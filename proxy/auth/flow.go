@@ -12,9 +12,6 @@ import (
 	"github.com/listproxy/listproxy/proxy/limits"
 )
 
-// maxParsedToken bounds the length, in bytes, of a token that is parsed for its subject.
-const maxParsedToken = 64 << 10
-
 // Each of these is the first word of a hash, so that a user, the subject of a token and an address never share a flow.
 const (
 	userWord    = "user"
@@ -68,10 +65,10 @@ func networkOf(remoteAddr string) string {
 func hashFlow(words ...string) limits.Flow { return sha256.Sum256(fmt.Appendf(nil, "%q", words)) }
 
 // tokenSubject returns the issuer and subject of a JSON web token (RFC 7519) that kube-apiserver has accepted. It does not
-// verify the token. ok is false if token is not a JSON web token, or names no issuer or no subject.
+// verify the token, whose length is bounded with that of all headers ([http.Server.MaxHeaderBytes]). ok is false if token is not a JSON web token, or names no issuer or no subject.
 func tokenSubject(token string) (issuer, subject string, ok bool) {
 	parts := strings.SplitN(token, ".", 4) // header, payload and signature, if there are three
-	if len(token) > maxParsedToken || len(parts) != 3 {
+	if len(parts) != 3 {
 		return "", "", false
 	}
 	claims, err := base64.RawURLEncoding.DecodeString(parts[1])

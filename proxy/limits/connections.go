@@ -109,13 +109,9 @@ type connection struct {
 	// generation increases with each NoteState, so that the timer of setIdleLaterLocked notices a later one.
 	generation int
 
-	// The last two fields are atomic, so that a request does not lock all.mu.
-
-	// placeLost is set when the connection loses its place, for ever. Its requests are not carried out then.
+	// placeLost is set when the connection loses its place, for ever. Its requests are not carried out then. It is atomic, so
+	// that a request does not lock all.mu.
 	placeLost atomic.Bool
-	// http2Request is set by a request over HTTP/2, whose answer may end after StateIdle (see answerEndDelay). It is cleared when
-	// the connection gets idle.
-	http2Request atomic.Bool
 }
 
 // Close implements [net.Conn].
@@ -143,24 +139,16 @@ func NoteState(conn net.Conn, state http.ConnState) {
 		c.leaveIdleLocked()
 	case http.StateIdle:
 		c.generation++
-		if c.http2Request.Swap(false) { // the end of the answer may still have to be sent (see answerEndDelay)
-			c.setIdleLaterLocked()
-		} else {
-			c.setIdleLocked()
-		}
+		c.setIdleLaterLocked()
 	default: // Accept and Close handle the beginning and the end.
 	}
 }
 
-// NoteRequest records that a request has come on conn. It returns false if conn has just been closed to make room: the request
-// must not be carried out, since its client gets no answer.
-func NoteRequest(conn net.Conn, r *http.Request) (open bool) {
+// IsOpen returns false if conn has just been closed to make room: a request that has come on conn must not be carried out, since
+// its client gets no answer.
+func IsOpen(conn net.Conn) bool {
 	c := unwrap(conn)
-	if c == nil {
-		return true
-	}
-	c.http2Request.Store(r.ProtoMajor == 2)
-	return !c.placeLost.Load()
+	return c == nil || !c.placeLost.Load()
 }
 
 // unwrap returns the connection from Accept that conn is or wraps, for TLS or in a tunnel. It returns nil if conn comes from
@@ -188,8 +176,8 @@ func (c *connection) setIdleLocked() {
 	c.all.room.Broadcast()
 }
 
-// answerEndDelay is the time for which a connection counts as in use after an answer over HTTP/2, since net/http reports the
-// connection as idle before it has sent the end of the answer. After a GOAWAY, net/http itself waits for one second, too.
+// answerEndDelay is the time for which a connection counts as in use after an answer, since net/http reports a connection over
+// HTTP/2 as idle before it has sent the end of the answer. After a GOAWAY, net/http itself waits for one second, too.
 const answerEndDelay = time.Second
 
 // setIdleLaterLocked calls setIdleLocked after answerEndDelay, unless the connection's state changes earlier.

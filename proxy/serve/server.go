@@ -53,7 +53,7 @@ func connectionContext(ctx context.Context, conn net.Conn) context.Context {
 // beginRequests returns a handler that prepares each request, and calls next.
 func beginRequests(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if conn, ok := r.Context().Value(connectionKey{}).(net.Conn); ok && !limits.NoteRequest(conn, r) {
+		if conn, ok := r.Context().Value(connectionKey{}).(net.Conn); ok && !limits.IsOpen(conn) {
 			// The connection was just closed for a new one. Without an answer, the client may send the request again.
 			panic(http.ErrAbortHandler)
 		}

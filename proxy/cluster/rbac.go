@@ -4,8 +4,9 @@ import (
 	"context"
 	"hash/maphash"
 	"slices"
-	"strings"
 	"sync"
+
+	"k8s.io/client-go/tools/cache"
 )
 
 // followRBAC calls [Config.Revoked] when RBAC may have taken a right away: a rule of a role or a subject of a binding was removed.
@@ -25,7 +26,8 @@ func (c *Cluster) followRBAC(ctx context.Context) {
 			read:     readGrants,
 			onChange: func(diff change[grants]) {
 				if removesGrant(diff) {
-					c.config.Revoked(namespaceOf(diff.name))
+					namespace, _, _ := cache.SplitMetaNamespaceKey(diff.name) // "" without one
+					c.config.Revoked(namespace)
 				}
 			},
 			log: c.config.Log,
@@ -37,15 +39,6 @@ func (c *Cluster) followRBAC(ctx context.Context) {
 		streams.Go(func() { r.run(ctx) })
 	}
 	streams.Wait()
-}
-
-// namespaceOf returns the namespace in the name of an object (namespace/name), or "" if there is none.
-func namespaceOf(name string) string {
-	namespace, _, found := strings.Cut(name, "/")
-	if !found {
-		return ""
-	}
-	return namespace
 }
 
 // grants has a hash of each rule of a role, or of each subject of a binding together with the binding's role.

@@ -75,25 +75,12 @@ type object struct {
 		// StorageVersion only:
 		CommonEncodingVersion string `json:"commonEncodingVersion"`
 		// CustomResourceDefinition and StorageVersion:
-		Conditions []struct {
-			Type   string `json:"type"`
-			Status string `json:"status"`
-		} `json:"conditions"`
+		Conditions []metav1.Condition `json:"conditions"`
 	} `json:"status"`
 	// RBAC objects only. Rules, subjects and roles are compared as bytes.
 	Rules    []json.RawMessage `json:"rules"`
 	Subjects []json.RawMessage `json:"subjects"`
 	RoleRef  json.RawMessage   `json:"roleRef"`
-}
-
-// conditionStatus returns the status of the condition of a type, or "" if there is none.
-func (o *object) conditionStatus(conditionType string) string {
-	for _, c := range o.Status.Conditions {
-		if c.Type == conditionType {
-			return c.Status
-		}
-	}
-	return ""
 }
 
 // get sends a GET, and returns the answer, whose body the caller must close. An answer other than a 200 is returned as a
@@ -132,10 +119,8 @@ func (a *api) getJSON(ctx context.Context, path string, timeout time.Duration, v
 // list reads a list page by page, calls visit with each object, and returns the list's revision. Before an error, visit may
 // have been called with some objects.
 func (a *api) list(ctx context.Context, path, labels string, visit func(*object)) (revision string, err error) {
-	query := url.Values{"limit": {strconv.Itoa(pageSize)}} // without a resourceVersion: the newest state
-	if labels != "" {
-		query.Set("labelSelector", labels)
-	}
+	// Without a resourceVersion, this is the newest state.
+	query := url.Values{"limit": {strconv.Itoa(pageSize)}, "labelSelector": {labels}}
 	for {
 		meta, err := a.page(ctx, path, query, visit)
 		if err != nil || meta.Continue == "" {

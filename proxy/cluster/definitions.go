@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -64,7 +65,7 @@ func readDefinition(o *object) definition {
 		uid:         o.Metadata.UID,
 		generation:  o.Metadata.Generation,
 		names:       string(o.Status.AcceptedNames),
-		established: o.conditionStatus("Established") == "True",
+		established: meta.IsStatusConditionTrue(o.Status.Conditions, "Established"),
 		namespaced:  o.Spec.Scope == "Namespaced",
 		fields:      map[string][]wire.Field{},
 	}

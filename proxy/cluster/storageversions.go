@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/snapshot"
@@ -27,7 +28,8 @@ type disagreement bool
 
 // readStorageVersion reports the disagreement in a StorageVersion: the noted versions differ, or none is noted.
 func readStorageVersion(o *object) disagreement {
-	return o.Status.CommonEncodingVersion == "" || o.conditionStatus("AllEncodingVersionsEqual") == "False"
+	differ := meta.IsStatusConditionFalse(o.Status.Conditions, "AllEncodingVersionsEqual")
+	return disagreement(differ || o.Status.CommonEncodingVersion == "")
 }
 
 // storageVersionsDiffer reports whether the API servers are known to disagree on the version of a resource.

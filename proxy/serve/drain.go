@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 const (
@@ -17,6 +19,8 @@ const (
 	lastFlush = 250 * time.Millisecond
 	// cutTime bounds the wait for the handlers of the requests that were cut off, so that metrics and logs record their end.
 	cutTime = time.Second
+	// drainPollInterval is the pause between two looks whether a handler still runs.
+	drainPollInterval = 10 * time.Millisecond
 )
 
 // Drain shuts down a server of [New] gracefully. net/http's Shutdown does not know which requests never end by themselves,
@@ -27,15 +31,14 @@ type Drain struct {
 	endWatches func(spread time.Duration)
 	cancelAll  context.CancelFunc // ends all requests
 
-	running     atomic.Int64  // the number of running handlers
-	noneRunning chan struct{} // gets a value when running becomes 0
+	running atomic.Int64 // the number of running handlers
 }
 
 // NewDrain returns the Drain of server, which must not serve yet: NewDrain sets its Handler and its BaseContext.
 // endWatches begins to end all watches, spread over the given time.
 func NewDrain(server *http.Server, endWatches func(spread time.Duration)) *Drain {
 	base, cancelAll := context.WithCancel(context.Background())
-	d := &Drain{server: server, endWatches: endWatches, cancelAll: cancelAll, noneRunning: make(chan struct{}, 1)}
+	d := &Drain{server: server, endWatches: endWatches, cancelAll: cancelAll}
 	server.BaseContext = func(net.Listener) context.Context { return base }
 	server.Handler = d.countRunning(server.Handler)
 	return d
@@ -46,14 +49,7 @@ func NewDrain(server *http.Server, endWatches func(spread time.Duration)) *Drain
 func (d *Drain) countRunning(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d.running.Add(1)
-		defer func() {
-			if d.running.Add(-1) == 0 {
-				select {
-				case d.noneRunning <- struct{}{}:
-				default:
-				}
-			}
-		}()
+		defer d.running.Add(-1)
 		next.ServeHTTP(w, r)
 	})
 }
@@ -102,12 +98,6 @@ func (d *Drain) awaitConnections(ctx context.Context) bool {
 
 // awaitRequests waits until no handler runs. It returns false if ctx ends first.
 func (d *Drain) awaitRequests(ctx context.Context) bool {
-	for d.running.Load() > 0 {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-d.noneRunning:
-		}
-	}
-	return true
+	noneRuns := func(context.Context) (bool, error) { return d.running.Load() == 0, nil }
+	return wait.PollUntilContextCancel(ctx, drainPollInterval, true, noneRuns) == nil
 }

@@ -51,7 +51,7 @@ func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 
 // forward forwards a request, for the reason why.
 func (h *Handler) forward(w http.ResponseWriter, r *http.Request, d *decision, why reason.Reason) {
-	kubehttp.SetCacheForwarded(w.Header(), why)
+	w.Header().Set(kubehttp.CacheStatusHeader, kubehttp.CacheForwarded(why))
 	if d.provesRight {
 		w = &headerHook{ResponseWriter: w, beforeHeader: h.onListAnswer(r, d)}
 	}

@@ -46,11 +46,6 @@ func SetCacheHit(h http.Header, semantics policy.Semantics, unreachable bool) {
 	h.Set(CacheStatusHeader, value)
 }
 
-// SetCacheForwarded sets the header of the answer to a forwarded request.
-func SetCacheForwarded(h http.Header, why reason.Reason) {
-	h.Set(CacheStatusHeader, CacheForwarded(why))
-}
-
 // ReadCacheStatus reads a value of the header as listproxy writes it. detail is the semantics of a hit, or the reason to
 // forward.
 func ReadCacheStatus(value string) (hit bool, detail string) {

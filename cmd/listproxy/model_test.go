@@ -69,6 +69,7 @@ type model struct {
 	log        []string
 	counts     map[string]int // how often each thing happened, by its name
 	restoredAt time.Time      // the end of the last restore; zero during one, and if there was none
+	quietSince time.Time      // the end of the last fault; zero during one
 	onTheWay   map[int]int    // the number of answers on their way to listproxy, by the timeline of their request
 }
 

@@ -25,8 +25,24 @@ func (m *model) runFault() {
 		m.restartServer, m.restartServer, m.freezeServer, m.hangServer, m.refuseRequests, m.changeDefinition, m.restoreEtcd,
 		m.revokeOrGrant, m.revokeOrGrant, m.replaceServers, m.writeBurst, noFault,
 	)
+	m.setQuietSince(time.Time{})
 	fault()
+	m.setQuietSince(time.Now())
 	pause(4 * time.Minute)
+}
+
+// setQuietSince records that a fault begins (zero) or ends.
+func (m *model) setQuietSince(at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.quietSince = at
+}
+
+// isQuiet reports whether the last fault has ended at least modelNoticeLag before now.
+func (m *model) isQuiet(now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.quietSince.IsZero() && now.Sub(m.quietSince) >= modelNoticeLag
 }
 
 func (m *model) randomServer() *inmemory.Server { return oneOf(m.plane.Servers()...) }

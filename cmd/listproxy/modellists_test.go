@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/oracle"
 )
@@ -42,10 +43,10 @@ type listRequest struct {
 type sentList struct {
 	listRequest
 	at                  time.Time
-	head                int64 // etcd's revision
-	timelines           int   // the number of etcd's timelines: each restore of etcd begins one
-	isOutage            bool  // no API server answered listproxy
-	isOldAnswerOnTheWay bool  // an answer of an earlier timeline was still on its way to listproxy
+	head                int64        // etcd's revision
+	timelines           int          // the number of etcd's timelines: each restore of etcd begins one
+	outage              clock.Outage // listproxy's outage, or the last one
+	isOldAnswerOnTheWay bool         // an answer of an earlier timeline was still on its way to listproxy
 }
 
 // query returns the parameters of the request. token is for Continue.
@@ -81,7 +82,7 @@ const firstPage = ""
 func (m *model) list(ctx context.Context, q listRequest, token string) (revision int64, next string) {
 	sent := sentList{
 		listRequest: q, at: time.Now(), head: m.plane.Revision(), timelines: m.plane.Timelines(),
-		isOutage: m.outage().Ongoing, isOldAnswerOnTheWay: m.isOldAnswerOnTheWay(),
+		outage: m.outage(), isOldAnswerOnTheWay: m.isOldAnswerOnTheWay(),
 	}
 	resp, err := m.get(ctx, q.user, widgetsPath(q.Namespace), q.query(token))
 	if err != nil {
@@ -173,11 +174,10 @@ func (m *model) mayBeFromOldTimeline(q sentList, now time.Time) bool {
 	if q.at.Before(restoredAt) || q.isOldAnswerOnTheWay {
 		return true
 	}
-	age := now.Sub(restoredAt)
-	if q.isOutage && age < modelNoticeLag {
-		return true // listproxy has not noticed yet that servers answer again
+	if q.outage.Ongoing && q.outage.Began.Before(restoredAt) && !m.isQuiet(now) {
+		return true // since the restore, servers have not been up for long enough for listproxy to notice it
 	}
-	return q.semantics == "Any" && age < modelMaxAge
+	return q.semantics == "Any" && now.Sub(restoredAt) < modelMaxAge
 }
 
 // lastRestore returns the time at which the servers of the etcd that was last restored could be reached; zero until then.

@@ -26,7 +26,7 @@ func (c *Cluster) serversChanged(what string) {
 		"change", what)
 	c.wakeDiscovery()
 	everything := snapshot.Scope{}
-	c.config.Verify(everything, what)
+	c.config.Verify(everything)
 }
 
 // readHolder returns the holder of a Lease, which stays the same when a Lease is renewed.

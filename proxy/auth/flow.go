@@ -65,7 +65,8 @@ func networkOf(remoteAddr string) string {
 func hashFlow(words ...string) limits.Flow { return sha256.Sum256(fmt.Appendf(nil, "%q", words)) }
 
 // tokenSubject returns the issuer and subject of a JSON web token (RFC 7519) that kube-apiserver has accepted. It does not
-// verify the token, whose length is bounded with that of all headers ([http.Server.MaxHeaderBytes]). ok is false if token is not a JSON web token, or names no issuer or no subject.
+// verify the token. The token's length is bounded, since that of all headers is ([http.Server.MaxHeaderBytes]). ok is false if
+// token is not a JSON web token, or names no issuer or no subject.
 func tokenSubject(token string) (issuer, subject string, ok bool) {
 	parts := strings.SplitN(token, ".", 4) // header, payload and signature, if there are three
 	if len(parts) != 3 {

@@ -144,8 +144,8 @@ func NoteState(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// IsOpen returns false if conn has just been closed to make room: a request that has come on conn must not be carried out, since
-// its client gets no answer.
+// IsOpen reports whether conn has not been closed to make room. A request that has come on a closed connection must not be carried
+// out, since its client gets no answer.
 func IsOpen(conn net.Conn) bool {
 	c := unwrap(conn)
 	return c == nil || !c.placeLost.Load()

@@ -35,7 +35,9 @@ func (jsonEncoding) frame(e *Envelope, meta ListMeta, n, _ int) (head, tail []by
 	encodable := meta.encodable()
 	var list any = metav1.List{TypeMeta: metav1.TypeMeta{Kind: e.kind, APIVersion: e.APIVersion}, ListMeta: encodable}
 	if e.sorted {
-		metadata := sortedListMeta{meta.Continue, meta.Remaining, encodable.ResourceVersion}
+		metadata := sortedListMeta{
+			Continue: meta.Continue, Remaining: meta.Remaining, ResourceVersion: encodable.ResourceVersion,
+		}
 		list = sortedList{APIVersion: e.APIVersion, Kind: e.kind, Metadata: metadata}
 	}
 	text, _ := json.Marshal(list) // Strings and numbers can always be encoded.

@@ -33,9 +33,10 @@ func DecodeContinue(token string) (start string, revision int64, ok bool) {
 	return start, revision, true
 }
 
-// encodeToken returns the token with the start key exactly as given.
+// encodeToken returns the token with the start key exactly as given: storage.EncodeContinue removes the prefix that is put before
+// it. It would fail only without that prefix.
 func encodeToken(revision int64, start string) string {
-	const prefix = "/" // storage.EncodeContinue removes it, and only fails if the key does not begin with it
+	const prefix = "/"
 	token, _ := storage.EncodeContinue(prefix+start, prefix, revision)
 	return token
 }

@@ -79,8 +79,8 @@ type caller struct {
 	auth.Caller
 	// verdict is kube-apiserver's verdict on the caller at the time when the request came.
 	verdict auth.Verdict
-	// lastProbe is the number of the last probe that was sent before the request came. A probe with a higher number proves the
-	// newest state for the request, even if the request was still waiting for its seat when the probe was sent.
+	// lastProbe is the number of the last probe (a request for the upstream's revision) that was sent before this request came.
+	// Every later probe proves a state that is new enough for this request, even if it waited for its seat meanwhile.
 	lastProbe uint64
 	// seat is paused while the request waits for memory, or for the review of an unknown caller.
 	seat limits.Grant
@@ -109,7 +109,7 @@ func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 // authenticate returns the request with its caller, or nil if it has refused the request. Like takeSeat, it returns before the
 // next filter runs, so a watch does not keep its variables on the stack for hours.
 func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Request {
-	lastProbe := h.Collections.LastProbe() // before anything that waits, so that as many probes as possible count as later
+	lastProbe := h.Collections.LastProbe() // read first: every probe from here on counts as later
 	identity, refusal := h.Authenticator.Authenticate(r)
 	if refusal != nil {
 		observe.RecordOf(r.Context()).SetRefused(observe.RefusedIdentity)
@@ -141,12 +141,13 @@ func (h *Handler) takeSeat(w http.ResponseWriter, r *http.Request, who *caller) 
 	if kubehttp.RequestOf(r).LongRunning {
 		limiter = h.Limits.LongRunning
 	}
-	var err error
-	who.seat, err = limiter.Acquire(r.Context(), who.Flow, 1)
+	seat, err := limiter.Acquire(r.Context(), who.Flow, 1)
 	if err != nil {
 		h.refuse(w, r, err)
+		return false
 	}
-	return err == nil
+	who.seat = seat
+	return true
 }
 
 // refuse answers 429 to a request for which a limiter of h.Limits has returned err. If the caller has left, it panics with

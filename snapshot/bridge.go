@@ -25,8 +25,10 @@ func (f *feed) bringWatchesUpToDate(ctx context.Context, l *stateLoad) bool {
 		return false
 	}
 	changes, err := f.changesTo(ctx, v, l)
-	for i := 0; err == nil && i < len(changes); i++ {
-		err = f.collection.applyChange(changes[i])
+	for _, ch := range changes { // changes is nil after an error
+		if err = f.collection.applyChange(ch); err != nil {
+			break
+		}
 	}
 	if err != nil {
 		f.log.Debug("clients' watches end after a new load", "error", err)
@@ -48,7 +50,7 @@ func (f *feed) bringWatchesUpToDate(ctx context.Context, l *stateLoad) bool {
 //	the watch from 120 on                      its changes lead to   changesTo returns
 //	is answered 410                                                  an error
 //	shows 130 and 140, and a bookmark at 155   the loaded state      both changes
-//	shows 130 and 140, and a bookmark at 155   another state         an error
+//	shows 130, and a bookmark at 155           another state         an error
 func (f *feed) changesTo(ctx context.Context, v *View, l *stateLoad) ([]stateChange, error) {
 	var changes []stateChange
 	replayed := v.newest.Clone()

@@ -33,8 +33,9 @@ type Config struct {
 	Limits    Limits
 	// Outage returns the upstream's current outage, or the zero value.
 	Outage func() clock.Outage
-	// SameTimeline reports whether etcd has certainly not been restored since heardAt, when a stream at the revision last sent
-	// something. If that is not certain, soon reports whether it may be in some seconds. See feed.proveTimeline.
+	// SameTimeline asks for a proof that etcd was not restored after heardAt, when a stream at the revision last sent something.
+	// same reports whether there is a proof. If not, soon reports whether there may be one in some seconds. See
+	// feed.proveTimeline.
 	SameTimeline func(ctx context.Context, revision uint64, heardAt time.Time) (same, soon bool)
 	// Bytes bounds what all collections store together; 0 means no bound.
 	Bytes int64

@@ -36,9 +36,11 @@ var errDropped = errors.New("the state is not there any more")
 
 // comparedPages says how far comparePages came.
 type comparedPages struct {
-	// next is the key of the page to begin with next time; "" if no page is left. After a comparison that failed it is the page
-	// after that one, so that a page that the upstream never gives does not hold up the others. If the state was dropped before
-	// the comparison, it is the same page.
+	// next is the key of the page to begin with next time; "" if no page is left:
+	//
+	//	the last page was compared            the page after it
+	//	it could not be compared              the page after it, too, so that one page does not hold up all others
+	//	the state was dropped before that     the same page
 	next string
 	// revision is the revision of the last comparison, or of a state that needed none; 0 if the state was dropped.
 	revision uint64
@@ -54,7 +56,7 @@ func (c *Collections) comparePages(r *runningCollection, start string, maxPages 
 	compared := comparedPages{next: start}
 	for range maxPages {
 		var err error
-		compared, err = c.compareAtNewest(r, compared.next, changedAt)
+		compared, err = c.comparePageRetrying(r, compared.next, changedAt)
 		if err != nil || compared.next == "" {
 			return compared, err
 		}
@@ -62,9 +64,9 @@ func (c *Collections) comparePages(r *runningCollection, start string, maxPages 
 	return compared, nil
 }
 
-// compareAtNewest compares one page at the newest revision. If the upstream has forgotten that revision (410) or has not
-// reached it yet (504), compareAtNewest tries up to pageTries revisions. It pauses before another comparison.
-func (c *Collections) compareAtNewest(r *runningCollection, start string, changedAt time.Time) (comparedPages, error) {
+// comparePageRetrying compares one page at the newest revision. If the upstream has forgotten that revision (410) or has not
+// reached it yet (504), comparePageRetrying tries up to pageTries revisions. It pauses before another comparison.
+func (c *Collections) comparePageRetrying(r *runningCollection, start string, changedAt time.Time) (comparedPages, error) {
 	for try := 1; ; try++ {
 		v := r.view.Load()
 		switch {
@@ -74,7 +76,7 @@ func (c *Collections) compareAtNewest(r *runningCollection, start string, change
 			return comparedPages{revision: v.To}, nil
 		}
 		begun := time.Now()
-		next, err := c.comparePage(r, v.snapshot(), start)
+		next, err := c.comparePageTwice(r, v.snapshot(), start)
 		mayRetry := try < pageTries && source.Answered(err, http.StatusGone, http.StatusGatewayTimeout)
 		hasNextPage := err == nil && next != ""
 		if mayRetry || hasNextPage {
@@ -86,9 +88,9 @@ func (c *Collections) compareAtNewest(r *runningCollection, start string, change
 	}
 }
 
-// comparePage compares the page of s that begins with the key start. If the page differs, it is compared once more after a
-// pause. comparePage returns the key with which the next page begins, even after an error.
-func (c *Collections) comparePage(r *runningCollection, s Snapshot, start string) (next string, err error) {
+// comparePageTwice compares the page of s that begins with the key start. If the page differs, it is compared once more after a
+// pause. comparePageTwice returns the key with which the next page begins, even after an error.
+func (c *Collections) comparePageTwice(r *runningCollection, s Snapshot, start string) (next string, err error) {
 	upstream := c.source(r.key)
 	limit := s.Tree.PageLimit(start, pageObjects, pageBytes)
 	next, err = upstream.ComparePage(c.ctx, upstream.List, s.ListState, start, limit)

@@ -14,6 +14,9 @@ import (
 // group. Each API server learns of it by its own watch, as does listproxy.
 const Skew = 10 * time.Second
 
+// maxLag is how much longer than [Skew] the slowest API server may take to learn of a change.
+const maxLag = time.Minute
+
 // Scope selects collections. The zero Scope selects all.
 type Scope struct{ target any } // nil, schema.GroupVersion, schema.GroupResource or CollectionKey
 

@@ -16,7 +16,7 @@ type CheckResult string
 const (
 	// CheckAgrees means that the compared pages have the upstream's bytes.
 	CheckAgrees CheckResult = "agrees"
-	// CheckMismatch means that a page differed twice. The collection was dropped.
+	// CheckMismatch means that a page differed, also when it was read again. The collection was dropped.
 	CheckMismatch CheckResult = "mismatch"
 	// CheckInconclusive means that there is no verdict, for example because the upstream gave no page to compare with.
 	CheckInconclusive CheckResult = "inconclusive"
@@ -115,8 +115,8 @@ func (c *Collections) countCheck(key CollectionKey, result CheckResult, now time
 	return 0
 }
 
-// restart drops a collection that differs from the upstream, bans it if banFor is not 0, and starts it again. A collection that
-// is banned is not started; the first request after the ban starts it.
+// restart drops a collection that differs from the upstream. If banFor is 0, it starts the collection again at once. Otherwise it
+// bans it for that time; the first request after the ban starts it.
 func (c *Collections) restart(r *runningCollection, banFor time.Duration) {
 	if banFor > 0 { // otherwise a ban by an earlier check stays
 		c.mu.Lock()

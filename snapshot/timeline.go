@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// proveTimeline looks at the Leases again up to leasePauses times, each time after a leasePause. Together they are longer than
-	// ten seconds, in which each API server that runs writes its Lease once.
+	// proveTimeline looks at the Leases again up to leasePauses times, each time after a leasePause. Each API server that runs
+	// writes its Lease every ten seconds, so two pauses see each of them.
 	leasePauses = 2
 	leasePause  = 6 * time.Second
 )

@@ -9,8 +9,6 @@ import (
 )
 
 const (
-	// maxLag is how much longer than [Skew] the slowest API server may take to learn of a change.
-	maxLag = time.Minute
 	// verifyLoops is the number of collections that are verified at the same time: each verifyLoop verifies one.
 	verifyLoops = 2
 	// verifyPoll is the interval at which a verifyLoop looks for a collection that must be verified.
@@ -88,8 +86,7 @@ func (c *Collections) nextToVerify(now time.Time) (next *runningCollection, requ
 	return next, next.verification.requiredAt
 }
 
-// endVerification handles the result, err, of a comparison that was required at requiredAt. Its last page was compared at the
-// revision.
+// endVerification handles the result, err, of a comparison that was required at requiredAt. revision is that of the last page.
 func (c *Collections) endVerification(r *runningCollection, requiredAt time.Time, revision uint64, err error) {
 	mismatch, differs := errors.AsType[*source.MismatchError](err)
 	hasVerdict := err == nil || differs

@@ -20,7 +20,7 @@ type options struct {
 	limits    limitOptions
 	audit     auditOptions
 	admin     adminOptions
-	telemetry telemetryOptions
+	telemetry logOptions
 
 	sections cliflag.NamedFlagSets // the flags by the title of their group, in the order of --help; set by AddFlags
 }

@@ -63,9 +63,9 @@ func (o *servingOptions) Validate() error {
 		return errors.New("--cert-dir is not given, and there is no home directory for it: give a directory of " +
 			"listproxy's own, or a certificate (--tls-cert-file, --tls-private-key-file)")
 	}
-	const maxGoawayChance = 0.02                                         // as in kube-apiserver
-	isChance := o.goawayChance >= 0 && o.goawayChance <= maxGoawayChance // false for NaN
-	if !isChance {
+	const maxGoawayChance = 0.02 // as in kube-apiserver
+	isValidChance := o.goawayChance >= 0 && o.goawayChance <= maxGoawayChance
+	if !isValidChance { // also NaN
 		return fmt.Errorf("--goaway-chance %v: give a number from 0 (never) to %v", o.goawayChance, maxGoawayChance)
 	}
 	minVersion, err := cliflag.TLSVersion(o.tlsMinVersion)

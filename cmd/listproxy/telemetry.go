@@ -14,8 +14,8 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// telemetryOptions are the flags of the log. Metrics need none, and environment variables (OTEL_*) configure traces.
-type telemetryOptions struct {
+// logOptions are the flags of the log. Metrics need none, and environment variables (OTEL_*) configure traces.
+type logOptions struct {
 	logFormat telemetry.Format
 	logLevel  string
 
@@ -23,14 +23,14 @@ type telemetryOptions struct {
 }
 
 // AddFlags implements optionGroup.
-func (o *telemetryOptions) AddFlags(fs *pflag.FlagSet) {
+func (o *logOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.logLevel, "log-level", "info",
 		"`level`: debug, access (a line for every request), info, warn or error")
 	fs.StringVar((*string)(&o.logFormat), "log-format", string(telemetry.FormatText), "`text` or json")
 }
 
 // Validate implements optionGroup.
-func (o *telemetryOptions) Validate() error {
+func (o *logOptions) Validate() error {
 	level, err := telemetry.ParseLevel(o.logLevel)
 	if err != nil {
 		return fmt.Errorf("--log-level: %w", err)

@@ -28,17 +28,28 @@ func (o *upstreamOptions) Validate() error { return nil }
 
 // clientConfig returns the configuration of listproxy's own requests: that of --kubeconfig or, without the flag, the pod's.
 func (o *upstreamOptions) clientConfig() (*rest.Config, error) {
-	var cfg *rest.Config
-	var err error
-	if o.kubeconfig == "" {
-		if cfg, err = rest.InClusterConfig(); err != nil {
-			return nil, fmt.Errorf("there is no --kubeconfig and no in-cluster configuration ($KUBECONFIG is not read): %w", err)
-		}
-	} else if cfg, err = clientcmd.BuildConfigFromFlags("", o.kubeconfig); err != nil {
-		return nil, fmt.Errorf("--kubeconfig %s: %w", o.kubeconfig, err)
+	cfg, err := o.readConfig()
+	if err != nil {
+		return nil, err
 	}
 	cfg.UserAgent = userAgent("listproxy")
 	forbidPrompts(cfg)
+	return cfg, nil
+}
+
+// readConfig reads the configuration from its source.
+func (o *upstreamOptions) readConfig() (*rest.Config, error) {
+	if o.kubeconfig != "" {
+		cfg, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+		if err != nil {
+			return nil, fmt.Errorf("--kubeconfig %s: %w", o.kubeconfig, err)
+		}
+		return cfg, nil
+	}
+	cfg, err := rest.InClusterConfig()
+	if err != nil {
+		return nil, fmt.Errorf("there is no --kubeconfig and no in-cluster configuration ($KUBECONFIG is not read): %w", err)
+	}
 	return cfg, nil
 }
 
@@ -47,11 +58,11 @@ func (o *upstreamOptions) clientConfig() (*rest.Config, error) {
 func forbidPrompts(cfg *rest.Config) {
 	if plugin := cfg.ExecProvider; plugin != nil {
 		plugin.StdinUnavailable = true
-		plugin.StdinUnavailableMessage = "listproxy's own account needs a plugin that asks nothing"
+		plugin.StdinUnavailableMessage = "nobody can answer the questions of listproxy's exec plugin"
 	}
 }
 
-// apiServer has the ways to the API server, and its health.
+// apiServer has what requests to the API server need, and knows its health.
 type apiServer struct {
 	ownConfig  *rest.Config         // for listproxy's own requests
 	transports *upstream.Transports // for callers' requests

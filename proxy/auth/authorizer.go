@@ -133,7 +133,7 @@ func (a *Authorizer) Remembers(id Identity, attrs *Attributes) bool {
 }
 
 // Learn remembers that a caller has the right to do what attrs describe, since the upstream has carried out such a request of
-// the caller. The answer is YesByRequest. It is valid for as long as that to a review that was sent at the time sent.
+// the caller. The answer is YesByRequest. It expires like the answer to a review that was sent when the request was.
 func (a *Authorizer) Learn(id Identity, attrs *Attributes, sent time.Time) {
 	learned := answer[Decision]{value: YesByRequest, scope: scopeOf(id, attrs), asked: sent, ttl: a.reviews.TTL}
 	a.reviews.remember(decisionKey(id, attrs), learned)
@@ -215,8 +215,8 @@ func scopeOf(id Identity, attrs *Attributes) scope {
 	return s
 }
 
-// isYes reports whether answered is a yes to the review that was sent. It must repeat the review's attributes: an upstream that
-// does not know selectors drops them, and bytes that are not UTF-8 come back changed.
+// isYes reports whether answered is a yes to the review that was sent. A yes must repeat the review's attributes: an upstream
+// that does not know selectors drops them, and bytes that are not UTF-8 come back changed.
 func isYes(answered, sent *authorizationv1.SelfSubjectAccessReview) bool {
 	isSameQuestion := answered.TypeMeta == sent.TypeMeta && reflect.DeepEqual(answered.Spec, sent.Spec)
 	return isSameQuestion && answered.Status.Allowed && !answered.Status.Denied

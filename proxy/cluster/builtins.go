@@ -39,8 +39,8 @@ type builtinVersion struct {
 }
 
 // followDiscovery reads discovery as soon as routes are known, after each wakeDiscovery, and every discoveryInterval. The first
-// read, and the one after a wakeDiscovery, is repeated [snapshot.Skew] later, since its answer may come from an API server that has
-// not learned of the change. If a read fails, the result of the last good read stays in use.
+// read, and the one after a wakeDiscovery, is repeated [snapshot.Skew] later: the first answer may come from an API server that has
+// not learned of the last change yet. If a read fails, the result of the last good read stays in use.
 func (c *Cluster) followDiscovery(ctx context.Context) {
 	mustRepeat := true
 	for {
@@ -107,7 +107,7 @@ func (c *Cluster) readDiscovery(ctx context.Context) error {
 			versions[gv] = builtinVersion{listable: listableIn(list)}
 		case source.Answered(err, http.StatusNotFound):
 			versions[gv] = builtinVersion{unavailable: reason.UnknownResource}
-		// A 403 after a success comes from an API server that is starting, and is an error like any other.
+		// Only a 403 before the first success counts. A later one comes from an API server that is starting.
 		case source.Answered(err, http.StatusForbidden) && previous[gv].listable == nil:
 			versions[gv] = builtinVersion{unavailable: reason.NotPermitted}
 		default:

@@ -21,7 +21,7 @@ func (rec *Record) writeAccessLog(log *slog.Logger) {
 	}
 	r := rec.request
 	method, _ := spanMethod(r.Method) // _OTHER for a method that the caller made up
-	// A request in a tunnel came to the port for CONNECT.
+	// The local port; for a request in a tunnel, the port at which the tunnel's CONNECT came.
 	_, port, _ := net.SplitHostPort(fmt.Sprint(r.Context().Value(http.LocalAddrContextKey)))
 	attrs := []slog.Attr{
 		slog.String("method", method),

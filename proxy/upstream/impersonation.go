@@ -13,15 +13,18 @@ import (
 // errNotImpersonated means that listproxy has a bug, which was noticed before anything was sent with its credentials.
 var errNotImpersonated = errors.New("a request with listproxy's own credentials does not name the user that it is for")
 
-// impersonatedOnly refuses requests that have credentials, or that do not name a user and a group in Impersonate-* headers.
-// client-go adds credentials to any request that has none, so without this check a mistake elsewhere would give a caller
-// listproxy's own rights. A group is required, since kube-apiserver gives groups of its own choice to a user without one.
+// impersonatedOnly refuses requests that do not name a user and a group in Impersonate-* headers, or that have credentials of their
+// own. next adds listproxy's credentials to all others, so without this check a mistake elsewhere would give a caller listproxy's
+// own rights. A group is required, since kube-apiserver gives groups of its own choice to a user without one.
 type impersonatedOnly struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
 func (i impersonatedOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 	users := r.Header["Impersonate-User"]
-	if len(users) != 1 || users[0] == "" || len(r.Header["Impersonate-Group"]) == 0 || r.Header["Authorization"] != nil {
+	namesUser := len(users) == 1 && users[0] != ""
+	namesGroup := len(r.Header["Impersonate-Group"]) > 0
+	hasCredentials := r.Header["Authorization"] != nil
+	if !namesUser || !namesGroup || hasCredentials {
 		return refusingTransport{}.RoundTrip(r)
 	}
 	return i.next.RoundTrip(r)
@@ -78,8 +81,8 @@ func checkCanImpersonate(cfg *rest.Config, base *url.URL) error {
 		return errors.New(
 			"the kubeconfig impersonates a user, so listproxy cannot impersonate its callers: remove that from the kubeconfig")
 	case base.Path != "":
-		return fmt.Errorf("the API server's URL has the path %s, which a caller could leave with .., and these "+
-			"credentials are for one API server only: use an address without a path, or leave out --client-ca-file", base.Path)
+		return fmt.Errorf("the API server's URL has the path %s: with \"..\" a caller could reach other paths of that server with "+
+			"listproxy's credentials. Use an address without a path, or leave out --client-ca-file", base.Path)
 	}
 	return nil
 }

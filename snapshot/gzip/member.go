@@ -69,7 +69,8 @@ const (
 	final    = 1
 )
 
-// writeStoredHead writes the head of a stored block of n bytes: its first bit, then n and its complement.
+// writeStoredHead writes the head of a stored block of n bytes: a byte with the first bit, the type (stored) and padding, then n
+// and its complement. The head can be whole bytes, since all blocks and segments before it end at the end of a byte.
 func (m *member) writeStoredHead(firstBit byte, n int) {
 	head := [5]byte{firstBit}
 	binary.LittleEndian.PutUint16(head[1:], uint16(n))  // #nosec G115 -- at most maxStored
@@ -77,8 +78,9 @@ func (m *member) writeStoredHead(firstBit byte, n int) {
 	m.write(head[:])
 }
 
-// end ends the member with two empty blocks. The final one would do for gzip. But Go's gzip.Reader keeps the bytes before a final
-// block until the next member comes: with a watch, until the next event. At the block before it, the reader returns them at once.
+// end ends the member with two empty blocks. A final one alone would be valid gzip. But Go's gzip.Reader keeps the bytes before a
+// final block until the next member comes: with a watch, until the next event. Because of the block that is not final, the reader
+// returns them at once.
 func (m *member) end() {
 	m.writeStoredHead(notFinal, 0)
 	m.writeStoredHead(final, 0)

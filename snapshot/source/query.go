@@ -37,13 +37,14 @@ func ExactQuery(revision uint64) url.Values {
 // NameSelector returns the field selector for a name.
 func NameSelector(name string) string { return wire.NameField + "=" + fields.EscapeValue(name) }
 
-// The namespace and the name of an object that cannot exist: names have no '~'.
+// The namespace and the name of an object that does not exist: only names of RBAC objects may have a '~', and nobody gives them
+// this name.
 const (
 	probeNamespace = "default"
 	probeName      = "~listproxy-probe"
 )
 
-// NonexistentKey returns the namespace and the field selector of a list or a watch of one object that cannot exist.
+// NonexistentKey returns the namespace and the field selector of a list or a watch of one object that does not exist.
 func (s *Source) NonexistentKey() (namespace, fieldSelector string) {
 	if s.Collection.Namespaced {
 		namespace = probeNamespace

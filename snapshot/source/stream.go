@@ -21,8 +21,8 @@ type Stream struct {
 	// Compressed reports whether the answer was compressed with gzip.
 	Compressed bool
 
-	lifetime
-	cancel context.CancelFunc // It ends the request.
+	lifetime                    // the planned timeout
+	cancel   context.CancelFunc // ends the request
 }
 
 // maxPendingEvents is the number of decoded events that may wait for the reader.
@@ -34,7 +34,7 @@ func (s *Stream) start(ctx context.Context, encoding wire.Encoding, body io.Read
 	events := make(chan wire.Event, maxPendingEvents)
 	s.Events = events
 	go func() {
-		defer close(events)
+		defer close(events) // after the body is closed, see Stop
 		defer body.Close()
 		s.Err = decodeEvents(ctx, encoding, body, events)
 	}()
@@ -44,7 +44,8 @@ func (s *Stream) start(ctx context.Context, encoding wire.Encoding, body io.Read
 // the time at which the end was noticed. After any other end, even a clean one, the upstream may have restarted, or another one
 // may answer.
 func (s *Stream) EndedAtTimeout(now time.Time) bool {
-	return s.reachedTimeout(now) && errors.Is(s.Err, wire.ErrEnded) && errors.Is(s.Err, io.EOF)
+	isOrderly := errors.Is(s.Err, wire.ErrEnded) && errors.Is(s.Err, io.EOF) // ended by the upstream, and between two events
+	return s.reachedTimeout(now) && isOrderly
 }
 
 // Stop ends the stream, and blocks until its body is closed.

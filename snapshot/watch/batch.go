@@ -23,7 +23,8 @@ type Batch struct {
 	tail   int
 }
 
-// batchSize is the number of bytes up to which a [Batch] copies objects. The few bytes around the objects may exceed it.
+// batchSize is the number of bytes up to which a [Batch] takes further events, and up to which it copies objects. So only the first
+// object can be too large to be copied. The few bytes around the objects may exceed the size.
 const batchSize = 16 << 10
 
 // Reset makes the batch empty, and keeps its memory for the next events.
@@ -55,9 +56,9 @@ func (b *Batch) Parts(yield func([]byte) bool) {
 
 // event is the event by which a client learns of the change at a revision.
 type event struct {
-	eventType string // This is wire.Added, wire.Modified or wire.Deleted.
+	eventType string // wire.Added, wire.Modified or wire.Deleted
 	object    *index.Object
-	revision  uint64
+	revision  uint64 // of the change; not the object's if the object has left the selection
 }
 
 // add adds an event. It adds nothing and returns false if the batch has other events and this one does not fit.

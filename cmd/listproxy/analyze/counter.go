@@ -24,7 +24,7 @@ type counter struct {
 // completed. If the audit policy drops one of the two events, the other number still has all watches.
 func (c *counter) requests() int64 { return max(c.opened, c.completed) }
 
-// count counts an event whose request has the prediction p.
+// count counts an event whose request has the prediction p, and notes when the first and the last request came.
 func (a *analyzer) count(e *auditEvent, p Prediction) {
 	key := counterKey{Source: newSource(e), Prediction: p}
 	c := a.counters[key]

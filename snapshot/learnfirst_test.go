@@ -30,7 +30,8 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 		}
 	}
 	for name, tt := range map[string]struct {
-		// exactList answers the list at the object's revision, which should be right; nil: the API server answers.
+		// exactList answers the list at the object's revision, instead of the API server, which would answer with right; nil:
+		// the API server answers.
 		exactList   func(right string) answerer
 		busyAtFirst bool          // the first such list is answered 429
 		wantLoss    reason.Reason // the cause of the only loss; None: the form is learned

@@ -21,8 +21,8 @@ func endServer(d *serve.Drain, timeout time.Duration) string {
 	return fmt.Sprintf("%d requests were cut, clean: %t", cut, clean)
 }
 
-// TestDrain: when a server ends, watches end at once and in order, and a watch without an answer gets a 503. Short requests go on
-// to their end. New connections are not accepted.
+// TestDrain: when a server ends, watches end at once and cleanly (no stream breaks off), and a watch without an answer gets a 503.
+// Short requests go on to their end. New connections are not accepted.
 func TestDrain(t *testing.T) { forEachProtocolInBubble(t, testDrain) }
 
 func testDrain(t *testing.T, over protocols) {
@@ -61,6 +61,7 @@ func testDrain(t *testing.T, over protocols) {
 		defer func() { _ = res.Body.Close() }()
 		return res, proxytest.ReadAll(t, res.Body)
 	}
+	// Three requests are open: a watch without an answer, a watch with an event, and a write.
 	silent := send(http.MethodGet, "/api/v1/nodes?watch=true", nil)
 	watch := send(http.MethodGet, aWatch, nil)
 	body, uploading := io.Pipe()
@@ -70,9 +71,10 @@ func testDrain(t *testing.T, over protocols) {
 		<-arrived
 	}
 
+	// The server ends: so do the watches, but not the write.
 	drained := make(chan string, 1)
 	go func() { drained <- endServer(drain, time.Minute) }()
-	_, events := read(watch) // in order: a stream that breaks off is an error
+	_, events := read(watch) // a stream that breaks off would be an error
 	expect.Same(t, event, events)
 	res, _ := read(silent)
 	expect.Same(t, http.StatusServiceUnavailable, res.StatusCode)
@@ -87,6 +89,7 @@ func testDrain(t *testing.T, over protocols) {
 		t.Fatalf("the end did not wait for the write: %s", got)
 	default:
 	}
+	// The write is completed and answered, and then the server has ended.
 	_, _ = io.WriteString(uploading, "but sure")
 	_ = uploading.Close()
 	res, echo := read(written)

@@ -55,7 +55,8 @@ func TestAuditFile(t *testing.T) {
 }
 
 // TestStandardOutputWithoutReader: a process whose audit log is its standard output goes on when the reader has gone.
-// AuditLog.Write then returns an error.
+// AuditLog.Write then returns an error. The write is made in a child process, since a write to a broken standard output would kill
+// a process that does not ignore SIGPIPE.
 func TestStandardOutputWithoutReader(t *testing.T) {
 	const child = "LISTPROXY_TEST_AUDIT_CHILD"
 	if os.Getenv(child) != "" { // the child: it exits with 0 if Write returned an error
@@ -64,7 +65,7 @@ func TestStandardOutputWithoutReader(t *testing.T) {
 		_, err = io.ReadAll(os.Stdin) // until the parent has closed this process's standard output
 		expect.NoError(t, err)
 		if err := writeEvent(l, "id"); err == nil {
-			os.Exit(3)
+			os.Exit(3) // the parent's Wait then fails
 		}
 		os.Exit(0)
 	}

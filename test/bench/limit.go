@@ -204,7 +204,8 @@ func (l *limit) join(key limitKey, w http.ResponseWriter, r *http.Request) {
 // watchBacklog is the number of writes for which a client of a [fanOut] may be behind before the others wait for it.
 const watchBacklog = 1000
 
-// fanOut is the response to the watch of the upstream. It passes each write on to all clients.
+// fanOut is the response to the watch of the upstream. It passes each write on to all clients. None is ever removed, since the
+// clients of a benchmark leave together, at its end.
 type fanOut struct {
 	header http.Header
 

@@ -13,7 +13,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness/pages"
 )
 
-// vocabulary has the metrics, labels and values that a query may name.
+// vocabulary has the metrics, labels and values that a query may name. The tests of rules and of the dashboard use it.
 type vocabulary struct {
 	metrics map[string]map[string]bool // each metric's labels
 	pages   string                     // the documentation, which has every value of a label as a word

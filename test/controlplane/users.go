@@ -36,8 +36,8 @@ type User struct {
 
 	login  string // the name that the API server sees
 	groups []string
-	token  bool
-	cert   bool
+	token  bool // the user has a token
+	cert   bool // the user has a client certificate
 }
 
 // Users returns all users, with what each may do. The kubeconfig of a user holds the token if there is one, or else the
@@ -57,7 +57,7 @@ func Users() []User {
 			login: Carol, token: true,
 		},
 		{
-			Name: Nobody, Rights: "nothing, not even a review of the own rights",
+			Name: Nobody, Rights: "nothing, not even a review of their own rights",
 			login: Nobody, groups: []string{groupUnauthenticated}, token: true,
 		},
 		{

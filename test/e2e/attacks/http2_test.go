@@ -21,7 +21,8 @@ import (
 const (
 	// attackStream is the stream of the attack.
 	attackStream uint32 = 1
-	// followerStream is the stream of the follower. The streams in between are free for attacks with several.
+	// followerStream is the stream of the follower: an ordinary request behind the attack, which must be answered as if there had
+	// been no attack. The streams in between are free for attacks with several.
 	followerStream uint32 = 99
 
 	// window is larger than any answer, so that no answer waits for a WINDOW_UPDATE.
@@ -41,7 +42,7 @@ func (f field) String() string { return fmt.Sprintf("%.40q=%.80q", f[0], f[1]) }
 type wire struct {
 	mu      sync.Mutex // guards writing, encoded and opened
 	framer  *h2.Framer
-	fill    *strings.Replacer // of what stands for a user or a run, see attack
+	fill    *strings.Replacer // replaces {host}, {id} and {token}
 	encoded bytes.Buffer      // what encoder writes
 	encoder *hpack.Encoder
 	opened  map[uint32]bool // by stream

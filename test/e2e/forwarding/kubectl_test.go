@@ -46,7 +46,8 @@ func (k kubectl) run(t *testing.T, c command, ns string) output {
 	cmd.Stdin = strings.NewReader(c.stdin)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
-	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || ctx.Err() != nil) {
+	_, hasExited := errors.AsType[*exec.ExitError](err)
+	if ctx.Err() != nil || err != nil && !hasExited {
 		t.Fatalf("kubectl %v, %s: %v: %s", args, k.name, err, errs.String())
 	}
 	return output{Out: out.String(), Err: errs.String(), Code: cmd.ProcessState.ExitCode()}

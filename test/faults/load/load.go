@@ -24,11 +24,11 @@ const Bound = 6 * time.Second
 const (
 	// outageGrace is the time after the last sign of an outage for which an answer may still be as old as in the outage.
 	outageGrace = 5 * time.Second
-	// reviewTTL is at most the --review-ttl of listproxy under load.
+	// reviewTTL is the --review-ttl of listproxy under load, or less.
 	reviewTTL = 10 * time.Second
 )
 
-// Load writes and asks, and judges the answers. Safe for concurrent use.
+// Load writes objects, asks listproxy for lists of them, and judges the answers. It is safe for concurrent use.
 type Load struct {
 	Ledger   oracle.Ledger[kinds.Kind]
 	Tally    *Tally
@@ -90,8 +90,8 @@ func DeletePath(kind kinds.Kind, namespace, name string) string {
 	return kind.Path(namespace) + "/" + name + "?gracePeriodSeconds=0"
 }
 
-// remembersRight reports whether listproxy must still count the right that q needs. In an outage a right counts for twice
-// --review-ttl.
+// remembersRight reports whether listproxy must still count the right that q needs. In an outage a right counts for even longer,
+// up to twice --review-ttl, which this load does not require.
 func (l *Load) remembersRight(q Question, at time.Time) bool {
 	value, ok := l.lastServed.Load(q.right())
 	last, _ := value.(time.Time)

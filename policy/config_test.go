@@ -46,6 +46,7 @@ func TestEveryField(t *testing.T) {
   consistentLists: always
   watches: true
 ---
+# The end.
 `,
 		`{"apiVersion": "listproxy.io/v1alpha1", "kind": "Policy", "resources": [
 	{"group": "example.com", "resource": "things", "cache": "onDemand", "historyWindow": "1m", "limitAtZero": "honour",

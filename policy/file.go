@@ -78,9 +78,9 @@ func ParseFile(name string, data []byte) (*File, error) {
 	return &f, nil
 }
 
-// secondDocument matches a line with a second document of a file: one that begins with --- after a line that is neither
-// empty nor a comment. The YAML decoder would ignore such a document.
-var secondDocument = regexp.MustCompile(`(?ms)^\s*[^#\s].*^---\s*\S`)
+// secondDocument matches a second document of a file: a line --- between two lines that are neither empty nor comments. The YAML
+// decoder would ignore such a document.
+var secondDocument = regexp.MustCompile(`(?ms)^\s*[^#\s].*^---\s*(#[^\n]*\n\s*)*[^#\s]`)
 
 // decode decodes the only document in data into f. Its errors are those of the syntax, and unknown or repeated fields.
 func (f *File) decode(data []byte) []error {

@@ -162,6 +162,24 @@ func TestProbeBeforeAResumedStream(t *testing.T) {
 	})
 }
 
+// TestResumedStreamIsProven: before a resumed stream is read, the collection is as new as the probe that was sent for it. So it is
+// never taken for as old as before the break.
+func TestResumedStreamIsProven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newCollections(t, newPlane(t, "a", "b"))
+		c := expectUse(t, "at first", all, widgets, reason.None)
+		before := c.view.Load().provenBy
+		f := all.newFeed(c, Settings{})
+		f.timelineKnownAt = time.Now()
+		stream, err := f.resume(t.Context())
+		expect.NoError(t, err)
+		stream.Stop()
+		if got := c.view.Load().provenBy; got.Number <= before.Number {
+			t.Errorf("got a state proven by probe %d, want a later one than %d", got.Number, before.Number)
+		}
+	})
+}
+
 // TestUpstreamWithoutBookmarks: an API server without a watch cache sends no bookmarks, so no progress watch proves a state.
 // WhyNotConsistent lets few lists wait in vain, and the feed sends few requests for hours.
 func TestUpstreamWithoutBookmarks(t *testing.T) {

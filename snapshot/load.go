@@ -236,7 +236,7 @@ func (f *feed) addItem(l *stateLoad, item []byte) error {
 		return wire.Inconsistent("an item cannot be decoded: %v", err)
 	}
 	if m.Revision == 0 {
-		return wire.Inconsistent("an item without resourceVersion")
+		return fmt.Errorf("%w: an item without resourceVersion", wire.ErrForm)
 	}
 	key, err := f.source.Key(m)
 	if err != nil {

@@ -231,7 +231,7 @@ func TestShardsAreCounted(t *testing.T) {
 func TestItemWithoutRevision(t *testing.T) {
 	f := &feed{source: source.Source{}}
 	l := &stateLoad{envelope: &wire.Envelope{Item: wire.ItemForm{Known: true}}}
-	if err := f.addItem(l, []byte(`{"metadata":{"name":"a"}}`)); !errors.As(err, new(wire.InconsistencyError)) {
-		t.Errorf("got error %v, want an InconsistencyError", err)
+	if err := f.addItem(l, []byte(`{"metadata":{"name":"a"}}`)); !errors.Is(err, wire.ErrForm) {
+		t.Errorf("got error %v, want ErrForm", err)
 	}
 }

@@ -124,7 +124,7 @@ func (c *Collection) applyProgress(p progress) (unapplied progress, err error) {
 	}
 	for _, revision := range p.revisions {
 		// Above From, each change that the stream has sent has a version of its own. If Find returns an earlier version, the stream
-		// has not sent this change. (Find is never nil there.) Changes up to From are in the state at From.
+		// has not sent this change. (There is one: that at From.) Changes up to From are in the state at From.
 		if revision > v.From && v.versions.Find(revision).Revision != revision {
 			return p, wire.Inconsistent("a watch tells of a change at revision %d, which the stream has passed over", revision)
 		}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -26,8 +28,13 @@ func (o *adminOptions) AddFlags(fs *pflag.FlagSet) {
 			"plain HTTP")
 }
 
-// Validate implements optionGroup. What can be wrong is found when the port is opened.
-func (o *adminOptions) Validate() error { return nil }
+// Validate implements optionGroup.
+func (o *adminOptions) Validate() error {
+	if _, _, err := net.SplitHostPort(o.bindAddress); err != nil { // for "", net.Listen would listen on all interfaces
+		return fmt.Errorf("--admin-bind-address %q: %w: give address:port", o.bindAddress, err)
+	}
+	return nil
+}
 
 // newAdminPort returns the handler of the admin port. It registers the port's Source as a collector of metrics.
 func (o *options) newAdminPort(a *app, requestLimits *limits.Limits, metrics *prometheus.Registry) http.Handler {

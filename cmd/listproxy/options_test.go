@@ -103,6 +103,8 @@ func TestWrongOptions(t *testing.T) {
 		{args: "--goaway-chance 0.03", wantSays: []string{"--goaway-chance 0.03", "from 0 (never) to 0.02"}},
 		{args: "--tls-cert-file x", wantSays: []string{"--tls-private-key-file", "both or none"}},
 		{args: "--tls-min-version VersionTLS11", wantSays: []string{"--tls-min-version", "VersionTLS12 or VersionTLS13"}},
+		{args: "--admin-bind-address 8081", wantSays: []string{"--admin-bind-address", "address:port"}},
+		{args: "--admin-bind-address=", wantSays: []string{"--admin-bind-address", "address:port"}}, // else all interfaces
 		{args: "--connect-hosts a", wantSays: []string{"--connect-hosts", "give --connect-port"}},
 		{args: "--secure-port 70000", wantSays: []string{"--secure-port", "out of range"}},
 		{args: "--history-window 0s", wantSays: []string{"--history-window 0s", "at least 1s"}},

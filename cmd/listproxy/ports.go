@@ -41,7 +41,7 @@ func (o *options) openPorts(upstream *url.URL, observer *observe.Observer, log *
 	p.clients = p.clientConnections.Listen(clientListener)
 	adminListener, err := net.Listen("tcp", o.admin.bindAddress)
 	if err != nil {
-		return nil, fmt.Errorf("serving health checks (--admin-bind-address, address:port): %w", err)
+		return nil, fmt.Errorf("serving health checks (--admin-bind-address): %w", err)
 	}
 	p.admin = p.adminConnections.Listen(adminListener)
 	if p.certificates, err = o.serving.certificates(targets.Hosts(), o.callers.clientCA, log); err != nil {

@@ -126,7 +126,7 @@ var forwarding = []struct {
 		reason: ReviewFailed,
 		sentence: "kube-apiserver could not be asked whether this caller may list this, there was no room for the " +
 			"review, or its answer came too late or said neither yes nor no.",
-		remedy: "The log has the cause, or kube-apiserver's answer, a 429 or 5xx.",
+		remedy: "The log has the cause, such as a 429 or 5xx of kube-apiserver.",
 	},
 	{
 		reason:   NotCached,

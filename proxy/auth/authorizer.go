@@ -88,8 +88,8 @@ func NewAuthorizer(send SendAs, base *url.URL, cfg ReviewConfig) *Authorizer {
 // Review returns the ruling on whether the caller may do what attrs describe. If a user is impersonated, this user must have
 // the right, and the impersonator must have the right to impersonate the user for it.
 //
-// The error is [ErrNoSeat], or says that the upstream could not be asked or gave no decision (a 5xx, a 429, the end of ctx). It
-// does not contain the credential. With an error the decision is No.
+// The error is [ErrNoSeat], or says that the upstream could not be asked or gave no decision (a 5xx, a 429, no JSON, the end of
+// ctx). It does not contain the credential. With an error the decision is No.
 func (a *Authorizer) Review(ctx context.Context, who *Caller, attrs *Attributes) (Ruling, error) {
 	right, err := a.ask(ctx, who, attrs)
 	// YesByRequest needs no proof of impersonation: the upstream has accepted the impersonation with the request.

@@ -65,7 +65,7 @@ func postReview(
 	case err != nil:
 		err = fmt.Errorf("read the answer: %w", err)
 	case utiljson.Unmarshal(body, answered) != nil: // its error may have words of the answer
-		err = errors.New("the answer is not a review, or too long")
+		err = errors.New("the answer is not JSON, or too long")
 	}
 	return resp.StatusCode, resp.Header, err
 }

@@ -1,7 +1,7 @@
 // Package serve has the HTTPS server for clients, and bounds their connections, whatever their requests ask for.
 //
 //   - server.go: the server, its timeouts and bounds
-//   - certificates.go, clientca.go, selfsigned.go: the serving certificate and the CAs of clients, which are read again
+//   - certificates.go, selfsigned.go: the serving certificate and the CAs of clients, which are read again
 //     when their files change
 //   - onlypaths.go refuses requests that are not for a path
 //   - connect.go, tunnel.go, targets.go: the CONNECT port, its tunnels, and the names of the API server to which they lead

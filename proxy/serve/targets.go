@@ -64,9 +64,12 @@ func parseTarget(s string) (string, error) {
 		port = "443"
 	}
 	host = strings.ToLower(host)
-	_, notAddress := netip.ParseAddr(host)
-	_, notPort := strconv.ParseUint(port, 10, 16)
-	if notPort != nil || notAddress != nil && len(validation.IsDNS1123Subdomain(host)) > 0 {
+	number, _ := strconv.ParseUint(port, 10, 16) // 0 if it is no port
+	isPort := number > 0 && port == strconv.FormatUint(number, 10)
+	address, err := netip.ParseAddr(host)
+	isAddress := err == nil && address.Zone() == ""
+	isName := len(validation.IsDNS1123Subdomain(host)) == 0
+	if !isPort || !isAddress && !isName {
 		return "", errNotTarget
 	}
 	return net.JoinHostPort(host, port), nil

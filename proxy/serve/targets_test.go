@@ -37,7 +37,7 @@ func TestParseTarget(t *testing.T) {
 	}
 	for _, refused := range []string{
 		"", ":443", "api.example.:443", "api..example:443", "*", "api%2eexample:443", "ａｐｉ.example:443",
-		"api.example:", "api.example:+443", "api.example:65536", "api.example:https", "api.example:443:443", "api.example:443/",
+		"api.example:", "api.example:+443", "api.example:0", "api.example:0443", "[fe80::1%eth0]:443", "api.example:65536", "api.example:https", "api.example:443:443", "api.example:443/",
 		"user@api.example:443", "https://api.example:443", "https://api", "//api.example:443", "/api",
 		strings.Repeat("a", 254) + ":443", // longer than a name may be
 	} {

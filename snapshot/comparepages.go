@@ -38,8 +38,8 @@ var errDropped = errors.New("the state is not there any more")
 type comparedPages struct {
 	// next is the key of the page to begin with next time; "" if no page is left:
 	//
-	//	the last page was compared            the page after it
-	//	it could not be compared              the page after it, too, so that one page does not hold up all others
+	//	a page was compared last              the page after it
+	//	that page could not be compared       the page after it, too, so that one page does not hold up all others
 	//	the state was dropped before that     the same page
 	next string
 	// revision is the revision of the last comparison, or of a state that needed none; 0 if the state was dropped.

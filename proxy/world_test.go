@@ -85,11 +85,11 @@ func newModelWorldWithMemory(t *testing.T, memory int64) *modelWorld {
 	w.write()
 	var served *cluster.Cluster
 	collections := snapshot.NewCollections(snapshot.Config{
-		Client: &http.Client{Transport: proxytest.Transport(w.feed)},
-		Base:   modelUpstream,
-		Bytes:  memory,
-		Limits: snapshot.Limits{History: time.Hour, Staleness: modelStaleness, Wait: 100 * time.Millisecond},
-		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
+		Client:   &http.Client{Transport: proxytest.Transport(w.feed)},
+		Base:     modelUpstream,
+		MaxBytes: memory,
+		Limits:   snapshot.Limits{History: time.Hour, Staleness: modelStaleness, Wait: 100 * time.Millisecond},
+		SelectableFields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
 			return served.Fields(ctx, gvr)
 		},
 		Settings:     func(schema.GroupVersionResource) snapshot.Settings { return snapshot.Settings{Watches: true} },

@@ -37,17 +37,17 @@ type Config struct {
 	// same reports whether there is a proof. If not, soon reports whether there may be one in some seconds. See
 	// feed.proveTimeline.
 	SameTimeline func(ctx context.Context, revision uint64, heardAt time.Time) (same, soon bool)
-	// Bytes bounds what all collections store together; 0 means no bound.
-	Bytes int64
-	// Idle is the time after the last request for a collection until it is dropped; 0 means never.
-	Idle time.Duration
+	// MaxBytes bounds what all collections store together; 0 means no bound.
+	MaxBytes int64
+	// IdleTimeout is the time after the last request for a collection until it is dropped; 0 means never.
+	IdleTimeout time.Duration
 	// Settings returns the settings of one resource.
 	Settings func(schema.GroupVersionResource) Settings
-	// Fields returns the fields of a resource that a field selector may name, in addition to metadata.name and
-	// metadata.namespace. Fields that the upstream does not accept are not used. A feed calls Fields before each load.
-	Fields func(context.Context, schema.GroupVersionResource) ([]wire.Field, error)
-	// SelfCheck is the interval at which each collection is compared with the upstream; 0 means never.
-	SelfCheck time.Duration
+	// SelectableFields returns the fields of a resource that a field selector may name, in addition to metadata.name and
+	// metadata.namespace. Fields that the upstream does not accept are not used. A feed asks for them before each load.
+	SelectableFields func(context.Context, schema.GroupVersionResource) ([]wire.Field, error)
+	// SelfCheckInterval is the interval at which each collection is compared with the upstream; 0 means never.
+	SelfCheckInterval time.Duration
 	// ContinueToken returns the upstream's continue token for a page that begins with the key start. Comparisons need it.
 	ContinueToken func(revision uint64, start string) string
 	Log           *slog.Logger
@@ -118,7 +118,7 @@ func NewCollections(config Config) *Collections {
 	c := &Collections{
 		config: config,
 		shared: shared{
-			budget:    &budget{limit: config.Bytes},
+			budget:    &budget{limit: config.MaxBytes},
 			outage:    config.Outage,
 			pacer:     &watch.Pacer{},
 			probes:    &source.ProbeCounter{},
@@ -138,8 +138,8 @@ func NewCollections(config Config) *Collections {
 	for range verifyLoops {
 		c.loops.Go(c.verifyLoop)
 	}
-	if config.SelfCheck > 0 {
-		c.loops.Go(func() { c.selfCheckLoop(config.SelfCheck) })
+	if config.SelfCheckInterval > 0 {
+		c.loops.Go(func() { c.selfCheckLoop(config.SelfCheckInterval) })
 	}
 	return c
 }

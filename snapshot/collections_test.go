@@ -72,7 +72,7 @@ func TestSettingsOfAResource(t *testing.T) {
 func TestIdleCollectionsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const idle = 10 * time.Minute
-		c := newCollections(t, newPlane(t), func(config *Config) { config.Idle = idle })
+		c := newCollections(t, newPlane(t), func(config *Config) { config.IdleTimeout = idle })
 		before, _ := c.Use(widgets)
 		time.Sleep(2 * idle)
 		expectLoss(t, before, reason.None)
@@ -114,7 +114,7 @@ func TestMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = 1 << 20
 		p := newPlane(t)
-		all := newCollections(t, p, func(c *Config) { c.Bytes, c.Limits.Staleness = bound, time.Hour })
+		all := newCollections(t, p, func(c *Config) { c.MaxBytes, c.Limits.Staleness = bound, time.Hour })
 		start := func(name string, use func(CollectionKey) (*Collection, reason.Reason)) *Collection {
 			kind := p.serve(resourceNamed(name))
 			p.Put(kind, widget("a"))

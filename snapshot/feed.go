@@ -151,7 +151,7 @@ func (f *feed) openLoaded(ctx context.Context) (*source.Stream, error) {
 func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 	highestBefore := f.collection.highestSeenRevision()
 	learned, err := f.source.Learn(ctx, func(ctx context.Context) ([]wire.Field, error) {
-		return f.config.Fields(ctx, f.collection.key.GroupVersionResource)
+		return f.config.SelectableFields(ctx, f.collection.key.GroupVersionResource)
 	})
 	if err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ func (c *Collections) tidy(now time.Time) {
 			r.Touch() // a watched collection is not idle
 		}
 		r.endWatchesIfStreamDead()
-		isIdle := c.config.Idle > 0 && r.idleFor(now) > c.config.Idle
+		isIdle := c.config.IdleTimeout > 0 && r.idleFor(now) > c.config.IdleTimeout
 		if isIdle && !c.isEager(r) {
 			c.drop(r, reason.None)
 		}

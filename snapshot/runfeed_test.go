@@ -33,15 +33,15 @@ var widgets = resourceNamed("widgets")
 func newCollections(t *testing.T, u http.RoundTripper, changes ...func(*Config)) *Collections {
 	t.Helper()
 	config := Config{
-		Client:       &http.Client{Transport: u},
-		Elsewhere:    &http.Client{Transport: elsewhere{u}},
-		Base:         &url.URL{Scheme: "https", Host: "upstream"},
-		Limits:       Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond},
-		Outage:       noOutage,
-		SameTimeline: func(context.Context, uint64, time.Time) (same, soon bool) { return false, false },
-		Settings:     func(schema.GroupVersionResource) Settings { return Settings{} },
-		Fields:       func(context.Context, schema.GroupVersionResource) ([]wire.Field, error) { return nil, nil },
-		Log:          slog.New(slog.DiscardHandler),
+		Client:           &http.Client{Transport: u},
+		Elsewhere:        &http.Client{Transport: elsewhere{u}},
+		Base:             &url.URL{Scheme: "https", Host: "upstream"},
+		Limits:           Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond},
+		Outage:           noOutage,
+		SameTimeline:     func(context.Context, uint64, time.Time) (same, soon bool) { return false, false },
+		Settings:         func(schema.GroupVersionResource) Settings { return Settings{} },
+		SelectableFields: func(context.Context, schema.GroupVersionResource) ([]wire.Field, error) { return nil, nil },
+		Log:              slog.New(slog.DiscardHandler),
 	}
 	for _, change := range changes {
 		change(&config)

@@ -33,14 +33,14 @@ const (
 // The second proof needs a known change that is no deletion. If there is none, proveTimeline waits for the Leases.
 func (f *feed) proveTimeline(ctx context.Context) error {
 	v := f.collection.view.Load()
-	last, revisions := v.lastChange()
+	put, revisions := v.lastPut() // and the revisions of all deletions since
 	for pauses := 0; ; pauses++ {
 		same, leaseMayCome := f.config.SameTimeline(ctx, v.To, f.freshness.StreamHeardAt())
 		switch {
 		case same:
 			return nil
-		case last != nil: // the second proof is available at once
-			return f.compareLastChange(ctx, v, last, revisions)
+		case put != nil: // the second proof is available at once
+			return f.compareLastChanges(ctx, v, put, revisions)
 		case !leaseMayCome || pauses == leasePauses:
 			return errUnproven
 		}
@@ -50,10 +50,10 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 	}
 }
 
-// compareLastChange compares the end of v's history (last and revisions, from v.lastChange) with what the upstream sends in a
-// progress watch, a short watch up to a bookmark, that begins just before last. The watch must show last with the same bytes,
-// then deletions at the same revisions, and nothing else. If it does not, the error is [errUnproven]. Deletions alone would
-// prove nothing, since another timeline can have deletions at the same revisions.
+// compareLastChanges compares the end of v's history, put and the deletions since (see View.lastPut), with what the upstream sends
+// in a progress watch, a short watch up to a bookmark, that begins just before put. The watch must show put with the same bytes,
+// then deletions at the same revisions, and nothing else. If it does not, the error is [errUnproven]. Deletions alone would prove
+// nothing, since another timeline can have deletions at the same revisions.
 //
 // An example with the newest revision 120, where a is an object:
 //
@@ -61,9 +61,9 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 //	put a at 115, deletions 117, 120   the same                           nil
 //	put a at 115, deletions 117, 120   put a at 115, deletion 117         errUnproven
 //	put a at 115, deletions 117, 120   put a at 115 with other bytes, …   errUnproven
-func (f *feed) compareLastChange(ctx context.Context, v *View, last *index.Object, revisions []uint64) error {
+func (f *feed) compareLastChanges(ctx context.Context, v *View, put *index.Object, revisions []uint64) error {
 	var first wire.Event
-	shown, err := f.watchProgress(ctx, last.Revision-1, v.To, func(ev wire.Event) error {
+	shown, err := f.watchProgress(ctx, put.Revision-1, v.To, func(ev wire.Event) error {
 		if first.Object == nil {
 			first = ev
 		}
@@ -80,7 +80,7 @@ func (f *feed) compareLastChange(ctx context.Context, v *View, last *index.Objec
 		return errUnproven
 	}
 	again, err := f.changeOf(v.envelope, first)
-	isSame := err == nil && again.key == last.Key && again.object != nil && bytes.Equal(again.object.Bytes, last.Bytes)
+	isSame := err == nil && again.key == put.Key && again.object != nil && bytes.Equal(again.object.Bytes, put.Bytes)
 	if !isSame {
 		return errUnproven
 	}

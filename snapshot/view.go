@@ -163,14 +163,14 @@ func (i Interval) whyUnknown(revision uint64) reason.Reason {
 	return reason.None
 }
 
-// lastChange returns the object that was put last, by a creation or an update; nil if the history has none. revisions has the
+// lastPut returns the object that was put last, by a creation or an update; nil if the history has none. revisions has the
 // revisions of that change and of all deletions since, in ascending order.
-func (v *View) lastChange() (last *index.Object, revisions []uint64) {
-	for i := v.versions.Len() - 1; i >= 0 && last == nil; i-- {
+func (v *View) lastPut() (put *index.Object, revisions []uint64) {
+	for i := v.versions.Len() - 1; i >= 0 && put == nil; i-- {
 		version := v.versions.At(i)
-		last = version.Put // nil for a deletion
+		put = version.Put // nil for a deletion
 		revisions = append(revisions, version.Revision)
 	}
 	slices.Reverse(revisions)
-	return last, revisions
+	return put, revisions
 }

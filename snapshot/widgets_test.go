@@ -56,7 +56,7 @@ func newCheckedWidgets(t *testing.T, objects int, interval time.Duration) *check
 	}
 	w := &checkedWidgets{plane: newPlane(t, names...), log: &bytes.Buffer{}}
 	w.collections = newCollections(t, w, func(config *Config) {
-		config.SelfCheck = interval
+		config.SelfCheckInterval = interval
 		config.Log = slog.New(slog.NewTextHandler(w.log, nil))
 		config.ContinueToken = func(revision uint64, start string) string {
 			return body.Token{Version: "meta.k8s.io/v1", Revision: int64(revision), Start: "/" + start}.Encode() // #nosec G115 -- was an int64 before

@@ -132,7 +132,7 @@ func (o *options) newCache(
 		Client:    client,
 		Elsewhere: elsewhere,
 		Base:      api.transports.URL(),
-		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
+		SelectableFields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
 			return kube.Fields(ctx, gvr)
 		},
 		Outage: api.health.Outage,

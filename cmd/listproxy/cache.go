@@ -102,9 +102,9 @@ const freshWait = 100 * time.Millisecond
 // applyTo sets the fields of c that the flags and the policy determine.
 func (o *cacheOptions) applyTo(c *snapshot.Config) {
 	c.Limits = snapshot.Limits{History: o.historyWindow, Staleness: o.stalenessBound, Wait: freshWait}
-	c.Bytes = o.maxBytes.Value()
-	c.Idle = o.idleTimeout
-	c.SelfCheck = o.selfCheckInterval
+	c.MaxBytes = o.maxBytes.Value()
+	c.IdleTimeout = o.idleTimeout
+	c.SelfCheckInterval = o.selfCheckInterval
 	c.Settings = o.settingsFor
 }
 

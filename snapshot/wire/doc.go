@@ -4,7 +4,8 @@
 //
 // encoding.go says what both encodings can do. jsonencoding.go (with jsonscan.go) and protobufencoding.go (with
 // protobuffields.go) read, jsonshape.go and protobufshape.go write. event.go and bookmark.go have events and bookmarks,
-// revise.go changes an object's revision, labels.go, fields.go and fieldpaths.go have what selectors match, indent.go indents.
+// revise.go changes an object's revision, indent.go indents. What selectors match is in labels.go, selectablefields.go (which
+// fields there are) and fieldpaths.go (where an object has their values).
 //
 // [Envelope] is everything in a list except its objects. It is learned from a real list, and accepted only if that list,
 // written with the envelope, has the same bytes. Package wire refuses bytes that it does not completely understand. Callers

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/listproxy/listproxy/snapshot/clock"
@@ -92,5 +93,30 @@ func (f *feed) handleProbe(revision uint64, err error) error {
 		f.log.Debug("probe not answered", "error", err)
 		f.freshness.ProbeUnanswered(now)
 	}
+	return nil
+}
+
+// highestSeenRevision returns the highest revision that the upstream has given since the state was last dropped. A later read
+// of the upstream must not give a lower revision.
+func (c *Collection) highestSeenRevision() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.highestSeen
+}
+
+// errOtherTimeline says that a read of the upstream gave a lower revision than an earlier read. An API server may lag, so the
+// error counts only after a second read has confirmed it (see feed.confirmRevision).
+var errOtherTimeline = errors.New("the upstream's storage was restored or replaced")
+
+// recordRevision records the revision that a read of the upstream gave. highestBefore is the highestSeenRevision from before
+// the read was sent. A lower revision is [errOtherTimeline]. A much higher one is no error, since some control planes use
+// the time in nanoseconds as the revision.
+func (c *Collection) recordRevision(revision, highestBefore uint64) error {
+	if revision < highestBefore {
+		return fmt.Errorf("%w: its revision went from %d to %d", errOtherTimeline, highestBefore, revision)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.highestSeen = max(c.highestSeen, revision)
 	return nil
 }

@@ -86,36 +86,43 @@ func (c *Collections) nextToVerify(now time.Time) (next *runningCollection, requ
 	return next, next.verification.requiredAt
 }
 
-// endVerification handles the result, err, of a comparison that was required at requiredAt. revision is that of the last page.
+// endVerification handles the result, err, of a comparison that was required at requiredAt. revision is that of the last page. A
+// comparison without a verdict is repeated until verifyTimeout.
 func (c *Collections) endVerification(r *runningCollection, requiredAt time.Time, revision uint64, err error) {
 	mismatch, differs := errors.AsType[*source.MismatchError](err)
 	hasVerdict := err == nil || differs
-	mustRetry := !hasVerdict && time.Since(requiredAt) < verifyTimeout
-	c.mu.Lock()
-	v := &r.verification
-	v.running = false
-	if mustRetry {
-		v.notBefore = time.Now().Add(source.RetryPause(verifyRetry, err))
-	} else if v.requiredAt.Equal(requiredAt) { // otherwise a later event has required another comparison
-		v.requiredAt = time.Time{}
-	}
-	c.mu.Unlock()
+	mustRepeat := !hasVerdict && time.Since(requiredAt) < verifyTimeout
+	c.planNext(r, requiredAt, mustRepeat, err)
 	log := c.config.Log.With("collection", r.key.String(), "revision", revision)
 	switch {
+	case mustRepeat:
+		log.Debug("not verified yet", "error", err)
 	case err == nil:
 		log.Debug("verified")
-	case mustRetry:
-		log.Debug("not verified yet", "error", err)
-	case differs && !mismatch.SameObjects:
+	case !hasVerdict:
+		log.Info("the collection could not be verified, so it is loaded anew", "error", err)
+		r.requestReload()
+	case mismatch.SameObjects: // they differ only in bytes, so the known state stays until the load has succeeded
+		log.Info("the API servers write the collection differently now, so it is loaded anew", "error", err)
+		r.requestReload()
+	default:
 		c.recordCheck(r, revision, err)
 		// Unlike after a self-check, a new load can be trusted at once: etcd may have been restored.
 		const noBan = 0
 		c.restart(r, noBan)
-	case differs: // only in bytes, so the known state stays until the load has succeeded
-		log.Info("the API servers write the collection differently now, so it is loaded anew", "error", err)
-		r.requestReload()
-	default: // no verdict within verifyTimeout
-		log.Info("the collection could not be verified, so it is loaded anew", "error", err)
-		r.requestReload()
+	}
+}
+
+// planNext records that a comparison that was required at requiredAt has ended, with err. The next one is due after a pause if
+// mustRepeat is true, and otherwise only if another change has required it meanwhile.
+func (c *Collections) planNext(r *runningCollection, requiredAt time.Time, mustRepeat bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := &r.verification
+	v.running = false
+	if mustRepeat {
+		v.notBefore = time.Now().Add(source.RetryPause(verifyRetry, err))
+	} else if v.requiredAt.Equal(requiredAt) {
+		v.requiredAt = time.Time{}
 	}
 }

@@ -35,10 +35,10 @@
 //
 //   - collections.go, janitor.go, invalidation.go: which collections there are, and for how long; stats.go: what is counted
 //   - collection.go, view.go, snapshot.go, fresh.go, watches.go, waitorforward.go: what requests ask of a collection
-//   - feed.go, learn.go, load.go, bridge.go, resume.go, timeline.go, follow.go, probe.go, progress.go, failure.go, backoffs.go: the feed,
-//     in the order of its life
-//   - statechange.go, write.go, trimhistory.go: the changes of what is known. They are made under one lock,
-//     and publish a view
+//   - feed.go, learn.go, load.go, bridge.go, resume.go, timeline.go, follow.go, probe.go, progress.go, failure.go,
+//     backoffs.go: the feed, in the order of its life
+//   - statechange.go, write.go, trimhistory.go: the changes of the known states. Each change is made under
+//     the collection's lock, and publishes a view
 //   - budget.go: the bytes that are stored, and what is dropped if they become too many
 //   - selfcheck.go, verifyafterchange.go: when a collection is compared with the upstream, regularly and after a change of
 //     API servers

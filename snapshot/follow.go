@@ -82,8 +82,7 @@ func (r *reader) act(ctx context.Context) (err error) {
 	}
 	for { // until nothing is left to do but wait
 		now := time.Now()
-		v := c.view.Load()
-		c.prove(r.freshness.StateReached(v.To))
+		r.proveReached()
 		r.freshness.ProbeAwaited(now, c.awaitedProbe.Load())
 		next := r.freshness.Next(now, c.view.Load().provenBy)
 		switch next.Step {

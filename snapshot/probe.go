@@ -96,6 +96,11 @@ func (f *feed) handleProbe(revision uint64, err error) error {
 	return nil
 }
 
+// proveReached records the last probe whose answer the newest state has reached.
+func (f *feed) proveReached() {
+	f.collection.prove(f.freshness.StateReached(f.collection.view.Load().To))
+}
+
 // highestSeenRevision returns the highest revision that the upstream has given since the state was last dropped. A later read
 // of the upstream must not give a lower revision.
 func (c *Collection) highestSeenRevision() uint64 {

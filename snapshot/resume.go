@@ -44,7 +44,7 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	f.freshness.StreamOpened(time.Now())
 	f.freshness.ProbeAnswered(time.Now(), current)
 	// The proof comes before the collection counts as streaming: then its age is no longer that of before the break.
-	f.collection.prove(f.freshness.StateReached(f.collection.view.Load().To))
+	f.proveReached()
 	return s, nil
 }
 

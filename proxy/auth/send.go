@@ -60,11 +60,11 @@ func postReview(
 		return noReply, nil, fmt.Errorf("ask the upstream: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxReviewBody))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxReviewBody+1))
 	switch {
 	case err != nil:
 		err = fmt.Errorf("read the answer: %w", err)
-	case utiljson.Unmarshal(body, answered) != nil: // its error may have words of the answer
+	case len(body) > maxReviewBody || utiljson.Unmarshal(body, answered) != nil: // its error may have words of the answer
 		err = errors.New("the answer is not JSON, or too long")
 	}
 	return resp.StatusCode, resp.Header, err

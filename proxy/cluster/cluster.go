@@ -1,8 +1,8 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -80,7 +80,7 @@ func New(account *rest.Config, config Config) (*Cluster, error) {
 	var err, versionErr error
 	c.api, err = newAPI(account)
 	c.versionAPI, versionErr = newAPI(upstream.WithoutConnectionReuse(account))
-	if err = cmp.Or(err, versionErr); err != nil {
+	if err = errors.Join(err, versionErr); err != nil {
 		return nil, fmt.Errorf("cannot follow what the API server serves: %w", err)
 	}
 	c.routes = reflector[route]{

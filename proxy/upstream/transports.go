@@ -13,8 +13,8 @@ import (
 )
 
 // Transports sends callers' requests to the API server, each with the caller's own credentials. It holds listproxy's own
-// credentials only if listproxy impersonates users. While Run runs, it reloads the files of the CA
-// and of listproxy's own client certificate. It is safe for concurrent use.
+// credentials only if listproxy impersonates users. While Run runs, it reloads the files of the CA and of listproxy's own client
+// certificate. It is safe for concurrent use.
 type Transports struct {
 	*auth.Verdicts // the API server's verdicts about callers' tokens
 

@@ -84,7 +84,7 @@ func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
 	return page
 }
 
-// hasIndexFor reports whether the tree has an index by a field of which the filter requires a value. The index is only a
+// hasIndexFor reports whether the filter requires a value of the field by which the tree has an index. The index is only a
 // faster way to the same objects, so Page uses it whenever it can. Only setNext asks whether the pages end with it.
 func (t Tree) hasIndexFor(f *Filter) bool { return f.hasIndexedValue && t.byField != nil }
 

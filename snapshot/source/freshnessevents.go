@@ -89,8 +89,8 @@ func (f *Freshness) StreamBookmark(now time.Time) {
 	}
 }
 
-// StateReached records the revision that the state has reached. It returns the last probe whose answer the state has reached
-// with it, or zero if there is none. This probe proves the state.
+// StateReached records the revision that the state has reached. Of the answers up to this revision, it returns the probe of the
+// last one, which proves the state. If there are none, it returns zero.
 func (f *Freshness) StateReached(to uint64) (proof Probe) {
 	for len(f.unreached) > 0 && f.unreached[0].revision <= to {
 		proof = f.unreached[0].probe

@@ -30,52 +30,62 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// refusing is a listproxy with its main port and its port for CONNECT, its metrics and its log.
-type refusing struct {
+// refusingProxy is the main port of a listproxy and its port for CONNECT, with its metrics and its log.
+type refusingProxy struct {
 	main, connect *httptest.Server
 	metrics       prometheus.Gatherer
 	log           *logbuffer.Buffer
-	serving       sync.WaitGroup // the handlers: a request is counted and logged after its answer
+	running       sync.WaitGroup // handlers, since a request is counted and logged after its answer
 }
 
-func newRefusing(t *testing.T) *refusing {
+func startRefusingProxy(t *testing.T) *refusingProxy {
 	t.Helper()
-	f := &refusing{log: &logbuffer.Buffer{}}
-	o, metrics := observetest.New(nil)
-	f.metrics = metrics
-	log := telemetry.NewLogger(f.log, telemetry.FormatJSON, telemetry.LevelAccess)
+	buffer := &logbuffer.Buffer{}
+	log := telemetry.NewLogger(buffer, telemetry.FormatJSON, telemetry.LevelAccess)
+	observer, metrics := observetest.New(nil)
+	targets, err := serve.NewTargets(&url.URL{Host: "api.example:6443"}, nil)
+	expect.NoError(t, err)
+	tunnels := serve.NewTunnels(targets, &tls.Config{MinVersion: tls.VersionTLS12})
+	mainHandler := observer.Observe(serve.OnlyPaths(forwardAll(t)), log)
+
+	p := &refusingProxy{metrics: metrics, log: buffer}
+	p.main = p.start(t, serve.New(mainHandler, nil, proxytest.DiscardLog()))
+	p.connect = p.start(t, serve.NewConnectServer(tunnels, nil, observer, log))
+	return p
+}
+
+// forwardAll returns a handler that forwards each request to an empty API server, as Handler.respond does.
+func forwardAll(t *testing.T) http.HandlerFunc {
+	t.Helper()
 	api := proxytest.StartUpstream(t, proxytest.HTTP2, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	up, err := upstream.New(api.Config(), false)
 	expect.NoError(t, err)
 	forwarder := forward.New(up, proxytest.DiscardLog())
 	caller := proxytest.Identify(auth.NewAuthenticator(nil), "Bearer known")
-	// This handler does what Handler.respond does to forward a request.
-	handler := o.Observe(serve.OnlyPaths(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
 		observe.RecordOf(r.Context()).SetDecision(&policy.Request{}, "", reason.NotList)
 		w.Header().Set(kubehttp.CacheStatusHeader, kubehttp.CacheForwarded(reason.NotList))
 		forwarder.ServeAs(w, r, caller, nil)
-	})), log)
-	targets, err := serve.NewTargets(&url.URL{Host: "api.example:6443"}, nil)
-	expect.NoError(t, err)
-	start := func(server *http.Server) *httptest.Server {
-		inner := server.Handler
-		server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			f.serving.Add(1)
-			defer f.serving.Done()
-			inner.ServeHTTP(w, r)
-		})
-		return proxytest.Serve(t, server, proxytest.HTTP1)
 	}
-	f.main = start(serve.New(handler, nil, proxytest.DiscardLog()))
-	f.connect = start(serve.NewConnectServer(serve.NewTunnels(targets, &tls.Config{MinVersion: tls.VersionTLS12}), nil, o, log))
-	return f
+}
+
+// start starts a server whose handlers are waited for with p.running.
+func (p *refusingProxy) start(t *testing.T, server *http.Server) *httptest.Server {
+	t.Helper()
+	handler := server.Handler
+	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.running.Add(1)
+		defer p.running.Done()
+		handler.ServeHTTP(w, r)
+	})
+	return proxytest.Serve(t, server, proxytest.HTTP1)
 }
 
 // accessLine returns the only line of the access log.
-func (f *refusing) accessLine(t *testing.T) map[string]any {
+func (p *refusingProxy) accessLine(t *testing.T) map[string]any {
 	t.Helper()
 	var lines []map[string]any
-	for text := range strings.Lines(f.log.String()) {
+	for text := range strings.Lines(p.log.String()) {
 		var line map[string]any
 		expect.NoError(t, json.Unmarshal([]byte(text), &line))
 		if line["msg"] == "request" {
@@ -119,23 +129,23 @@ func TestRefusalsAreSeen(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newRefusing(t)
-			to := f.main
+			p := startRefusingProxy(t)
+			to := p.main
 			if tt.tunnelPort {
-				to = f.connect
+				to = p.connect
 			}
 			res, _, _ := proxytest.SendRaw(t, to, tt.request+"Host: a\r\n\r\n"+tt.body)
 			answer := proxytest.ReadAll(t, res.Body)
-			f.serving.Wait()
+			p.running.Wait()
 			expect.Same(t, tt.wantCode, res.StatusCode)
 			expect.Same(t, "", res.Header.Get("Cache-Status"))
 
-			line := f.accessLine(t)
+			line := p.accessLine(t)
 			expect.Same(t, any(tt.wantReason), line["refused"])
 			expect.Same(t, any(float64(tt.wantCode)), line["code"])
 			expect.Same(t, nil, line["cacheStatus"])
 
-			got := proxytest.Gather(t, f.metrics)
+			got := proxytest.Gather(t, p.metrics)
 			for metric, want := range map[string][]string{
 				"listproxy_requests_total": {fmt.Sprintf("code=%d,decision=refuse,reason=%s,resource=other,semantics=none,verb=%s 1",
 					tt.wantCode, tt.wantReason, cmp.Or(tt.wantVerb, "other"))},

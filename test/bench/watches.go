@@ -67,38 +67,51 @@ func watches(ctx context.Context, b *bench) error {
 
 // measureWatches has a crowd watch the same pods at a side, and returns the row of an event and that of an idle watch.
 func (b *bench) measureWatches(ctx context.Context, at side) (event, watch *result, err error) {
-	pods, err := b.readPods(ctx, controlplane.TeamA, changingPods)
+	crowd := &watchers{}
+	watchCtx, stop := context.WithCancel(ctx)
+	defer crowd.running.Wait()
+	defer stop()
+	watch, err = b.measureIdleWatches(ctx, watchCtx, at, crowd)
 	if err != nil {
 		return nil, nil, err
 	}
+	event, err = b.measureEvents(ctx, at, crowd)
+	return event, watch, err
+}
+
+// measureIdleWatches opens the crowd's watches, which last until watchCtx ends, and measures the memory that one takes.
+func (b *bench) measureIdleWatches(ctx, watchCtx context.Context, at side, crowd *watchers) (*result, error) {
 	list, err := b.kube.CoreV1().Pods(controlplane.TeamA).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	q := request{accept: protobufPlain.accept(), path: "/api/v1/namespaces/" + controlplane.TeamA +
 		"/pods?allowWatchBookmarks=true&resourceVersion=" + list.ResourceVersion + "&timeoutSeconds=3000&watch=true"}
 	kubeBefore, proxyBefore, err := b.residentMemory(at)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	crowd := &watchers{}
-	watchCtx, stop := context.WithCancel(ctx)
-	defer crowd.running.Wait()
-	defer stop()
 	for range b.settings.crowd {
 		if err := crowd.watch(watchCtx, b, at, q); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	clock.Sleep(ctx, settleTime)
 	kubeAfter, proxyAfter, err := b.residentMemory(at)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	grown := kubeAfter - kubeBefore + proxyAfter - proxyBefore
-	watch = &result{request: "a watch", side: at.name, memory: grown / int64(b.settings.crowd)}
+	return &result{request: "a watch", side: at.name, memory: grown / int64(b.settings.crowd)}, nil
+}
 
-	event = &result{request: "an event", side: at.name}
+// measureEvents changes pods and waits until each of the crowd was told of each change.
+func (b *bench) measureEvents(ctx context.Context, at side, crowd *watchers) (*result, error) {
+	pods, err := b.readPods(ctx, controlplane.TeamA, changingPods)
+	if err != nil {
+		return nil, err
+	}
+	event := &result{request: "an event", side: at.name}
 	changes := changesPerSecond * b.settings.seconds
 	want := int64(changes) * int64(b.settings.crowd)
 	err = b.measureCPU(at, notIdle, event, func() error {
@@ -114,9 +127,10 @@ func (b *bench) measureWatches(ctx context.Context, at side) (event, watch *resu
 	})
 	crowd.mu.Lock()
 	defer crowd.mu.Unlock()
-	event.times, event.answers = crowd.delays, len(crowd.delays)
+	event.times = crowd.delays
+	event.answers = len(crowd.delays)
 	event.hits = event.answers * crowd.hits / b.settings.crowd
-	return event, watch, err
+	return event, err
 }
 
 // watchers are clients with one watch each.

@@ -103,37 +103,43 @@ func (l *Load) remembersRight(q Question, at time.Time) bool {
 func (l *Load) Ask(ctx context.Context, client *ask.Client, q Question, atLeast uint64) (ask.List, ask.Answer, error) {
 	asked := time.Now()
 	mustServe := q.ServedInOutage() && l.inOutage(asked) && l.remembersRight(q, asked)
-	a, err := client.GetAs(ctx, q.Representation.Accept, q.Target())
+	answer, err := client.GetAs(ctx, q.Representation.Accept, q.Target())
 	if ctx.Err() != nil {
-		return ask.List{}, a, ctx.Err()
+		return ask.List{}, answer, ctx.Err()
 	}
 	// Consistent lists may be forwarded, so they are not expected from memory.
-	l.Tally.AddAnswer(asked, a, err, !q.Consistent())
-	if strings.HasSuffix(a.Source(), kubehttp.CacheHitUnreachable) {
+	l.Tally.AddAnswer(asked, answer, err, !q.Consistent())
+	if strings.HasSuffix(answer.Source(), kubehttp.CacheHitUnreachable) {
 		l.lastOutage.Store(time.Now().UnixNano())
 	}
-	if err == nil && a.Code != http.StatusOK {
-		err = errors.New(a.String())
-		if a.FromMemory() {
-			l.Tally.AddMistake("%s: from memory, and not a list: %s", q, a)
-		}
-	}
-	if err != nil {
-		if mustServe && a.Code != http.StatusOK {
-			l.Tally.Add(func(c *Counts) { c.Unserved = append(c.Unserved, fmt.Sprintf("%s: %v", q, err)) })
-		}
-		return ask.List{}, a, err
+	if err != nil || answer.Code != http.StatusOK {
+		return ask.List{}, answer, l.judgeFailure(q, answer, err, mustServe)
 	}
 	l.lastServed.Store(q.right(), asked)
-	list, err := ask.ReadList(a.Body)
+	list, err := ask.ReadList(answer.Body)
 	if err != nil {
-		l.Tally.AddMistake("%s: not a list: %v: %s", q, err, a)
-		return ask.List{}, a, fmt.Errorf("not a list: %w", err)
+		l.Tally.AddMistake("%s: not a list: %v: %s", q, err, answer)
+		return ask.List{}, answer, fmt.Errorf("not a list: %w", err)
 	}
-	if a.FromMemory() {
-		l.judge(Hit{Question: q, Answer: a, List: list, Asked: asked, Answered: time.Now()}, atLeast)
+	if answer.FromMemory() {
+		l.judge(Hit{Question: q, Answer: answer, List: list, Asked: asked, Answered: time.Now()}, atLeast)
 	}
-	return list, a, nil
+	return list, answer, nil
+}
+
+// judgeFailure counts a list that was not given although mustServe says that memory had to give it, and a refusal from memory. It
+// returns the reason why there is no list.
+func (l *Load) judgeFailure(q Question, answer ask.Answer, err error, mustServe bool) error {
+	if err == nil {
+		err = errors.New(answer.String())
+		if answer.FromMemory() {
+			l.Tally.AddMistake("%s: from memory, and not a list: %s", q, answer)
+		}
+	}
+	if mustServe && answer.Code != http.StatusOK {
+		l.Tally.Add(func(c *Counts) { c.Unserved = append(c.Unserved, fmt.Sprintf("%s: %v", q, err)) })
+	}
+	return err
 }
 
 // judge checks the age of a hit at once, and leaves its content to the verifier.

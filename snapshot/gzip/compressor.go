@@ -22,9 +22,9 @@ import (
 // is joined from compressed segments. This works because deflate streams that end at a byte boundary can be joined, and
 // CRC-32s can be combined.
 //
-// Only the key and the size of an object decide whether it ends a segment (see cut). So a change mostly leaves the other
-// segments as they are. The cache has one version of a segment, under a hash of its first and last object (see cacheKey). The
-// segment knows the number of each object's version, which shows whether it is current.
+// Only the key and the size of an object decide whether it ends a segment (see cut). So if an object changes, the other segments
+// mostly stay the same. The cache has one version of each segment, under a hash of its first and last object (see cacheKey). A
+// segment has the number of each object's version, which shows whether the segment is current.
 //
 // For example, the objects are a to f, and c and f end segments. The list is [a b c] , [d e f] with an uncompressed comma in
 // between. After b has changed to b', the key of [a b' c] finds [a b c], and only its part around b is compressed again.
@@ -34,7 +34,7 @@ import (
 type Compressor struct {
 	// mu guards segments. It is held for reading during each use of the cache, since ristretto's Close races with Get and Set.
 	mu sync.RWMutex
-	// segments is the cache. It is nil if the size is 0, or after Close: a nil Cache has no segments and keeps none.
+	// segments is the cache. It is nil if its size is 0, and after Close: a nil Cache finds no segments and keeps none.
 	segments *ristretto.Cache[uint64, *segment]
 	// flights makes concurrent requests for the same segment compress it once.
 	flights singleflight.Group
@@ -83,13 +83,16 @@ func (c *Compressor) Close() {
 // Write writes a list: the head, the objects with the bytes that the envelope puts around each, and the tail. It returns the
 // first error of w.
 func (c *Compressor) Write(w io.Writer, envelope *wire.Envelope, head []byte, objects []*index.Object, tail []byte) error {
-	_, _, err := c.write(w, format{envelope: envelope}, head, objects, tail, func() bool { return true })
+	always := func() bool { return true }
+	_, _, err := c.write(w, format{envelope: envelope}, head, objects, tail, always)
 	return err
 }
 
 // WriteEvents writes the beginning of a watch: the objects as events, and the tail. It calls proceed before each segment and
-// before the tail. On false, it ends the gzip member there. It returns the number of objects in the member, and the member's
-// length before compression (modulo 2³²). If w fails, both also count what was not written.
+// before the tail. If proceed returns false, WriteEvents ends the gzip member there.
+//
+// written is the number of objects in the member, and plainLength is the member's length before compression (modulo 2³²). If w
+// fails, both numbers also count bytes that were lost.
 func (c *Compressor) WriteEvents(
 	w io.Writer, envelope *wire.Envelope, objects []*index.Object, tail []byte, proceed func() bool,
 ) (written int, plainLength uint32, err error) {
@@ -116,7 +119,7 @@ func (c *Compressor) write(
 func (c *Compressor) writeObjects(m *member, f format, objects []*index.Object, proceed func() bool) (written int) {
 	for m.err == nil && written < len(objects) {
 		next, _ := cut(objects[written:], segmentTarget)
-		s := c.segmentOf(f, next) // before proceed, since compression may take long
+		s := c.findOrCompress(f, next) // before proceed, since compression may take long
 		if !proceed() {
 			break
 		}
@@ -129,9 +132,9 @@ func (c *Compressor) writeObjects(m *member, f format, objects []*index.Object, 
 	return written
 }
 
-// segmentOf returns the compressed segment of the objects: the cached one if it has exactly these versions. Otherwise it makes
-// a new one, and reuses the unchanged pieces of the cached one.
-func (c *Compressor) segmentOf(f format, objects []*index.Object) *segment {
+// findOrCompress returns the segment of the objects. It takes the cached segment if that has exactly these versions of the objects.
+// If not, it makes a segment from them and the unchanged pieces of the cached segment, and keeps it.
+func (c *Compressor) findOrCompress(f format, objects []*index.Object) *segment {
 	key := cacheKey(f, objects)
 	cached := c.find(key, f.events)
 	if sameNumbers(cached.numbers, objects) {
@@ -150,8 +153,8 @@ func (c *Compressor) segmentOf(f format, objects []*index.Object) *segment {
 // hashSeed is the seed of cacheKey.
 var hashSeed = maphash.MakeSeed()
 
-// cacheKey returns the key of a segment in the cache: a hash of its first and last object, the collection and the format. It
-// is the same for all versions of a segment. Two segments may share a key; their format and numbers tell them apart.
+// cacheKey returns the key of a segment in the cache: a hash of its first and last object, the collection and the format. All
+// versions of a segment have the same key. If two segments happen to share a key, their format and numbers differ.
 func cacheKey(f format, objects []*index.Object) uint64 {
 	first, last := objects[0], objects[len(objects)-1]
 	return maphash.Comparable(hashSeed, struct {
@@ -166,7 +169,7 @@ func cacheKey(f format, objects []*index.Object) uint64 {
 	})
 }
 
-// flightKey returns the key of a segment in flights: the versions of all its objects. It differs for each version of a segment.
+// flightKey returns the key of a segment in flights: the versions of all its objects. Each version of a segment has its own key.
 func flightKey(f format, objects []*index.Object) string {
 	text := strconv.AppendBool(make([]byte, 0, len("false")+8*len(objects)), f.events)
 	for _, o := range objects {

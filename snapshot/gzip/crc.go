@@ -1,7 +1,7 @@
 package gzip
 
-// A CRC-32 of gzip (IEEE 802.3) is a polynomial with the coefficients 0 and 1. The highest bit has the coefficient of the
-// lowest power, x⁰.
+// A CRC-32 of gzip (IEEE 802.3) is a polynomial with the coefficients 0 and 1. Its highest bit is the coefficient of the lowest
+// power, x⁰.
 const (
 	crcPolynomial = 0xedb88320 // the modulus, without x³²
 	crcOne        = 1 << 31    // the polynomial 1
@@ -24,9 +24,10 @@ func crcProduct(a, b uint32) uint32 {
 	return product
 }
 
-// crcShift returns x to the power of 8n. A checksum is multiplied by crcShift(n) if n bytes follow.
+// crcShift returns x to the power of 8n. If n bytes follow a text, its checksum is multiplied by crcShift(n).
 func crcShift(n int64) uint32 {
-	power, shift := uint32(crcOne>>8), uint32(crcOne) // x⁸, 1
+	power := uint32(crcOne >> 8) // x⁸, in the next round x¹⁶, and so on
+	shift := uint32(crcOne)
 	for ; n > 0; n >>= 1 {
 		if n&1 != 0 {
 			shift = crcProduct(power, shift)

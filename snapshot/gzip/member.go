@@ -7,8 +7,8 @@ import (
 	"iter"
 )
 
-// member writes one gzip member (RFC 1952), joined from segments of compressed objects (segment.go) and stored blocks, which
-// are uncompressed.
+// member writes one gzip member (RFC 1952). It joins segments of compressed objects (segment.go) and stored blocks, which are
+// deflate's blocks of uncompressed bytes.
 type member struct {
 	w io.Writer
 	// err is the first error of w. Nothing is written after it.
@@ -25,8 +25,8 @@ var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255}
 // maxStored is the largest number of bytes in a stored block of deflate.
 const maxStored = 1<<16 - 1
 
-// WriteStored writes a gzip member that holds the parts uncompressed. It does not copy them. It is for bytes that are written
-// only once.
+// WriteStored writes a gzip member that holds the parts uncompressed, without copying them. It is for bytes that are written only
+// once.
 func WriteStored(w io.Writer, parts iter.Seq[[]byte]) error {
 	m := member{w: w}
 	m.write(gzipHeader)
@@ -44,7 +44,7 @@ func (m *member) write(p []byte) {
 	}
 }
 
-// writeSegment writes a segment behind what was written before (see crcJoin).
+// writeSegment writes a segment, and joins its checksum to that of the bytes before it.
 func (m *member) writeSegment(s *segment) {
 	m.write(s.deflated)
 	m.crc = crcJoin(m.crc, s.crc, s.shift)
@@ -70,7 +70,7 @@ const (
 )
 
 // writeStoredHead writes the head of a stored block of n bytes: a byte with the first bit, the type (stored) and padding, then n
-// and its complement. The head can be whole bytes, since all blocks and segments before it end at the end of a byte.
+// and its complement. All blocks and segments before the head end at a byte boundary.
 func (m *member) writeStoredHead(firstBit byte, n int) {
 	head := [5]byte{firstBit}
 	binary.LittleEndian.PutUint16(head[1:], uint16(n))  // #nosec G115 -- at most maxStored
@@ -78,9 +78,9 @@ func (m *member) writeStoredHead(firstBit byte, n int) {
 	m.write(head[:])
 }
 
-// end ends the member with two empty blocks. A final one alone would be valid gzip. But Go's gzip.Reader keeps the bytes before a
-// final block until the next member comes: with a watch, until the next event. Because of the block that is not final, the reader
-// returns them at once.
+// end ends the member with two empty blocks. A final block alone would be valid gzip. But Go's gzip.Reader holds back the bytes
+// before a final block until the next member comes: in a watch, until the next event. After a block that is not final, the reader
+// returns the bytes at once.
 func (m *member) end() {
 	m.writeStoredHead(notFinal, 0)
 	m.writeStoredHead(final, 0)

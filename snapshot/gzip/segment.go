@@ -13,8 +13,8 @@ import (
 
 // segment is a sequence of neighboring objects, compressed. It is immutable.
 //
-// A segment consists of pieces. The compressed bytes of a piece refer only to bytes of the same piece and of the piece
-// before it. So a piece stays valid until an object of these two pieces changes:
+// A segment consists of pieces. The compressed bytes of a piece refer (as deflate's back-references) only to bytes of the same piece
+// and of the piece before it. So a piece stays valid until an object of these two pieces changes:
 //
 //	piece    0         1       2         3
 //	objects  a b c ◄── d e ◄── f g h ◄── i
@@ -31,8 +31,8 @@ type segment struct {
 	deflated []byte
 	// crc is the checksum (CRC-32) of the uncompressed bytes, and length is their number modulo 2³².
 	crc, length uint32
-	// shift lets crcJoin join crc to the checksum of the bytes before the segment. It is the crcShift of the number of uncompressed
-	// bytes (not modulo 2³²).
+	// shift is the crcShift of the number of uncompressed bytes (not modulo 2³²). crcJoin needs it to join crc to the checksum of the
+	// bytes before the segment.
 	shift uint32
 }
 
@@ -62,9 +62,9 @@ const (
 	pieceOverhead   = 16
 )
 
-// cut cuts off the first segment (target is segmentTarget) or the first piece (pieceTarget) of the objects.
+// cut cuts the objects after their first segment (target is segmentTarget) or their first piece (pieceTarget).
 //
-// An object ends a segment or piece if KeyHash/2³² < size/target. That depends only on the object, so a change of another object
+// An object ends a segment or piece if KeyHash/2³² < size/target. This depends only on the object, so a change of another object
 // moves no end. KeyHash is as good as random, so an end comes every target bytes on average. An object that ends a segment also
 // ends a piece, since pieceTarget is smaller.
 func cut(objects []*index.Object, target uint64) (first, rest []*index.Object) {
@@ -82,30 +82,30 @@ type format struct {
 	events   bool
 }
 
-// appendObjects appends objects with the bytes that the format puts around each. The first is object n of its segment.
-func (f format) appendObjects(dst []byte, n int, objects []*index.Object) []byte {
+// appendObjects appends objects with the bytes that the format puts around each. objects[0] has the index first in its segment.
+func (f format) appendObjects(dst []byte, first int, objects []*index.Object) []byte {
 	for i, o := range objects {
 		if f.events {
 			dst = f.envelope.AppendEvent(dst, wire.Added, o.Bytes)
 		} else {
-			dst = append(f.envelope.AppendItemHead(dst, n+i, len(o.Bytes)), o.Bytes...)
+			dst = append(f.envelope.AppendItemHead(dst, first+i, len(o.Bytes)), o.Bytes...)
 		}
 	}
 	return dst
 }
 
-// size returns the number of bytes that the segment takes in the cache.
+// size returns the number of bytes of memory that the segment takes in the cache.
 func (s *segment) size() int64 {
 	return int64(segmentOverhead + 8*cap(s.numbers) + pieceOverhead*cap(s.pieces) + cap(s.deflated))
 }
 
-// sameNumbers reports whether the numbers are those of the objects.
+// sameNumbers reports whether the objects have these numbers, in this order.
 func sameNumbers(numbers []uint64, objects []*index.Object) bool {
 	return slices.EqualFunc(numbers, objects, func(number uint64, o *index.Object) bool { return number == o.Number })
 }
 
-// before returns the piece before piece i, or the zero piece.
-func (s *segment) before(i int) piece {
+// pieceBefore returns the piece before piece i. Before piece 0, it returns the zero piece, which ends at 0.
+func (s *segment) pieceBefore(i int) piece {
 	if i == 0 {
 		return piece{}
 	}
@@ -114,12 +114,12 @@ func (s *segment) before(i int) piece {
 
 // numbersOf returns the numbers of the objects of piece i.
 func (s *segment) numbersOf(i int) []uint64 {
-	return s.numbers[s.before(i).numbersEnd:s.pieces[i].numbersEnd]
+	return s.numbers[s.pieceBefore(i).numbersEnd:s.pieces[i].numbersEnd]
 }
 
 // bytesOf returns the compressed bytes of piece i.
 func (s *segment) bytesOf(i int) []byte {
-	return s.deflated[s.before(i).deflatedEnd:s.pieces[i].deflatedEnd]
+	return s.deflated[s.pieceBefore(i).deflatedEnd:s.pieces[i].deflatedEnd]
 }
 
 // compress returns a segment of the objects. It reuses the valid pieces of an earlier segment in the same format.
@@ -128,20 +128,20 @@ func (c *Compressor) compress(f format, objects []*index.Object, earlier *segmen
 	defer c.encoders.Put(e)
 	e.out.Reset()
 	s := &segment{events: f.events, numbers: make([]uint64, 0, len(objects)), shift: crcOne}
-	var previous []*index.Object // the objects of the piece before this one
-	unused := 0                  // the index of the first piece of earlier that may still be reused
+	var previous []*index.Object // the objects of the piece before the current one
+	searchStart := 0             // the index after the last reused piece of earlier
 	for len(objects) > 0 {
-		own, rest := cut(objects, pieceTarget)
+		current, rest := cut(objects, pieceTarget)
 		var p piece
-		if i, found := earlier.findReusable(unused, previous, own, len(s.pieces)); found {
+		if i, found := earlier.findReusable(searchStart, previous, current, len(s.pieces)); found {
 			p = earlier.pieces[i]
 			e.out.Write(earlier.bytesOf(i))
-			unused = i + 1
+			searchStart = i + 1
 		} else {
-			p = e.compressPiece(f, previous, own, len(s.numbers))
+			p = e.compressPiece(f, previous, current, len(s.numbers))
 		}
-		s.appendPiece(p, own, e.out.Len())
-		previous = own
+		s.appendPiece(p, current, e.out.Len())
+		previous = current
 		objects = rest
 	}
 	s.deflated = bytes.Clone(e.out.Bytes())
@@ -149,9 +149,10 @@ func (c *Compressor) compress(f format, objects []*index.Object, earlier *segmen
 	return s
 }
 
-// appendPiece appends a piece that holds the objects own and ends at deflatedEnd. It updates the segment's checksum and length.
-func (s *segment) appendPiece(p piece, own []*index.Object, deflatedEnd int) {
-	for _, o := range own {
+// appendPiece appends a piece of these objects, whose compressed bytes end at deflatedEnd. It updates the segment's checksum and
+// length.
+func (s *segment) appendPiece(p piece, objects []*index.Object, deflatedEnd int) {
+	for _, o := range objects {
 		s.numbers = append(s.numbers, o.Number)
 	}
 	p.numbersEnd = int32(len(s.numbers)) // #nosec G115 -- far below 2³¹
@@ -163,16 +164,16 @@ func (s *segment) appendPiece(p piece, own []*index.Object, deflatedEnd int) {
 	s.length += p.length
 }
 
-// findReusable looks for the piece with the objects own, from the index start on. found is false if there is none, or if its
-// compressed bytes are not valid as piece newIndex of a later segment, after a piece with the objects previous (see segment).
-func (s *segment) findReusable(start int, previous, own []*index.Object, newIndex int) (position int, found bool) {
+// findReusable looks for the piece with the objects current, from the index start on. The piece must also be valid in a later segment,
+// as piece newIndex after a piece with the objects previous (see segment). found is false if there is no such piece.
+func (s *segment) findReusable(start int, previous, current []*index.Object, newIndex int) (position int, found bool) {
 	for i := start; i < len(s.pieces); i++ {
-		if !sameNumbers(s.numbersOf(i), own) {
+		if !sameNumbers(s.numbersOf(i), current) {
 			continue
 		}
-		isAllowed := i == newIndex || i >= 2 && newIndex >= 2
-		sameReference := i == 0 || sameNumbers(s.numbersOf(i-1), previous)
-		return i, isAllowed && sameReference // no other piece has these objects
+		fitsIndex := i == newIndex || min(i, newIndex) >= 2
+		fitsPrevious := i == 0 || sameNumbers(s.numbersOf(i-1), previous)
+		return i, fitsIndex && fitsPrevious // no other piece has these objects
 	}
 	return 0, false
 }
@@ -197,17 +198,17 @@ func newEncoder() *encoder {
 	return e
 }
 
-// compressPiece compresses the objects own, which follow a piece with the objects previous, and appends the result to out.
-// own[0] is object n of its segment. The returned piece has only the checksum and the length.
-func (e *encoder) compressPiece(f format, previous, own []*index.Object, n int) piece {
-	e.plain = f.appendObjects(e.plain[:0], n, own)
-	e.reference = f.appendObjects(e.reference[:0], n-len(previous), previous)
+// compressPiece compresses the objects current, which follow a piece with the objects previous, and appends the result to out.
+// current[0] has the index first in its segment. The returned piece has only the checksum and the length.
+func (e *encoder) compressPiece(f format, previous, current []*index.Object, first int) piece {
+	e.plain = f.appendObjects(e.plain[:0], first, current)
+	e.reference = f.appendObjects(e.reference[:0], first-len(previous), previous)
 	e.deflate(e.plain, e.reference)
 	return piece{crc: crc32.ChecksumIEEE(e.plain), length: uint32(len(e.plain))} // #nosec G115 -- modulo 2³² is meant
 }
 
-// deflate compresses plain and appends the result to out. The result may refer to the end of reference, and ends at a byte
-// boundary.
+// deflate compresses plain and appends the result to out. The result may refer to the last pieceReference bytes of reference, and
+// ends at a byte boundary.
 func (e *encoder) deflate(plain, reference []byte) {
 	e.writer.ResetDict(&e.out, reference[max(0, len(reference)-pieceReference):])
 	_, _ = e.writer.Write(plain) // writing into memory does not fail

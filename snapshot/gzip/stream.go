@@ -5,9 +5,9 @@ import (
 	"io"
 )
 
-// Stream compresses the bytes that are written to it, for answers of which no compressed segments are kept. It compresses
-// each Write independently, so a few large Writes are best. It holds an encoder, which is large, only while it compresses,
-// not while it writes to a slow client. A Stream is for one goroutine, which must close it.
+// Stream compresses the bytes that are written to it, for answers whose compressed segments are not kept. It compresses each Write
+// independently, so a few large Writes are best. It has an encoder, which is large, only while it compresses, and not while it
+// writes to a slow client. A Stream is for one goroutine, which must close it.
 type Stream struct {
 	compressor *Compressor
 	member     member

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestRetryAfter: retryAfter returns the seconds of a Retry-After header, at most maxRetryAfter. It returns 0 if the header is
-// missing or has anything but whole seconds.
-func TestRetryAfter(t *testing.T) {
+// TestRequestedPause: requestedPause returns the seconds of a Retry-After header, at most maxRetryAfter. It returns 0 if the header
+// is empty or has anything but whole seconds.
+func TestRequestedPause(t *testing.T) {
 	for header, want := range map[string]time.Duration{
 		"":                              0,
 		"1":                             time.Second,
@@ -19,8 +19,8 @@ func TestRetryAfter(t *testing.T) {
 		"99999999999999999999":          0,
 		"Wed, 21 Oct 2026 07:28:00 GMT": 0,
 	} {
-		if got := retryAfter(http.Header{"Retry-After": {header}}); got != want {
-			t.Errorf("retryAfter of %q: got %v, want %v", header, got, want)
+		if got := requestedPause(http.Header{"Retry-After": {header}}); got != want {
+			t.Errorf("requestedPause of %q: got %v, want %v", header, got, want)
 		}
 	}
 }

@@ -5,15 +5,15 @@ import (
 	"fmt"
 )
 
-// Bookmark writes the bookmarks of one collection as the upstream does: each has an object with only the collection's
-// type and a revision. The bookmark that ends the initial events also has an annotation. A Bookmark is immutable.
+// Bookmark writes the bookmarks of one collection as the upstream does. The object of a bookmark has only a type and a revision,
+// and an annotation if the bookmark ends the initial events. A Bookmark is immutable.
 type Bookmark struct {
 	envelope Envelope // It has only Encoding and Item.
-	item     []byte   // This is the object of the learned bookmark, in protobuf without its wrapper.
+	item     []byte   // The object of the learned bookmark, as an item.
 }
 
-// LearnBookmark returns a Bookmark that writes bookmarks like one that the upstream has sent. It returns an error if the
-// sent bookmark cannot be written again with the same bytes.
+// LearnBookmark returns a Bookmark that writes bookmarks like sent, which is from the upstream. It returns an error if no Bookmark
+// writes sent with the same bytes.
 func LearnBookmark(encoding Encoding, sent Event) (*Bookmark, error) {
 	if sent.Type != Bookmarked || !sent.Reproducible {
 		return nil, fmt.Errorf("%w: a bookmark has an unknown form", ErrForm)
@@ -23,14 +23,14 @@ func LearnBookmark(encoding Encoding, sent Event) (*Bookmark, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Try now what AppendTo will do.
-	if again := ReviseItem(encoding, item, sent.Meta.Revision); !bytes.Equal(again, item) {
+	again := ReviseItem(encoding, item, sent.Meta.Revision) // as AppendTo will do it
+	if !bytes.Equal(again, item) {
 		return nil, fmt.Errorf("%w: the revision of a bookmark cannot be changed", ErrForm)
 	}
 	return &Bookmark{envelope: Envelope{Encoding: encoding, Item: form}, item: item}, nil
 }
 
-// AppendTo appends the bookmark at a revision, as an event.
+// AppendTo appends the event of a bookmark at a revision.
 func (b *Bookmark) AppendTo(dst []byte, revision uint64) []byte {
 	return b.envelope.AppendEvent(dst, Bookmarked, ReviseItem(b.envelope.Encoding, b.item, revision))
 }

@@ -2,12 +2,18 @@
 // metadata, labels and selectable fields of an object. The bytes of an object are a part of what the upstream sent;
 // they are never encoded again.
 //
-// encoding.go says what both encodings can do. jsonencoding.go (with jsonscan.go) and protobufencoding.go (with
-// protobuffields.go) read, jsonshape.go and protobufshape.go write. event.go and bookmark.go have events and bookmarks,
-// revise.go changes an object's revision, indent.go indents. What selectors match is in labels.go, selectablefields.go (which
-// fields there are) and fieldpaths.go (where an object has their values).
+//	file                                       content
+//	encoding.go                                the interface of both encodings
+//	jsonencoding.go, jsonscan.go               reading JSON
+//	jsonshape.go                               writing JSON
+//	protobufencoding.go, protobuffields.go     reading protobuf
+//	protobufshape.go                           writing protobuf
+//	envelope.go, event.go, bookmark.go         lists, events and bookmarks
+//	revise.go, indent.go                       another revision in an object, indented JSON
+//	labels.go, selectablefields.go             what selectors match
+//	fieldpaths.go                              where an object has the values of selectable fields
 //
-// [Envelope] is everything in a list except its objects. It is learned from a real list, and accepted only if that list,
-// written with the envelope, has the same bytes. Package wire refuses bytes that it does not completely understand. Callers
-// report the error as [ErrForm]; in a watch it is an [InconsistencyError].
+// [Envelope] is everything in a list except its items. It is learned from a real list, and accepted only if it writes that list with
+// the same bytes. Package wire refuses bytes that it does not completely understand: with [ErrForm] while it learns, with an
+// [InconsistencyError] in a watch.
 package wire

@@ -11,46 +11,50 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 )
 
-// Encoding splits lists and events of the upstream into their parts, and says how to write them. The bytes of objects are
-// never decoded and encoded again. Bytes that an Encoding does not completely understand are an error: errShape or an
-// [InconsistencyError].
+// Encoding splits the upstream's lists and events into their parts, and writes the bytes around objects. It copies the bytes of
+// objects, and never decodes and encodes them again. For bytes that it does not completely understand, it returns errMalformed or
+// an [InconsistencyError].
+//
+//   - An item is an object as a list holds it.
+//   - A record is the bytes of one event of a watch.
+//   - A head is the bytes before an item, or before the items of a list.
 type Encoding interface {
 	// Reading:
 
 	// ParseList splits a whole list. The items are parts of body.
 	ParseList(body []byte) (List, error)
-	// ParseItem reads the metadata of a list's item. It refuses an item with two names or two revisions, since a client
-	// could read either.
+	// ParseItem reads the metadata of an item. It refuses an item with two names or two revisions, since clients could differ in
+	// which they read.
 	ParseItem(item []byte) (ObjectMeta, error)
-	// ReadRecord reads the next record of a watch, the bytes of one event. It appends them to buf, which must be empty. The
-	// error wraps [ErrEnded], or is an InconsistencyError if the event is too large. It wraps io.EOF only if the watch ended
-	// between two events.
+	// ReadRecord reads the next record of a watch, and appends it to buf, which must be empty. It returns one of these errors:
+	//   - an InconsistencyError if the event is too large
+	//   - [ErrEnded] and io.EOF if the watch ended between two events
+	//   - [ErrEnded] and another error if the watch ended inside an event, or the connection failed
 	ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error)
-	// ItemOf returns the object of an event as an item of a list. It takes object over: it may change it, and the item may share
-	// its memory.
+	// ItemOf returns the object of an event as an item. It may change object, and the item may use object's memory.
 	ItemOf(form ItemForm, object []byte) ([]byte, error)
 
-	// parseEvent parses a record for ParseEvent. The event's object is a part of record. The Meta of an ERROR event is not used.
+	// parseEvent parses a record for ParseEvent. Event.Object is a part of record. Of an ERROR event, only Type and Object count.
 	parseEvent(record []byte) (Event, error)
-	// readValues sets values[i] to the value of field i of paths, for each field that the item has, and leaves the others.
+	// readValues sets values[i] to the value of field i of paths. If the item lacks the field, values[i] stays as it is.
 	readValues(paths *FieldPaths, item []byte, values []string) error
 
 	// Writing:
 
-	// Revise returns a list's item with another resourceVersion, in three parts. Only the middle part is new: before and
-	// after are parts of item. ParseItem must accept the item, and return a revision that is not 0.
+	// Revise returns an item with another resourceVersion, in three parts. Only the middle part is new: before and after are
+	// parts of item. ParseItem must accept the item, and return a revision that is not 0.
 	Revise(item []byte, revision uint64) (before, revised, after []byte)
 
 	// appendItemHead appends the bytes before an item of size bytes, without the separator.
 	appendItemHead(dst []byte, size int) []byte
-	// separator returns the bytes between two items.
+	// separator returns the bytes between two items of a list.
 	separator() string
-	// frame implements [Envelope.Frame].
-	frame(e *Envelope, meta ListMeta, n, size int) (head, tail []byte)
+	// frame returns the bytes around the items of a list (see [Envelope.Frame]).
+	frame(e *Envelope, meta ListMeta, count, size int) (head, tail []byte)
 	// appendEventHead appends the bytes that an event has before an item of size bytes. The caller leaves out the first skip
 	// bytes of the item (see [Envelope.AppendEventHead]).
 	appendEventHead(dst []byte, eventType string, form ItemForm, size int) (out []byte, skip int)
-	// eventEnd returns the bytes after the item.
+	// eventEnd returns the bytes that an event has after the item.
 	eventEnd() string
 }
 
@@ -66,8 +70,12 @@ func EncodingOf(r media.Representation) Encoding {
 // few times as many bytes.
 const maxEvent = 64 << 20
 
-// ErrEnded means that a watch ended: at its timeout, or because the connection failed.
-var ErrEnded = errors.New("the watch ended")
+var (
+	// ErrEnded means that a watch ended: at its timeout, or because the connection failed.
+	ErrEnded = errors.New("the watch ended")
+	// errMalformed means that an API server would not have sent these bytes here.
+	errMalformed = errors.New("not in the expected form")
+)
 
 // ObjectMeta has the fields of an object that a feed reads.
 type ObjectMeta struct {
@@ -79,14 +87,14 @@ type ObjectMeta struct {
 
 // List has the parts of a list.
 type List struct {
-	APIVersion string
-	Meta       ListMeta
-	Items      [][]byte
-	kind       string
-	itemsNull  bool // The JSON has null instead of an array.
+	APIVersion   string
+	Meta         ListMeta
+	Items        [][]byte
+	kind         string
+	itemsAreNull bool // The JSON has null instead of an array.
 }
 
-// ListMeta has the metadata of a list.
+// ListMeta is the metadata of a list.
 type ListMeta struct {
 	Revision uint64
 	// Continue is the token for the next page; "" on the last page.
@@ -97,7 +105,7 @@ type ListMeta struct {
 	Shards string
 }
 
-// newListMeta returns the metadata of a list from apimachinery's type.
+// newListMeta converts apimachinery's type.
 func newListMeta(parsed metav1.ListMeta) (m ListMeta, err error) {
 	m.Continue = parsed.Continue
 	if parsed.RemainingItemCount != nil {
@@ -110,16 +118,16 @@ func newListMeta(parsed metav1.ListMeta) (m ListMeta, err error) {
 	return m, err
 }
 
-// encodable returns the metadata in apimachinery's type.
-func (m ListMeta) encodable() metav1.ListMeta {
-	encodable := metav1.ListMeta{ResourceVersion: strconv.FormatUint(m.Revision, 10), Continue: m.Continue}
+// toAPIMachinery converts to apimachinery's type, which can be encoded.
+func (m ListMeta) toAPIMachinery() metav1.ListMeta {
+	converted := metav1.ListMeta{ResourceVersion: strconv.FormatUint(m.Revision, 10), Continue: m.Continue}
 	if m.Remaining != 0 {
-		encodable.RemainingItemCount = &m.Remaining
+		converted.RemainingItemCount = &m.Remaining
 	}
 	if m.Shards != "" {
-		encodable.ShardInfo = &metav1.ShardInfo{Selector: m.Shards}
+		converted.ShardInfo = &metav1.ShardInfo{Selector: m.Shards}
 	}
-	return encodable
+	return converted
 }
 
 // parseRevision parses a resourceVersion. An empty one is 0.
@@ -127,9 +135,9 @@ func parseRevision(text string) (uint64, error) {
 	if text == "" {
 		return 0, nil
 	}
-	rev, err := strconv.ParseUint(text, 10, 63) // revisions of etcd are of type int64
+	revision, err := strconv.ParseUint(text, 10, 63) // revisions of etcd are of type int64
 	if err != nil {
-		return 0, fmt.Errorf("%w: resourceVersion %q is not a number", errShape, text)
+		return 0, fmt.Errorf("%w: resourceVersion %q is not a number", errMalformed, text)
 	}
-	return rev, nil
+	return revision, nil
 }

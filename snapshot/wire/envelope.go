@@ -24,8 +24,8 @@ const UIDField = "object.metadata.uid"
 // AllShards is the shard selector that selects all objects.
 const AllShards = "shardRange(" + UIDField + ", '0x0000000000000000', '0x10000000000000000')"
 
-// Envelope says how the upstream writes the lists of one collection: all bytes around the objects. It also has the fields
-// that the upstream accepts in selectors. It must not be changed once it is shared.
+// Envelope says how the upstream writes the lists of one collection: all bytes around the items. It also has the fields that
+// the upstream accepts in selectors. An Envelope that is shared must not be changed.
 //
 // For example, a list of pods in JSON has these parts. (In protobuf, each item has a head, and there are no separators.)
 //
@@ -43,23 +43,23 @@ type Envelope struct {
 	APIVersion string
 	// EmptyItems is the JSON that the upstream writes for no items: "[]" or "null".
 	EmptyItems string
-	// Item says how an item differs from the object in an event. It is unknown until an object was seen in both.
+	// Item says how an item differs from the object in an event. Item.Known is false until an object was seen in both.
 	Item ItemForm
 	// HasNamespaceField reports whether the upstream accepts metadata.namespace in field selectors of this resource.
 	HasNamespaceField bool
 	// Sharded reports whether the upstream supports shard selectors, and repeats them in the metadata.shardInfo of lists.
 	Sharded bool
-	// Paths has the paths of the other fields that the upstream accepts in a selector.
+	// Paths has the other fields that the upstream accepts in field selectors, and their paths in an object.
 	Paths *FieldPaths
 
-	kind string // The kind of lists, like PodList.
-	// sorted reports whether the members of lists in JSON are in the order of their names, as those of custom resources are:
+	kind string // The kind of lists: PodList, for example.
+	// sorted reports whether lists in JSON have their members in the order of the names, as lists of custom resources do:
 	//
 	//	{"apiVersion":"x/v1","items":[…],"kind":"XList","metadata":{"continue":"",…}}
 	sorted bool
 }
 
-// ItemForm says how an object in a watch event differs from the same object in a list:
+// ItemForm says how an object in an event differs from the same object in a list:
 //
 //	                           in a list                    in an event
 //	JSON of a built-in type    {"metadata":…                {"kind":"Pod","apiVersion":"v1","metadata":…
@@ -69,16 +69,16 @@ type ItemForm struct {
 	// Known reports whether the form was learned from an object in an event and in a list.
 	Known            bool
 	APIVersion, Kind string
-	// lead is the text that only the event has after the opening brace: "kind":"Pod","apiVersion":"v1", including the last comma.
-	// It is empty for a custom resource and in protobuf.
+	// lead is the text that objects begin with after the opening brace, but only in events: "kind":"Pod","apiVersion":"v1", with
+	// the last comma. It is empty for custom resources and in protobuf.
 	lead string
 }
 
 // ErrForm means that lists or events have an unknown form, so that the collection cannot be kept in memory.
 var ErrForm = errors.New("lists and watches of this resource cannot be reconciled byte for byte")
 
-// LearnEnvelope returns the envelope of a list that the upstream wrote. It returns [ErrForm] if no envelope writes the list
-// with the same bytes. emptyItems is the [Envelope.EmptyItems] of an empty list of the same collection; "" if none was seen.
+// LearnEnvelope returns an envelope that writes the list in body with the same bytes, or [ErrForm] if there is none. body is from
+// the upstream. emptyItems is the [Envelope.EmptyItems] of an empty list of the same collection; "" if none was seen.
 func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems string) (*Envelope, error) {
 	l, err := encoding.ParseList(body)
 	if err != nil {
@@ -92,7 +92,7 @@ func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems strin
 		EmptyItems:  cmp.Or(emptyItems, "[]"),
 		Paths:       NewFieldPaths(nil),
 	}
-	if l.itemsNull {
+	if l.itemsAreNull {
 		e.EmptyItems = "null"
 	}
 	for _, sorted := range []bool{false, true} {
@@ -104,13 +104,13 @@ func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems strin
 	return nil, fmt.Errorf("%w: a list has an unknown form", ErrForm)
 }
 
-// Frame returns the bytes before the first of n items, and after the last. size is the number of bytes of all items, with what
-// AppendItemHead appends before each.
-func (e *Envelope) Frame(meta ListMeta, n, size int) (head, tail []byte) {
-	return e.Encoding.frame(e, meta, n, size)
+// Frame returns the bytes of a list before its first item, and after its last. count is the number of items. size is the number of
+// bytes of all items, with what AppendItemHead appends before each.
+func (e *Envelope) Frame(meta ListMeta, count, size int) (head, tail []byte) {
+	return e.Encoding.frame(e, meta, count, size)
 }
 
-// AppendItemHead appends the bytes before item i, which has size bytes.
+// AppendItemHead appends the bytes before item i, which has size bytes: the separator, if there is an item before it, and the head.
 func (e *Envelope) AppendItemHead(dst []byte, i, size int) []byte {
 	if i > 0 {
 		dst = append(dst, e.Encoding.separator()...)
@@ -118,29 +118,28 @@ func (e *Envelope) AppendItemHead(dst []byte, i, size int) []byte {
 	return e.Encoding.appendItemHead(dst, size)
 }
 
-// Separator returns the bytes between two items, which AppendItemHead appends before each item except the first.
+// Separator returns the bytes between two items of a list.
 func (e *Envelope) Separator() string { return e.Encoding.separator() }
 
 // Render returns a whole list.
 func (e *Envelope) Render(meta ListMeta, items [][]byte) []byte {
-	size := 0            // protobuf needs the size of all items in the head
-	var scratch [16]byte // the bytes before an item are fewer
+	size := 0            // of all items, which protobuf writes in the head
+	var scratch [16]byte // more than the bytes before an item
 	for i, item := range items {
 		size += len(e.AppendItemHead(scratch[:0], i, len(item))) + len(item)
 	}
-	dst, tail := e.Frame(meta, len(items), size)
+	list, tail := e.Frame(meta, len(items), size)
 	for i, item := range items {
-		dst = e.AppendItemHead(dst, i, len(item))
-		dst = append(dst, item...)
+		list = e.AppendItemHead(list, i, len(item))
+		list = append(list, item...)
 	}
-	return append(dst, tail...)
+	return append(list, tail...)
 }
 
-// CanSelect reports whether the upstream accepts a field selector. If so, the values of its fields are kept with the
-// objects.
+// CanSelect reports whether the upstream accepts a field selector.
 func (e *Envelope) CanSelect(selector fields.Selector) bool {
-	for _, term := range selector.Requirements() {
-		if !e.acceptsField(term.Field) {
+	for _, requirement := range selector.Requirements() {
+		if !e.acceptsField(requirement.Field) {
 			return false
 		}
 	}
@@ -154,31 +153,31 @@ func (e *Envelope) acceptsField(name string) bool {
 		return true
 	case NamespaceField:
 		return e.HasNamespaceField
-	case UIDField: // Paths may have it for shard selectors.
+	case UIDField: // Only shard selectors name the UID, even if Paths has it.
 		return false
 	}
 	return e.Paths.Find(name) >= 0
 }
 
-// AgreesWith reports whether clients that have read answers written with e can go on with other: other writes the same bytes and
-// headers, and accepts the same selectors. Both must have the same Encoding. If e.Item is unknown, no event was written with e, so
-// any other.Item will do.
-func (e *Envelope) AgreesWith(other *Envelope) bool {
-	wanted := *other
-	if !e.Item.Known {
-		wanted.Item = e.Item
+// AgreesWith reports whether later can replace e for clients that have read answers written with e: later writes the same bytes
+// and headers, and accepts the same selectors. Both must have the same Encoding.
+func (e *Envelope) AgreesWith(later *Envelope) bool {
+	compared := *later
+	if !e.Item.Known { // Then no event was written with e, and later may have any ItemForm.
+		compared.Item = e.Item
 	}
-	return reflect.DeepEqual(*e, wanted)
+	return reflect.DeepEqual(*e, compared)
 }
 
-// LearnItem returns the ItemForm of an object that was seen in a list and in a watch event at the same revision.
+// LearnItem returns the ItemForm of an object that was seen in a list and in an event at the same revision. It returns [ErrForm]
+// if no ItemForm explains the difference.
 func LearnItem(encoding Encoding, inList []byte, ev Event) (ItemForm, error) {
 	form := ItemForm{Known: true, APIVersion: ev.Meta.APIVersion, Kind: ev.Meta.Kind}
 	builtinLead := fmt.Sprintf(`"kind":%q,"apiVersion":%q,`, form.Kind, form.APIVersion)
 	for _, lead := range []string{"", builtinLead} {
 		form.lead = lead
-		object, err := encoding.ItemOf(form, bytes.Clone(ev.Object)) // ItemOf may change what it gets.
-		if err == nil && bytes.Equal(object, inList) {
+		item, err := encoding.ItemOf(form, bytes.Clone(ev.Object)) // ItemOf may change the clone.
+		if err == nil && bytes.Equal(item, inList) {
 			return form, nil
 		}
 	}

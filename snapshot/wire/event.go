@@ -20,7 +20,7 @@ const (
 type Event struct {
 	Type   string // Added, Modified, Deleted or Bookmarked
 	Meta   ObjectMeta
-	Object []byte // as received: JSON begins with kind and apiVersion ([ItemForm]), and protobuf is in its wrapper
+	Object []byte // as received: in JSON with the lead of [ItemForm], in protobuf in its wrapper
 	// EndsInitial reports whether this is the bookmark that ends the initial events of a streaming list.
 	EndsInitial bool
 	// ReadAt is the time at which the event was read.
@@ -29,15 +29,15 @@ type Event struct {
 	Reproducible bool
 }
 
-// ParseEvent parses a record of [Encoding.ReadRecord]. The event does not use the record's memory. The error is an
-// [AnswerError] for an ERROR event, and an [InconsistencyError] for a record that is no event.
+// ParseEvent parses a record of [Encoding.ReadRecord]. The event does not use the record's memory. The error is an [AnswerError] for
+// an ERROR event, and an [InconsistencyError] for a record that is not an event.
 func ParseEvent(encoding Encoding, record []byte) (Event, error) {
 	ev, err := encoding.parseEvent(record)
 	if err != nil {
 		return Event{}, Inconsistent("an event cannot be decoded: %v", err)
 	}
 	switch ev.Type {
-	case Added, Modified, Deleted, Bookmarked:
+	case Added, Modified, Deleted, Bookmarked: // The checks below follow.
 	case errorType:
 		return Event{}, eventError(ev.Object)
 	default:
@@ -46,8 +46,8 @@ func ParseEvent(encoding Encoding, record []byte) (Event, error) {
 	if ev.Meta.Revision == 0 {
 		return Event{}, Inconsistent("an event without resourceVersion")
 	}
-	// The object of a bookmark has a type and a revision. kube-apiserver adds this annotation to the one bookmark that ends the
-	// initial events, always with the value "true" (AnnotateInitialEventsEndBookmark in k8s.io/apiserver, pkg/storage).
+	// The object of a bookmark has only a type and a revision. To the bookmark that ends the initial events, kube-apiserver adds this
+	// annotation, always with the value "true" (AnnotateInitialEventsEndBookmark in k8s.io/apiserver, pkg/storage).
 	ev.EndsInitial = ev.Type == Bookmarked && bytes.Contains(ev.Object, []byte(metav1.InitialEventsAnnotationKey))
 	ev.Object = bytes.Clone(ev.Object)
 	return ev, nil
@@ -61,9 +61,9 @@ func (e *Envelope) AppendEvent(dst []byte, eventType string, item []byte) []byte
 	return append(dst, e.EventEnd()...)
 }
 
-// AppendEventHead appends the bytes before an item of size bytes in an event (protobuf writes the size first). skip is the
-// number of the item's first bytes that the head has already: the caller leaves them out. With [Envelope.EventEnd], a caller
-// can write an event without copying the item. For example, an event of a pod in JSON:
+// AppendEventHead appends the bytes that an event has before an item of size bytes. The head may have the first bytes of the item
+// already: the caller must leave out the item's first skip bytes. With [Envelope.EventEnd], a caller can write an event without
+// copying the item. For example, an event of a pod in JSON:
 //
 //	head  {"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1",
 //	item  {"metadata":…}    skip is 1, since the head has the opening brace
@@ -72,5 +72,5 @@ func (e *Envelope) AppendEventHead(dst []byte, eventType string, size int) (out 
 	return e.Encoding.appendEventHead(dst, eventType, e.Item, size)
 }
 
-// EventEnd returns the bytes after the item in an event.
+// EventEnd returns the bytes that an event has after the item.
 func (e *Envelope) EventEnd() string { return e.Encoding.eventEnd() }

@@ -9,28 +9,27 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// FieldPaths finds the values of fields in an object, in one pass over the object. It is immutable. If one of the fields is
-// indexed, it is the first.
+// FieldPaths finds the values of selectable fields in an object, in one pass over the object. It is immutable.
 //
-// For example, the JSON paths of the fields 0, spec.nodeName, and 1, spec.restartPolicy, are this tree:
+// For example, field 0 is spec.nodeName, and field 1 is spec.restartPolicy. Their JSON paths are this tree:
 //
 //	root ── "spec" ┬─ "nodeName", the end of field 0
 //	               └─ "restartPolicy", the end of field 1
 type FieldPaths struct {
-	fields   []Field
+	fields []Field // If one of them is indexed, it is the first.
+	// json and protobuf are the roots of the trees of all paths.
 	json     *pathNode[string]
 	protobuf *pathNode[protowire.Number]
 }
 
-// pathNode is a node of the tree of all paths. Its key in the parent is the name of a JSON member, or the number of a
-// protobuf field.
+// pathNode is a node of a tree of paths. Its key in the parent is the name of a JSON member, or the number of a protobuf field.
 type pathNode[K comparable] struct {
 	// ends are the indexes of the fields whose path ends here: several if a value has several names.
 	ends     []int
 	children map[K]*pathNode[K]
 }
 
-// NewFieldPaths returns the paths to fields, which it takes over. An indexed field must be the first.
+// NewFieldPaths returns the paths to fields. The caller must not change fields afterwards. An indexed field must be the first.
 func NewFieldPaths(fields []Field) *FieldPaths {
 	p := &FieldPaths{fields: fields, json: newPathNode[string](), protobuf: newPathNode[protowire.Number]()}
 	for i, f := range fields {
@@ -44,7 +43,7 @@ func newPathNode[K comparable]() *pathNode[K] {
 	return &pathNode[K]{children: map[K]*pathNode[K]{}}
 }
 
-// add adds the path to a field.
+// add adds the path to a field below the root n. field is the field's index.
 func (n *pathNode[K]) add(path []K, field int) {
 	for _, step := range path {
 		if n.children[step] == nil {
@@ -58,12 +57,13 @@ func (n *pathNode[K]) add(path []K, field int) {
 // isEnd reports whether the path of a field ends here.
 func (n *pathNode[K]) isEnd() bool { return len(n.ends) > 0 }
 
-// HasIndexed reports whether there is an indexed field.
+// HasIndexed reports whether one of the fields is indexed.
 func (p *FieldPaths) HasIndexed() bool {
 	return len(p.fields) > 0 && p.fields[0].Indexed
 }
 
-// IsIndexed reports whether field i is the indexed field, or another name for its value. It returns false if i is -1.
+// IsIndexed reports whether field i has the value of the indexed field: it is that field, or another name of it. IsIndexed(-1) is
+// false.
 func (p *FieldPaths) IsIndexed(i int) bool {
 	return p.HasIndexed() && i >= 0 && slices.Equal(p.fields[i].JSON, p.fields[0].JSON)
 }
@@ -79,8 +79,8 @@ func (p *FieldPaths) WithUID() *FieldPaths {
 	return NewFieldPaths(append(slices.Clone(p.fields), uid))
 }
 
-// ReadValues reads the values of the fields from a list's item, in the order of the fields. An absent field has its zero
-// value. After an error, the values must not be used.
+// ReadValues reads the values of the fields from an item, in the order of the fields. If the item lacks a field, the value is
+// [Field.Zero]. After an error, the values must not be used.
 func (p *FieldPaths) ReadValues(encoding Encoding, item []byte) ([]string, error) {
 	if len(p.fields) == 0 {
 		return nil, nil
@@ -99,7 +99,7 @@ func (jsonEncoding) readValues(paths *FieldPaths, item []byte, values []string) 
 }
 
 // readFieldValues reads an object, and sets the values of the fields that are in it. node is the object's node in the tree of
-// paths. If a key appears twice, its last value counts, unless it is null.
+// paths. If a key appears twice, the last value counts that is not null.
 func (s *jsonScanner) readFieldValues(node *pathNode[string], values []string) error {
 	return s.object(func(key []byte) error {
 		if s.skipNull() { // A null is like an absent member.
@@ -107,17 +107,24 @@ func (s *jsonScanner) readFieldValues(node *pathNode[string], values []string) e
 		}
 		child := node.children[string(key)]
 		switch {
-		case child != nil && child.isEnd():
+		case child == nil: // No path leads here.
+			return s.skip()
+		case child.isEnd():
 			text, err := s.selectableText()
-			for _, field := range child.ends {
-				values[field] = text
-			}
+			child.setValues(values, text)
 			return err
-		case child != nil && s.peek() == '{':
+		case s.peek() == '{':
 			return s.readFieldValues(child, values)
 		}
-		return s.skip() // The value has no selectable field.
+		return s.skip() // The value is not an object, so the path ends too early.
 	})
+}
+
+// setValues sets the values of the fields whose path ends at n.
+func (n *pathNode[K]) setValues(values []string, text string) {
+	for _, field := range n.ends {
+		values[field] = text
+	}
 }
 
 // selectableText reads a string, a boolean or a number, and returns the text with which field selectors compare it: for a
@@ -128,7 +135,7 @@ func (s *jsonScanner) selectableText() (string, error) {
 		text, err := s.stringOrNull()
 		return intern(text), err
 	case '{', '[':
-		return "", fmt.Errorf("%w: a selectable field holds no single value", errShape)
+		return "", fmt.Errorf("%w: a selectable field holds no single value", errMalformed)
 	}
 	value, err := s.value()
 	return intern(string(value)), err
@@ -143,25 +150,22 @@ func (protobufEncoding) readValues(paths *FieldPaths, item []byte, values []stri
 func readProtobufValues(paths *FieldPaths, node *pathNode[protowire.Number], message []byte, values []string) error {
 	return walkFields(message, func(f wireField) error {
 		child := node.children[f.number]
-		if child == nil {
+		switch {
+		case child == nil: // No path leads here.
 			return nil
+		case child.isEnd():
+			zero := paths.fields[child.ends[0]].Zero // All fields that end here have the same Zero.
+			text, err := f.selectableText(zero)
+			child.setValues(values, text)
+			return err
+		case f.wireType != protowire.BytesType:
+			return f.unexpected("a message on the path to a selectable field")
 		}
-		if !child.isEnd() {
-			if f.wireType != protowire.BytesType {
-				return f.unexpected("a message on the path to a selectable field")
-			}
-			return readProtobufValues(paths, child, f.content, values)
-		}
-		text, err := f.selectableText(paths.fields[child.ends[0]].Zero) // All fields that end here have the same Zero.
-		for _, field := range child.ends {
-			values[field] = text
-		}
-		return err
+		return readProtobufValues(paths, child, f.content, values)
 	})
 }
 
-// selectableText returns the value of f as field selectors compare it. zero is the [Field.Zero] of the field, which shows the
-// type: "" for a string, "false" for a boolean, "0" for a number.
+// selectableText returns the value of f as field selectors compare it. zero is the [Field.Zero] of the field, which shows its type.
 func (f wireField) selectableText(zero string) (string, error) {
 	switch {
 	case zero == "" && f.wireType == protowire.BytesType:

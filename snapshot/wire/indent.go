@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Indenter indents one JSON text as json.Indent(…, "", "  ") does, in a fraction of its time and without keeping the text.
-// The line break at the end of a list is left out, like all white space around the text. kube-apiserver leaves it out, too.
-// For invalid JSON the output is undefined. The zero value is ready for use.
+// Indenter indents one JSON text as json.Indent(…, "", "  ") does, in a fraction of the time and without keeping the text. Like
+// kube-apiserver, it leaves out the line break at the end of a list, and all other white space around the text. For invalid JSON the
+// output is undefined. The zero value is ready for use.
 type Indenter struct {
 	// depth is the number of objects and arrays that are open.
 	depth int
@@ -25,11 +25,11 @@ var errIndentDepth = errors.New("JSON that is nested too deeply to be indented")
 // runtime/serializer/json).
 const indentStep = 2
 
-// someSpaces indents most lines in one write. Deeper lines need several.
+// someSpaces is enough to indent most lines in one write.
 var someSpaces = strings.Repeat(" ", indentStep*64)
 
-// Indent writes the next piece of the text, indented. Pieces may end anywhere but within a string. It returns an error
-// if the text is nested deeper than MaxIndentDepth, or out fails.
+// Indent writes the next piece of the text, indented. A piece may end anywhere except inside a string. Indent returns an error if
+// the text is nested deeper than MaxIndentDepth, or if out fails.
 func (in *Indenter) Indent(out *bufio.Writer, piece []byte) error {
 	for len(piece) > 0 {
 		n := tokenLength(piece)
@@ -41,7 +41,7 @@ func (in *Indenter) Indent(out *bufio.Writer, piece []byte) error {
 	return nil
 }
 
-// tokenLength returns the length of the string at the beginning of text; 1 if text begins with something else.
+// tokenLength returns the length of the token that text begins with: a string, or one byte of anything else.
 func tokenLength(text []byte) int {
 	if text[0] != '"' {
 		return 1
@@ -49,7 +49,7 @@ func tokenLength(text []byte) int {
 	for i := 1; i < len(text); i++ {
 		switch text[i] {
 		case '\\':
-			i++ // Skip the escaped byte, which may be a quotation mark.
+			i++ // skips the escaped byte, which may be a quotation mark
 		case '"':
 			return i + 1
 		}
@@ -57,21 +57,21 @@ func tokenLength(text []byte) int {
 	return len(text)
 }
 
-// writeToken writes a string, or one byte outside of strings. It need not check every write, since a bufio.Writer that has
-// failed returns its first error from all later writes.
+// writeToken writes a token (see tokenLength) with the white space around it. It need not check every write, since a bufio.Writer
+// that has failed returns its first error from all later writes.
 func (in *Indenter) writeToken(out *bufio.Writer, token []byte) error {
 	c := token[0]
-	if c == ' ' || c == '\n' || c == '\t' || c == '\r' {
+	if isSpace(c) {
 		return nil
 	}
-	closes := c == '}' || c == ']'
-	if closes {
+	isClosing := c == '}' || c == ']'
+	if isClosing {
 		in.depth = max(0, in.depth-1)
 	}
 	// A line begins after an opening bracket and before a closing one, but not between the brackets of {} and [].
-	beginsContent := in.afterOpening && !closes
-	endsContent := closes && !in.afterOpening
-	if beginsContent || endsContent {
+	isFirst := in.afterOpening && !isClosing
+	isAfterLast := !in.afterOpening && isClosing
+	if isFirst || isAfterLast {
 		in.breakLine(out)
 	}
 	in.afterOpening = c == '{' || c == '['
@@ -90,7 +90,7 @@ func (in *Indenter) writeToken(out *bufio.Writer, token []byte) error {
 	return err
 }
 
-// breakLine begins an indented line.
+// breakLine ends the line, and writes the spaces at the beginning of the next.
 func (in *Indenter) breakLine(out *bufio.Writer) {
 	_ = out.WriteByte('\n')
 	for spaces := indentStep * in.depth; spaces > 0; spaces -= len(someSpaces) {

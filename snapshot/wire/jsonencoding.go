@@ -19,20 +19,20 @@ type jsonEncoding struct{}
 func (jsonEncoding) ParseList(body []byte) (List, error) {
 	var l List
 	s := jsonScanner{text: body}
-	err := s.object(func(key []byte) (err error) {
+	err := s.object(func(key []byte) (memberErr error) {
 		switch string(key) {
 		case "apiVersion":
-			l.APIVersion, err = s.stringOrNull()
+			l.APIVersion, memberErr = s.stringOrNull()
 		case "kind":
-			l.kind, err = s.stringOrNull()
+			l.kind, memberErr = s.stringOrNull()
 		case "metadata":
-			l.Meta, err = s.listMeta()
+			l.Meta, memberErr = s.listMeta()
 		case "items":
-			err = s.items(&l)
+			memberErr = s.readItems(&l)
 		default:
-			err = fmt.Errorf("%w: a list with a member %q", errShape, key)
+			memberErr = fmt.Errorf("%w: a list with a member %q", errMalformed, key)
 		}
-		return err
+		return memberErr
 	})
 	if err == nil {
 		err = s.end()
@@ -40,10 +40,10 @@ func (jsonEncoding) ParseList(body []byte) (List, error) {
 	return l, err
 }
 
-// items reads the items of a list, an array or null, into l.
-func (s *jsonScanner) items(l *List) error {
-	l.itemsNull = s.skipNull()
-	if l.itemsNull {
+// readItems reads the items of a list, an array or null, into l.
+func (s *jsonScanner) readItems(l *List) error {
+	l.itemsAreNull = s.skipNull()
+	if l.itemsAreNull {
 		return nil
 	}
 	return s.array(func() error {
@@ -53,15 +53,15 @@ func (s *jsonScanner) items(l *List) error {
 	})
 }
 
-// ReadRecord implements Encoding. An event is a line.
+// ReadRecord implements Encoding. Each record is a line.
 func (jsonEncoding) ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error) {
 	for {
 		part, err := in.ReadSlice('\n')
 		buf = append(buf, part...)
 		switch {
-		case err == nil:
+		case err == nil: // The line has ended.
 			return buf, nil
-		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, bufio.ErrBufferFull): // The line goes on.
 			if len(buf) > maxEvent {
 				return buf, Inconsistent("an event of more than %d bytes", maxEvent)
 			}
@@ -76,25 +76,25 @@ func (jsonEncoding) ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error) {
 // parseEvent implements Encoding.
 func (e jsonEncoding) parseEvent(line []byte) (ev Event, err error) {
 	s := jsonScanner{text: line}
-	err = s.object(func(key []byte) (err error) {
+	err = s.object(func(key []byte) (memberErr error) {
 		switch {
 		case string(key) == "type" && ev.Type == "":
-			ev.Type, err = s.stringOrNull()
+			ev.Type, memberErr = s.stringOrNull()
 		case string(key) == "object" && ev.Object == nil:
 			s.skipSpace()
 			begin := s.at
-			ev.Meta, err = s.objectMeta()
+			ev.Meta, memberErr = s.objectMeta()
 			ev.Object = line[begin:s.at]
 		default:
-			err = fmt.Errorf("%w: an event with an unknown or a second member %q", errShape, key)
+			memberErr = fmt.Errorf("%w: an event with an unknown or a second member %q", errMalformed, key)
 		}
-		return err
+		return memberErr
 	})
 	if err != nil {
 		return ev, err
 	}
 	if ev.Object == nil {
-		return ev, fmt.Errorf("%w: an event without an object", errShape)
+		return ev, fmt.Errorf("%w: an event without an object", errMalformed)
 	}
 	ev.Reproducible = e.isReproducible(line, ev)
 	return ev, s.end()
@@ -106,7 +106,8 @@ func (jsonEncoding) ParseItem(item []byte) (ObjectMeta, error) {
 	return s.objectMeta()
 }
 
-// ItemOf implements Encoding. It cuts the lead off in place, and writes the brace over the lead's last byte, the comma:
+// ItemOf implements Encoding. It cuts the lead off in place: it writes a brace over the comma at the end of the lead, and returns
+// the object from there.
 //
 //	{"kind":"Pod","apiVersion":"v1","metadata":…
 //	                               {"metadata":…
@@ -117,9 +118,9 @@ func (jsonEncoding) ItemOf(form ItemForm, object []byte) ([]byte, error) {
 	if !bytes.HasPrefix(object, []byte("{"+form.lead)) {
 		return nil, Inconsistent("an object in a watch event has another form than was learned")
 	}
-	object = object[len(form.lead):]
-	object[0] = '{'
-	return object, nil
+	item := object[len(form.lead):]
+	item[0] = '{'
+	return item, nil
 }
 
 // listMeta reads the metadata of a list.
@@ -130,7 +131,7 @@ func (s *jsonScanner) listMeta() (ListMeta, error) {
 	}
 	var parsed metav1.ListMeta
 	if err := utiljson.Unmarshal(text, &parsed); err != nil {
-		return ListMeta{}, fmt.Errorf("%w: %w", errShape, err)
+		return ListMeta{}, fmt.Errorf("%w: %w", errMalformed, err)
 	}
 	return newListMeta(parsed)
 }
@@ -139,50 +140,50 @@ func (s *jsonScanner) listMeta() (ListMeta, error) {
 func (s *jsonScanner) objectMeta() (ObjectMeta, error) {
 	var m ObjectMeta
 	var seen seenKeys
-	err := s.object(func(key []byte) (err error) {
+	err := s.object(func(key []byte) (memberErr error) {
 		switch string(key) {
 		case "apiVersion":
-			m.APIVersion, err = s.stringOrNull()
+			m.APIVersion, memberErr = s.stringOrNull()
 		case "kind":
-			m.Kind, err = s.stringOrNull()
+			m.Kind, memberErr = s.stringOrNull()
 		case "metadata":
-			err = s.metadataInto(&m)
+			memberErr = s.readMetadata(&m)
 		default:
 			return s.skip()
 		}
-		return cmp.Or(err, seen.add(key))
+		return cmp.Or(memberErr, seen.add(key))
 	})
 	return m, err
 }
 
-// metadataInto reads the metadata of an object into m.
-func (s *jsonScanner) metadataInto(m *ObjectMeta) error {
+// readMetadata reads the metadata of an object into m.
+func (s *jsonScanner) readMetadata(m *ObjectMeta) error {
 	var seen seenKeys
-	return s.object(func(key []byte) (err error) {
+	return s.object(func(key []byte) (memberErr error) {
 		switch string(key) {
 		case "name":
-			m.Name, err = s.stringOrNull()
+			m.Name, memberErr = s.stringOrNull()
 		case "namespace":
-			m.Namespace, err = s.stringOrNull()
+			m.Namespace, memberErr = s.stringOrNull()
 		case "resourceVersion":
-			m.Revision, err = s.revision()
+			m.Revision, memberErr = s.revision()
 		case "labels":
-			m.Labels, err = s.labels()
+			m.Labels, memberErr = s.labels()
 		default:
 			return s.skip()
 		}
-		return cmp.Or(err, seen.add(key))
+		return cmp.Or(memberErr, seen.add(key))
 	})
 }
 
-// seenKeys are those keys of a JSON object that were read and must not come again.
+// seenKeys has the keys of a JSON object that may come only once, as far as they have come.
 type seenKeys [][]byte
 
-// add adds a key. It returns an error if the key was added before: some clients read the first value, and others the last.
+// add adds a key. It returns an error for a key that it has already: some clients would read its first value, others its last.
 func (s *seenKeys) add(key []byte) error {
 	for _, before := range *s {
 		if bytes.Equal(before, key) {
-			return fmt.Errorf("%w: %q appears twice", errShape, key)
+			return fmt.Errorf("%w: %q appears twice", errMalformed, key)
 		}
 	}
 	*s = append(*s, key)
@@ -196,8 +197,8 @@ func (s *jsonScanner) labels() (Labels, error) {
 	}
 	var pairs [][2][]byte
 	err := s.object(func(key []byte) error {
-		text, err := s.bytesOrNull()
-		pairs = append(pairs, [2][]byte{key, text})
+		value, err := s.bytesOrNull()
+		pairs = append(pairs, [2][]byte{key, value})
 		return err
 	})
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 // separator implements Encoding.
 func (jsonEncoding) separator() string { return "," }
 
-// appendItemHead implements Encoding. A JSON item has no head: the caller writes the comma.
+// appendItemHead implements Encoding. An item in JSON has no head. (The caller writes the separator.)
 func (jsonEncoding) appendItemHead(dst []byte, _ int) []byte { return dst }
 
-// sortedList is a list of custom resources. kube-apiserver encodes it from maps, so its members are in the order of their names.
+// sortedList is a list of custom resources. kube-apiserver encodes such a list from maps, so the members are sorted by name.
 type sortedList struct {
 	APIVersion string         `json:"apiVersion"`
 	Items      any            `json:"items"`
@@ -29,37 +29,39 @@ type sortedListMeta struct {
 	ResourceVersion string `json:"resourceVersion"`
 }
 
-// frame implements Encoding. It encodes a list without items, as kube-apiserver does, and cuts it at the items. JSON does not
-// need their size.
-func (jsonEncoding) frame(e *Envelope, meta ListMeta, n, _ int) (head, tail []byte) {
-	encodable := meta.encodable()
-	var list any = metav1.List{TypeMeta: metav1.TypeMeta{Kind: e.kind, APIVersion: e.APIVersion}, ListMeta: encodable}
+// frame implements Encoding. It encodes a list without items, which Go writes as "items":null, and cuts the text there. JSON does
+// not need the size of the items.
+func (jsonEncoding) frame(e *Envelope, meta ListMeta, count, _ int) (head, tail []byte) {
+	listMeta := meta.toAPIMachinery()
+	var list any = metav1.List{TypeMeta: metav1.TypeMeta{Kind: e.kind, APIVersion: e.APIVersion}, ListMeta: listMeta}
 	if e.sorted {
-		metadata := sortedListMeta{
-			Continue: meta.Continue, Remaining: meta.Remaining, ResourceVersion: encodable.ResourceVersion,
-		}
-		list = sortedList{APIVersion: e.APIVersion, Kind: e.kind, Metadata: metadata}
+		sortedMeta := sortedListMeta{Continue: meta.Continue, Remaining: meta.Remaining, ResourceVersion: listMeta.ResourceVersion}
+		list = sortedList{APIVersion: e.APIVersion, Kind: e.kind, Metadata: sortedMeta}
 	}
 	text, _ := json.Marshal(list) // Strings and numbers can always be encoded.
 	opening, closing := e.EmptyItems, ""
-	if n > 0 {
+	if count > 0 {
 		opening, closing = "[", "]"
 	}
-	const items = `"items":`
-	head, tail, _ = bytes.Cut(text, []byte(items+"null"))
-	return slices.Concat(head, []byte(items+opening)), slices.Concat([]byte(closing), tail, []byte("\n"))
+	const key = `"items":`
+	beforeItems, afterItems, _ := bytes.Cut(text, []byte(key+"null"))
+	head = slices.Concat(beforeItems, []byte(key+opening))
+	tail = slices.Concat([]byte(closing), afterItems, []byte("\n"))
+	return head, tail
 }
 
-// The parts of an event around its type and its object: {"type":"ADDED","object":{…}} and a line break.
+// The parts of an event before its type, between type and object, and after its object:
+//
+//	{"type":"  ADDED  ","object":  {…}  }⏎
 const (
 	jsonEventType   = `{"type":"`
 	jsonEventObject = `","object":`
 	jsonEventEnd    = "}\n"
 )
 
-// appendEventHead implements Encoding. If form has a lead (members that only the event's object has), the head ends inside the
-// object, after the lead: {"type":"ADDED","object":{"kind":"Pod",… So the caller must skip the item's own brace. JSON does not
-// need the item's size.
+// appendEventHead implements Encoding. If form has a lead (members that an object has only in events), the head ends with the
+// object's brace and the lead: {"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1", So the caller must skip the brace of the
+// item. JSON does not need the item's size.
 func (jsonEncoding) appendEventHead(dst []byte, eventType string, form ItemForm, _ int) (out []byte, skip int) {
 	dst = append(dst, jsonEventType...)
 	dst = append(dst, eventType...)
@@ -75,8 +77,8 @@ func (jsonEncoding) appendEventHead(dst []byte, eventType string, form ItemForm,
 // eventEnd implements Encoding.
 func (jsonEncoding) eventEnd() string { return jsonEventEnd }
 
-// isReproducible reports whether AppendEvent would write ev with the same bytes as record, from which ev was parsed. ev.Object
-// begins with the lead already.
+// isReproducible reports whether AppendEvent would write ev with the bytes of record, from which ev was parsed. ev.Object has the
+// lead, so that the head here has none.
 func (jsonEncoding) isReproducible(record []byte, ev Event) bool {
 	head := jsonEventType + ev.Type + jsonEventObject
 	return len(record) == len(head)+len(ev.Object)+len(jsonEventEnd) &&

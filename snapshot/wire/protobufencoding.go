@@ -8,12 +8,13 @@ import (
 	"fmt"
 	"io"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// protobufEncoding is the encoding of application/vnd.kubernetes.protobuf. Each object and each list is in a wrapper
-// (k8s.io/apimachinery, runtime.Unknown) after a magic number. This file reads; protobufshape.go writes.
+// protobufEncoding is the encoding of application/vnd.kubernetes.protobuf. Each list, and each object in an event, is in a wrapper
+// (k8s.io/apimachinery, runtime.Unknown) after a magic number. Items have no wrapper. This file reads; protobufshape.go writes.
 type protobufEncoding struct{}
 
 // protobufMagic is the magic number before every wrapper.
@@ -22,14 +23,14 @@ const protobufMagic = "k8s\x00"
 // wrapper is a runtime.Unknown: an object or a list, with its type.
 type wrapper struct {
 	apiVersion, kind string
-	object           []byte // This is the object or the list without its type.
+	object           []byte // The object or the list, without its type.
 }
 
-// parseWrapper parses an object or a list with its magic number. The result uses the memory of text.
-func parseWrapper(text []byte) (w wrapper, err error) {
-	message, found := bytes.CutPrefix(text, []byte(protobufMagic))
+// parseWrapper parses the wrapper of an object or a list, with its magic number. The result uses the memory of encoded.
+func parseWrapper(encoded []byte) (w wrapper, err error) {
+	message, found := bytes.CutPrefix(encoded, []byte(protobufMagic))
 	if !found {
-		return w, fmt.Errorf("%w: no protobuf wrapper", errShape)
+		return w, fmt.Errorf("%w: no protobuf wrapper", errMalformed)
 	}
 	var typeMeta, contentEncoding, contentType []byte
 	err = splitMessage(message, "a wrapper", &typeMeta, &w.object, &contentEncoding, &contentType)
@@ -37,9 +38,9 @@ func parseWrapper(text []byte) (w wrapper, err error) {
 	case err != nil:
 		return w, err
 	case w.object == nil:
-		return w, fmt.Errorf("%w: an empty wrapper", errShape)
+		return w, fmt.Errorf("%w: an empty wrapper", errMalformed)
 	case len(contentEncoding) > 0, len(contentType) > 0:
-		return w, fmt.Errorf("%w: a wrapper with a content type, which API servers leave empty", errShape)
+		return w, fmt.Errorf("%w: a wrapper with a content type, which API servers leave empty", errMalformed)
 	}
 	var parsed runtime.TypeMeta
 	err = parsed.Unmarshal(typeMeta)
@@ -57,11 +58,11 @@ func (protobufEncoding) ParseList(body []byte) (List, error) {
 	l := List{APIVersion: w.apiVersion, kind: w.kind}
 	err = walkFields(w.object, func(f wireField) (fieldErr error) {
 		switch {
-		case f.content == nil || f.number > listItemsField:
+		case f.wireType != protowire.BytesType || f.number > listItemsField:
 			return f.unexpected("a list")
 		case f.number == metadataField:
-			l.Meta, fieldErr = protobufListMeta(f.content)
-		default:
+			l.Meta, fieldErr = parseProtobufListMeta(f.content)
+		default: // listItemsField
 			l.Items = append(l.Items, f.content)
 		}
 		return fieldErr
@@ -69,16 +70,16 @@ func (protobufEncoding) ParseList(body []byte) (List, error) {
 	return l, err
 }
 
-// protobufListMeta parses a metav1.ListMeta.
-func protobufListMeta(message []byte) (ListMeta, error) {
+// parseProtobufListMeta parses a metav1.ListMeta.
+func parseProtobufListMeta(metadata []byte) (ListMeta, error) {
 	var parsed metav1.ListMeta
-	if err := parsed.Unmarshal(message); err != nil {
-		return ListMeta{}, fmt.Errorf("%w: %w", errShape, err)
+	if err := parsed.Unmarshal(metadata); err != nil {
+		return ListMeta{}, fmt.Errorf("%w: %w", errMalformed, err)
 	}
 	return newListMeta(parsed)
 }
 
-// ReadRecord implements Encoding. Each event comes after its length, which has four bytes, big endian.
+// ReadRecord implements Encoding. Each record comes after its length, a big-endian number of four bytes.
 func (protobufEncoding) ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error) {
 	var length [lengthPrefix]byte
 	if _, err := io.ReadFull(in, length[:]); err != nil {
@@ -88,19 +89,19 @@ func (protobufEncoding) ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error)
 	if size > maxEvent {
 		return buf, Inconsistent("an event of more than %d bytes", maxEvent)
 	}
-	out := bytes.NewBuffer(buf) // It grows as bytes arrive, since the length may be wrong.
-	if _, err := io.CopyN(out, in, int64(size)); err != nil {
+	record := bytes.NewBuffer(buf) // It grows as bytes arrive, since the length may be wrong.
+	if _, err := io.CopyN(record, in, int64(size)); err != nil {
 		if errors.Is(err, io.EOF) { // The stream has ended inside an event.
 			err = io.ErrUnexpectedEOF
 		}
 		return buf, fmt.Errorf("%w: %w", ErrEnded, err)
 	}
-	return out.Bytes(), nil
+	return record.Bytes(), nil
 }
 
-// parseEvent implements Encoding.
+// parseEvent implements Encoding. A record is a metav1.WatchEvent: a type, and a RawExtension whose only field is the object in
+// its wrapper.
 func (e protobufEncoding) parseEvent(record []byte) (ev Event, err error) {
-	// The record is a metav1.WatchEvent: a type, and a RawExtension whose only field is the object in its wrapper.
 	var eventType, extension []byte
 	if err := splitMessage(record, "an event", &eventType, &extension); err != nil {
 		return ev, err
@@ -109,7 +110,7 @@ func (e protobufEncoding) parseEvent(record []byte) (ev Event, err error) {
 		return ev, err
 	}
 	ev.Type = intern(string(eventType))
-	if ev.Type == errorType { // The object is a Status, so it has no ObjectMeta.
+	if ev.Type == errorType { // The object is a Status, which has no ObjectMeta.
 		return ev, nil
 	}
 	w, err := parseWrapper(ev.Object)
@@ -117,7 +118,8 @@ func (e protobufEncoding) parseEvent(record []byte) (ev Event, err error) {
 		return ev, err
 	}
 	ev.Meta, err = e.ParseItem(w.object)
-	ev.Meta.APIVersion, ev.Meta.Kind = w.apiVersion, w.kind
+	ev.Meta.APIVersion = w.apiVersion
+	ev.Meta.Kind = w.kind
 	ev.Reproducible = e.isReproducible(record, ev.Type, w)
 	return ev, err
 }
@@ -144,9 +146,9 @@ func parseProtobufMeta(metadata []byte) (m ObjectMeta, err error) {
 		case metaRevisionField:
 			return f.setOnce(&revision, "metadata")
 		case metaLabelsField:
-			label, entryErr := f.mapEntry()
+			label, labelErr := f.parseLabel()
 			labels = append(labels, label)
-			return entryErr
+			return labelErr
 		}
 		return nil
 	})
@@ -162,7 +164,7 @@ func parseProtobufMeta(metadata []byte) (m ObjectMeta, err error) {
 	return m, err
 }
 
-// ItemOf implements Encoding. A list has objects without their wrappers.
+// ItemOf implements Encoding. An item has no wrapper.
 func (protobufEncoding) ItemOf(_ ItemForm, object []byte) ([]byte, error) {
 	w, err := parseWrapper(object)
 	if err != nil {

@@ -6,15 +6,18 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The numbers of fields in the generated.proto files of apimachinery. The prefix of a name stands for the field's message.
+// The numbers of fields in the generated.proto files of apimachinery, by message.
 const (
-	metadataField  = 1 // All objects and lists have it.
-	listItemsField = 2 // All lists have it.
+	// every object and every list
+	metadataField = 1
+
+	// every list
+	listItemsField = 2
 
 	// metav1.ObjectMeta
 	metaNameField      = 1
 	metaNamespaceField = 3
-	metaUIDField       = 5 // Only FieldPaths reads the UID.
+	metaUIDField       = 5 // only in FieldPaths
 	metaRevisionField  = 6
 	metaLabelsField    = 11
 
@@ -39,16 +42,16 @@ type wireField struct {
 	begin, end int // The field is message[begin:end], with its tag.
 	number     protowire.Number
 	wireType   protowire.Type
-	content    []byte // The value if wireType is BytesType: not nil, even if it is empty. Otherwise nil.
-	varint     uint64 // The value if wireType is VarintType.
+	content    []byte // The value if wireType is BytesType, not nil even if it is empty; nil for other types.
+	varint     uint64 // The value if wireType is VarintType; 0 for other types.
 }
 
 // walkFields calls visit with each field of a message, in order. It stops at the first error of visit, and returns it.
 func walkFields(message []byte, visit func(wireField) error) error {
 	for at := 0; at < len(message); {
 		number, wireType, tagSize := protowire.ConsumeTag(message[at:])
-		if tagSize < 0 {
-			return errShape
+		if tagSize < 0 { // A negative size is an error.
+			return errMalformed
 		}
 		f := wireField{begin: at, number: number, wireType: wireType}
 		value := message[at+tagSize:]
@@ -62,7 +65,7 @@ func walkFields(message []byte, visit func(wireField) error) error {
 			valueSize = protowire.ConsumeFieldValue(number, wireType, value)
 		}
 		if valueSize < 0 {
-			return errShape
+			return errMalformed
 		}
 		at += tagSize + valueSize
 		f.end = at
@@ -73,10 +76,11 @@ func walkFields(message []byte, visit func(wireField) error) error {
 	return nil
 }
 
-// splitMessage sets *contents[i] to the content of field i+1 of a message, or leaves it nil if there is no such field. For
-// example, splitMessage(m, "a list", &a, &b) puts field 1 into a, and field 2 into b. A field with a higher number is an error,
-// since the caller names all fields that it knows. So is a repeated field, since a client could read either. name names the
-// message in the error.
+// splitMessage sets *contents[i] to the content of field i+1 of a message. For example, splitMessage(m, "a list", &a, &b) puts
+// field 1 into a, and field 2 into b. A content stays nil if the message has no such field. name is the message's name in an error.
+//
+// A field with a higher number is an error, since the caller does not know it. A repeated field is an error, since some clients
+// could read the first, and others the last.
 func splitMessage(message []byte, name string, contents ...*[]byte) error {
 	return walkFields(message, func(f wireField) error {
 		if int(f.number) > len(contents) {
@@ -86,8 +90,8 @@ func splitMessage(message []byte, name string, contents ...*[]byte) error {
 	})
 }
 
-// singularField returns the only field with this number. message is an object or its metadata. The content is nil if there is no
-// such field. A second one is an error, and so is one that is not of BytesType.
+// singularField returns the field with a number in an object or its metadata. If there is none, the content is nil. It is an error
+// if there are several, or if the field is not of BytesType.
 func singularField(message []byte, number protowire.Number) (found wireField, err error) {
 	err = walkFields(message, func(f wireField) error {
 		switch {
@@ -102,23 +106,24 @@ func singularField(message []byte, number protowire.Number) (found wireField, er
 	return found, err
 }
 
-// setOnce sets *content to the content of f. It returns an error if f has no content, or if *content was set before.
+// setOnce sets *content to the content of f. It returns an error if f is not of BytesType, or if *content is set already. message is
+// the message's name in the error.
 func (f wireField) setOnce(content *[]byte, message string) error {
-	if f.wireType != protowire.BytesType || *content != nil { // Even an empty content is not nil.
+	if f.wireType != protowire.BytesType || *content != nil {
 		return f.unexpected(message)
 	}
 	*content = f.content
 	return nil
 }
 
-// unexpected returns the error for a field that a message must not have, or not twice, or not with this type.
+// unexpected returns the error for a field that the message must not have, or not twice, or not with this type.
 func (f wireField) unexpected(message string) error {
-	return fmt.Errorf("%w: %s with a field %d of type %d", errShape, message, f.number, f.wireType)
+	return fmt.Errorf("%w: %s with a field %d of type %d", errMalformed, message, f.number, f.wireType)
 }
 
-// mapEntry parses an entry of the labels of metadata.
-func (f wireField) mapEntry() (label [2][]byte, err error) {
-	if f.content == nil {
+// parseLabel parses an entry of the map of labels. label is the key and the value.
+func (f wireField) parseLabel() (label [2][]byte, err error) {
+	if f.wireType != protowire.BytesType {
 		return label, f.unexpected("metadata")
 	}
 	err = splitMessage(f.content, "a map entry", &label[0], &label[1])

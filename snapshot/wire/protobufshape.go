@@ -15,35 +15,38 @@ func (protobufEncoding) appendItemHead(dst []byte, size int) []byte {
 	return appendWireLength(dst, listItemsField, size)
 }
 
-// frame implements Encoding. It writes a wrapper (runtime.Unknown) around the list's metadata and items. Like generated code, it
-// writes four fields even if they are empty: selfLink and continue in the metadata, and contentEncoding and contentType in the
-// wrapper. itemsSize is the size of all items, each with its head.
-func (protobufEncoding) frame(e *Envelope, meta ListMeta, _, itemsSize int) (head, tail []byte) {
-	encodable := meta.encodable()
-	listMeta, _ := encodable.Marshal() // Generated code returns no error here.
+// frame implements Encoding. It writes a wrapper (runtime.Unknown) around the list's metadata and items:
+//
+//	magic, Unknown{TypeMeta{apiVersion, kind}, list{metadata, items}, wrapperEnd}
+//
+// size is the size of all items, each with its head. Like generated code, frame writes selfLink and continue in the metadata even if
+// they are empty.
+func (protobufEncoding) frame(e *Envelope, meta ListMeta, _, size int) (head, tail []byte) {
+	apiMeta := meta.toAPIMachinery()
+	listMeta, _ := apiMeta.Marshal() // Generated code returns no error here.
 	typeMeta := appendWireString(nil, typeAPIVersionField, e.APIVersion)
 	typeMeta = appendWireString(typeMeta, typeKindField, e.kind)
-	listSize := tagSize + protowire.SizeBytes(len(listMeta)) + itemsSize
+	listSize := tagSize + protowire.SizeBytes(len(listMeta)) + size
 
 	head = appendWireBytes([]byte(protobufMagic), wrapperTypeField, typeMeta)
 	head = appendWireLength(head, wrapperObjectField, listSize)
 	return appendWireBytes(head, metadataField, listMeta), []byte(wrapperEnd)
 }
 
-// wrapperEnd has the last fields of a wrapper: contentEncoding and contentType, both empty.
+// wrapperEnd is the end of a wrapper: the fields contentEncoding and contentType, which generated code writes even if they are empty.
 const wrapperEnd = "\x1a\x00\x22\x00"
 
-// tagSize is the size, in bytes, of the tag of every field that is written here: their numbers are below 16.
+// tagSize is the size in bytes of a tag: all fields that are written here have numbers below 16.
 const tagSize = 1
 
-// lengthPrefix is the size, in bytes, of the length that comes before each event.
+// lengthPrefix is the size in bytes of the length that comes before each record.
 const lengthPrefix = 4
 
 // appendEventHead implements Encoding. It writes what comes before the item in an event:
 //
 //	length, WatchEvent{type, RawExtension{magic, Unknown{TypeMeta{apiVersion, kind}, item, wrapperEnd}}}
 //
-// Each message comes after its length, so the lengths are added up first, from the innermost message outwards.
+// Each message comes after its own length, so the lengths are calculated first, from the innermost message outwards.
 func (protobufEncoding) appendEventHead(dst []byte, eventType string, form ItemForm, size int) (out []byte, skip int) {
 	typeMetaSize := tagSize + protowire.SizeBytes(len(form.APIVersion)) + tagSize + protowire.SizeBytes(len(form.Kind))
 	objectSize := tagSize + protowire.SizeBytes(size)
@@ -65,8 +68,8 @@ func (protobufEncoding) appendEventHead(dst []byte, eventType string, form ItemF
 // eventEnd implements Encoding.
 func (protobufEncoding) eventEnd() string { return wrapperEnd }
 
-// isReproducible reports whether AppendEvent would write an event of this type with the same bytes as record. w is the object
-// of the event.
+// isReproducible reports whether AppendEvent would write the event of record with the same bytes. eventType and w are the parts of
+// that event.
 func (e protobufEncoding) isReproducible(record []byte, eventType string, w wrapper) bool {
 	var buf [256]byte
 	form := ItemForm{APIVersion: w.apiVersion, Kind: w.kind}

@@ -7,44 +7,53 @@ import (
 
 // ReviseItem returns a copy of a list's item with another resourceVersion (see [Encoding.Revise]).
 func ReviseItem(encoding Encoding, item []byte, revision uint64) []byte {
-	return slices.Concat(encoding.Revise(item, revision))
+	before, revised, after := encoding.Revise(item, revision)
+	return slices.Concat(before, revised, after)
 }
 
 // Revise implements Encoding. For example, at revision 17:
 //
-//	before  {"metadata":{"name":"a","resourceVersion":
-//	revised "17"
-//	after   ,"labels":{…}},"spec":…}
+//	before   {"metadata":{"name":"a","resourceVersion":
+//	revised  "17"
+//	after    ,"labels":{…}},"spec":…}
 func (jsonEncoding) Revise(item []byte, revision uint64) (before, revised, after []byte) {
+	begin, end := findJSONRevision(item)
+	return item[:begin], strconv.AppendQuote(nil, strconv.FormatUint(revision, 10)), item[end:]
+}
+
+// findJSONRevision returns the bounds of the resourceVersion's value, which is item[begin:end]. ParseItem must accept the item.
+func findJSONRevision(item []byte) (begin, end int) {
 	s := jsonScanner{text: item}
 	readMetadataMember := func(key []byte) error {
 		value, err := s.value()
 		if string(key) == "resourceVersion" {
-			before, after = item[:s.at-len(value)], item[s.at:]
+			begin = s.at - len(value)
+			end = s.at
 		}
 		return err
 	}
-	_ = s.object(func(key []byte) error { // ParseItem has read the item without an error.
-		if string(key) != "metadata" {
-			return s.skip()
+	_ = s.object(func(key []byte) error { // There is no error, since ParseItem has read the item.
+		if string(key) == "metadata" {
+			return s.object(readMetadataMember)
 		}
-		return s.object(readMetadataMember)
+		return s.skip()
 	})
-	return before, strconv.AppendQuote(nil, strconv.FormatUint(revision, 10)), after
+	return begin, end
 }
 
 // Revise implements Encoding. A longer or shorter revision changes the length that comes before the metadata. So the revised
 // part begins there:
 //
 //	before   the item up to the metadata
-//	revised  metadataHead (tag and new length), the fields before the revision (name, namespace and the like), newRevision
+//	revised  the tag and the new length of the metadata, the fields before the revision (like the name), the new revision
 //	after    the rest of the metadata, and of the item
 func (protobufEncoding) Revise(item []byte, revision uint64) (before, revised, after []byte) {
-	metadata, _ := singularField(item, metadataField) // ParseItem has found both fields.
-	old, _ := singularField(metadata.content, metaRevisionField)
-	newRevision := appendWireString(nil, metaRevisionField, strconv.FormatUint(revision, 10))
-	sizeAfter := len(metadata.content) - old.end // The size of the rest of the metadata.
-	metadataHead := appendWireLength(nil, metadataField, old.begin+len(newRevision)+sizeAfter)
-	revised = slices.Concat(metadataHead, metadata.content[:old.begin], newRevision)
-	return item[:metadata.begin], revised, item[metadata.end-sizeAfter:]
+	metadata, _ := singularField(item, metadataField) // There is no error, since ParseItem has found both fields.
+	oldField, _ := singularField(metadata.content, metaRevisionField)
+	beforeOld := metadata.content[:oldField.begin]
+	afterOld := metadata.content[oldField.end:]
+	newField := appendWireString(nil, metaRevisionField, strconv.FormatUint(revision, 10))
+	metadataHead := appendWireLength(nil, metadataField, len(beforeOld)+len(newField)+len(afterOld))
+	after = item[metadata.end-len(afterOld):] // The metadata ends with afterOld.
+	return item[:metadata.begin], slices.Concat(metadataHead, beforeOld, newField), after
 }

@@ -17,22 +17,23 @@ type Field struct {
 	// for custom resources, which have no protobuf.
 	Protobuf []protowire.Number
 	// Indexed reports whether kube-apiserver has an index by the field. If so, a collection has one, too (see
-	// index.Query.EndsWithIndex). Such a field is the first of its type.
+	// index.Query.EndsWithIndex). An indexed field is the first in the fields of its resource.
 	Indexed bool
-	// Zero is the value that a selector sees if the object lacks the field. It also shows the type of the value in protobuf: ""
-	// for a string, "false" for a boolean, "0" for an integer.
+	// Zero is the value for selectors if an object lacks the field. It also shows the type in protobuf: "" for a string, "false" for
+	// a boolean, "0" for an integer.
 	Zero string
 }
 
 // BuiltinFields returns the selectable fields that kube-apiserver 1.36 has for a built-in type, in addition to metadata.name and
-// metadata.namespace. (Nodes, namespaces, resourceslices and all types of certificates.k8s.io refuse metadata.namespace.) The
-// slice is the caller's.
+// metadata.namespace. (Nodes, namespaces, resourceslices and all types of certificates.k8s.io refuse metadata.namespace.) The caller
+// may change the slice.
 //
 // Each field meets three conditions:
 //
-//   - kube-apiserver accepts it in a selector of the type's version (kubernetes, pkg/apis, AddFieldLabelConversionFunc).
-//     status.replicas of replicasets and spec.leaseName of leasecandidates do not meet this.
-//   - kube-apiserver gives it a value (pkg/registry, the GetAttrs of the type). status.podIPs of pods does not meet this.
+//   - kube-apiserver accepts the field in a selector of the type's version (kubernetes, pkg/apis, AddFieldLabelConversionFunc).
+//     status.replicas of replicasets and spec.leaseName of leasecandidates do not meet this condition.
+//   - kube-apiserver gives the field a value (pkg/registry, the GetAttrs of the type). status.podIPs of pods does not meet this
+//     condition.
 //   - kube-apiserver always sends the value in the object.
 //
 // Events are never kept, so they have no fields here. Another version of kube-apiserver may have other fields.
@@ -77,13 +78,13 @@ func BuiltinFields(gvr schema.GroupVersionResource) []Field {
 	return nil
 }
 
-// builtin returns a string field whose name is its path in JSON. protobuf is the path in protobuf. For spec.nodeName of pods,
-// it is 2, 10: field 2 of Pod is spec, and field 10 of PodSpec is nodeName.
+// builtin returns a string field whose name is its path in JSON. protobuf is the path in protobuf: 2, 10 for spec.nodeName of pods,
+// since field 2 of Pod is spec, and field 10 of PodSpec is nodeName.
 func builtin(name string, protobuf ...protowire.Number) Field {
 	return Field{Name: name, JSON: strings.Split(name, "."), Protobuf: protobuf}
 }
 
-// withName returns the field with another name than its path, as an alias or as the only name.
+// withName returns the field with a name that is not its path.
 func (f Field) withName(name string) Field {
 	f.Name = name
 	return f

@@ -26,22 +26,24 @@ type Accept struct{ builtin, custom choice }
 // writes a representation that is not kept, or answers 406, or may know a parameter that listproxy does not know.
 type choice struct {
 	representation media.Representation
-	// pretty means that the chosen clause asks for indented JSON.
+	// pretty reports whether the chosen clause asks for indented JSON.
 	pretty bool
 }
 
-// maxAcceptClauses is the largest number of clauses that listproxy reads. goautoneg sorts them with an order that is not
-// transitive, so the result depends on the algorithm of Go's sort. For up to 12 elements it is insertion sort, in the API
-// server as in listproxy.
+// maxAcceptClauses is the largest number of clauses that listproxy reads. goautoneg sorts the clauses by an order that is not
+// transitive, so the result depends on the algorithm of Go's sort. Up to 12 elements, that is insertion sort, in the API server as in
+// listproxy.
 const maxAcceptClauses = 12
 
 // parseAccept reads the values of the Accept header of a list or a watch.
 func parseAccept(values []string, watch bool) Accept {
 	switch {
-	case len(values) == 0 || len(values) == 1 && values[0] == "":
+	case len(values) > 1: // could be read in several ways
+		return Accept{}
+	case len(values) == 0 || values[0] == "":
 		plain := choice{representation: media.JSON}
 		return Accept{builtin: plain, custom: plain}
-	case len(values) > 1 || strings.Count(values[0], ",")+1 > maxAcceptClauses: // could be read in several ways
+	case strings.Count(values[0], ",")+1 > maxAcceptClauses:
 		return Accept{}
 	}
 	clauses := goautoneg.ParseAccept(values[0])
@@ -57,8 +59,9 @@ func parseAccept(values []string, watch bool) Accept {
 // clause, without its parameters, with the media types of the route (Route.matchesAccept). So "application/*" or "*" alone
 // gets a 406. Custom resources have no such routes.
 //
-// The route has each media type of the API server's serializers (k8s.io/apiserver, endpoints/installer.go), and once more with
-// ";stream=watch", which no clause without its parameters equals. application/cbor depends on a feature gate, so it is left out.
+// The route has the media types of the API server's serializers (k8s.io/apiserver, endpoints/installer.go). It has each type also with
+// ";stream=watch", but a clause without its parameters never equals that. application/cbor depends on a feature gate, so it is left
+// out.
 func isRouted(accept string) bool {
 	for clause := range strings.SplitSeq(accept, ",") {
 		mediaType, _, _ := strings.Cut(clause, ";")
@@ -70,23 +73,25 @@ func isRouted(accept string) bool {
 	return false
 }
 
-// negotiate returns the choice for the first of the sorted clauses. It skips only protobuf of a custom resource, as the API
-// server does. It does not skip a clause with q=0, although that means "not acceptable" in HTTP, nor one that listproxy does
-// not know, since the API server may know it.
+// negotiate returns the choice for the first of the sorted clauses. For a custom resource, it skips clauses for protobuf. It skips no
+// others:
+//
+//   - The API server does not skip a clause with q=0, although that means "not acceptable" in HTTP.
+//   - The API server may know a clause that listproxy does not know.
 func negotiate(clauses []goautoneg.Accept, custom, watch bool) choice {
 	for _, clause := range clauses {
-		result := represent(clause, watch)
-		if custom && result.representation == media.Protobuf {
-			continue
+		result := choiceForClause(clause, watch)
+		isSkipped := custom && result.representation == media.Protobuf
+		if !isSkipped {
+			return result
 		}
-		return result
 	}
 	return choice{}
 }
 
-// represent returns the choice for one clause. The parameter as, if given, must name the kind of the list, or for a watch the
-// kind of the object in each event.
-func represent(clause goautoneg.Accept, watch bool) choice {
+// choiceForClause returns the choice if the API server takes this clause. The parameter as, if given, must name the kind of the
+// list, or for a watch the kind of the object in each event.
+func choiceForClause(clause goautoneg.Accept, watch bool) choice {
 	plain, metadata := media.JSON, media.MetadataJSON
 	switch clause.Type + "/" + clause.SubType {
 	case "application/json", "application/*", "*/*":
@@ -113,8 +118,8 @@ func represent(clause goautoneg.Accept, watch bool) choice {
 	return result
 }
 
-// isKnownParameter reports whether listproxy knows what the parameter of a clause means. Another one may ask for another form, such
-// as a table.
+// isKnownParameter reports whether listproxy knows what a parameter of a clause means. Any other parameter could ask for another
+// representation, such as a table. asMetadata says whether the clause asks for metadata.
 func isKnownParameter(name, value string, watch, asMetadata bool) bool {
 	switch name {
 	case "pretty":
@@ -145,18 +150,17 @@ func (a Accept) choiceFor(custom bool) choice {
 	return a.builtin
 }
 
-// reasonForAnyResource returns None if a request with this header can be answered for custom or for built-in resources. If
-// it can be answered for neither, it returns the reason.
+// reasonForAnyResource returns the reason to forward a request for any resource, or None if a request for a custom or for a built-in
+// resource can be answered.
 func (a Accept) reasonForAnyResource() reason.Reason {
-	if _, why := a.representation(true); why == reason.None {
-		return reason.None
+	if a.builtin.representation == "" && a.custom.representation == "" {
+		return reason.Representation
 	}
-	_, why := a.representation(false)
-	return why
+	return reason.None
 }
 
-// acceptsGzip reports whether the API server would compress a large answer for this Accept-Encoding header. Only the
-// bare token counts, without a quality and in lower case.
+// acceptsGzip reports whether the API server would compress a large answer for this Accept-Encoding header. The header must have the
+// token gzip in lower case and without a quality.
 func acceptsGzip(acceptEncoding string) bool {
 	for token := range strings.SplitSeq(acceptEncoding, ",") {
 		if strings.TrimSpace(token) == "gzip" {

@@ -15,9 +15,11 @@ type Config struct {
 	rules map[schema.GroupResource]Rule
 }
 
-// RuleFor returns the rule for a resource: its own, else the rule for all resources of its group, else the defaults. Secrets and
-// Events are exceptions: the rule for their group and the defaults never keep them. For Secrets, a rule of their own can. For
-// Events, ParseFile refuses such a rule. group is empty for the core group. RuleFor does not allocate.
+// RuleFor returns the rule for a resource: its own, else the rule for all resources of its group, else the defaults. group is empty
+// for the core group. RuleFor does not allocate.
+//
+// The rule for a group and the defaults never keep Secrets and Events. A rule of their own can keep Secrets. (For Events, ParseFile
+// refuses such a rule.)
 func (c *Config) RuleFor(group, resource string) Rule {
 	if rule, ok := c.rules[schema.GroupResource{Group: group, Resource: resource}]; ok {
 		return rule
@@ -34,13 +36,13 @@ func (c *Config) RuleFor(group, resource string) Rule {
 
 // Evaluation is what follows from a request and the policy alone, before rights and state are looked up.
 type Evaluation struct {
-	// Decision does not depend on the rule's Cache, since only callers whom kube-apiserver has authenticated may learn it.
+	// Decision does not depend on Rule.Cache, since only callers whom kube-apiserver has authenticated may learn that.
 	Decision
 	Rule Rule
 }
 
-// Evaluate decides about a list or watch. [Parse] has returned req and parseReason together. If the rule answers no watches, every
-// watch has reason.Watch, whatever parseReason is: the operator should learn first of the missing switch.
+// Evaluate decides about a list or watch. [Parse] has returned req and parseReason. If watches are not answered from memory, every
+// watch has reason.Watch, whatever parseReason is: the operator should first learn that the switch is missing.
 func (c *Config) Evaluate(req *Request, parseReason reason.Reason) Evaluation {
 	rule := c.RuleFor(req.Group, req.Resource)
 	switch {
@@ -52,11 +54,11 @@ func (c *Config) Evaluate(req *Request, parseReason reason.Reason) Evaluation {
 	return Evaluation{Decision: req.Decide(rule.LimitAtZero, rule.ConsistentLists), Rule: rule}
 }
 
-// isSecrets reports whether a resource is Secrets. With them, listproxy's memory needs as much protection as etcd.
+// isSecrets reports whether a resource is Secrets. If Secrets are kept, listproxy's memory needs as much protection as etcd.
 func isSecrets(group, resource string) bool { return group == "" && resource == "secrets" }
 
-// isEvents reports whether a resource is Events. The upstream has no watch cache of them, so their watches get no bookmarks,
-// and a quiet feed could not prove how current it is. Besides, several Events can change in one revision.
+// isEvents reports whether a resource is Events. The upstream has no watch cache for Events, so their watches get no bookmarks, and a
+// feed without events could not prove how current it is. Besides, several Events can change in one revision.
 func isEvents(group, resource string) bool {
 	return (group == "" || group == "events.k8s.io") && resource == "events"
 }

@@ -4,8 +4,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// EncodeContinue returns the token that kube-apiserver's cache sends with a page if the list continues at the key start. The
-// revision must fit int64, as every etcd revision does.
+// EncodeContinue returns the continue token that kube-apiserver's cache sends with a page if the next page begins at the key start.
+// The revision must fit int64, as every etcd revision does.
 //
 // start is relative to the scope of the request, without a leading slash: usually the last key of the page, followed by a zero
 // byte. It must be valid UTF-8, since JSON replaces other bytes.
@@ -13,15 +13,15 @@ func EncodeContinue(revision uint64, start string) string {
 	return encodeToken(int64(revision), "/"+start) // #nosec G115 -- see above
 }
 
-// DecodeContinue parses a continue token of kube-apiserver. start is as for [EncodeContinue]. The revision is never 0. A
-// negative one stands for the newest state: kube-apiserver sends -1 if the revision of a list was compacted.
+// DecodeContinue parses a continue token of kube-apiserver. start is as for [EncodeContinue]. The revision is never 0. A negative
+// revision means the newest state: kube-apiserver sends -1 if the revision of a list was compacted.
 //
-// ok is false if
+// isCanonical is false if
 //
 //   - the token cannot be parsed
 //   - the key has a segment "..", "." or "", which could lead out of the scope
 //   - kube-apiserver would have written the token differently: JSON and base64 have many spellings for one value
-func DecodeContinue(token string) (start string, revision int64, ok bool) {
+func DecodeContinue(token string) (start string, revision int64, isCanonical bool) {
 	start, revision, err := storage.DecodeContinue(token, "")
 	if err != nil || start == "" {
 		return "", 0, false
@@ -33,10 +33,9 @@ func DecodeContinue(token string) (start string, revision int64, ok bool) {
 	return start, revision, true
 }
 
-// encodeToken returns the token with the start key exactly as given: storage.EncodeContinue removes the prefix that is put before
-// it. It would fail only without that prefix.
+// encodeToken returns the token with exactly this start key.
 func encodeToken(revision int64, start string) string {
-	const prefix = "/"
+	const prefix = "/" // storage.EncodeContinue removes it from the key, and fails only if the key lacks it
 	token, _ := storage.EncodeContinue(prefix+start, prefix, revision)
 	return token
 }

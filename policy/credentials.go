@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// CredentialKind says how the caller of a request identifies itself.
+// CredentialKind says how the caller of a request identifies itself. Callers of [Parse] determine it from the headers
+// ([ReadAuthorization]) and the connection.
 type CredentialKind int
 
 const (
@@ -22,14 +23,15 @@ const (
 	VerifiedCertificate
 )
 
-// ReadAuthorization reads the values of a request's Authorization headers.
+// ReadAuthorization reads the values of a request's Authorization headers. token is "" if kind is not PlainToken.
 //
+//	headers                                       kind            token
 //	none, "Basic x", "Bearer "                    NoToken
-//	"Bearer abc", "bearer abc"                    PlainToken, "abc"
+//	"Bearer abc", "bearer abc"                    PlainToken      "abc"
 //	"Bearer abc def", " Bearer abc", two headers  AmbiguousToken
 //
-// A plain token follows exactly one space, and is in visible ASCII. kube-apiserver ignores what follows a second space. If "Bearer
-// abc x" and "Bearer abc y" were plain, one token could have any number of spellings, and each would seem to be another caller.
+// A plain token follows exactly one space, and consists of visible ASCII. kube-apiserver ignores everything after a second space. If
+// "Bearer abc x" and "Bearer abc y" were plain, one token would have many spellings, and each would seem to be another caller.
 func ReadAuthorization(values []string) (kind CredentialKind, token string) {
 	switch {
 	case len(values) > 1:
@@ -37,26 +39,27 @@ func ReadAuthorization(values []string) (kind CredentialKind, token string) {
 	case len(values) == 0 || !HasBearerToken(values[0]):
 		return NoToken, ""
 	}
-	scheme, token, _ := strings.Cut(values[0], " ")
-	isNotVisibleASCII := func(r rune) bool { return r <= ' ' || r > '~' } // a second space is not visible, either
-	if !strings.EqualFold(scheme, "Bearer") || strings.ContainsFunc(token, isNotVisibleASCII) {
+	scheme, rest, _ := strings.Cut(values[0], " ")
+	isVisibleASCII := func(r rune) bool { return r > ' ' && r <= '~' } // false for a second space
+	isPlain := strings.EqualFold(scheme, "Bearer") && strings.TrimLeftFunc(rest, isVisibleASCII) == ""
+	if !isPlain {
 		return AmbiguousToken, ""
 	}
-	return PlainToken, token
+	return PlainToken, rest
 }
 
 // HasBearerToken reports whether kube-apiserver sees a token in the value of an Authorization header (k8s.io/apiserver,
-// authentication/request/bearertoken). kube-apiserver treats a caller who sends any other value as anonymous.
+// authentication/request/bearertoken). If it sees none, it treats the caller as anonymous.
 func HasBearerToken(authorization string) bool {
 	scheme, rest, _ := strings.Cut(strings.TrimSpace(authorization), " ")
 	token, _, _ := strings.Cut(rest, " ")
 	return strings.EqualFold(scheme, "Bearer") && token != ""
 }
 
-// identifiesCaller reports whether a request identifies exactly one caller: by one token, or by a certificate that listproxy
-// has verified. Impersonate-* headers name another user, so only TokenWithImpersonation allows them.
+// identifiesCaller reports whether a request with these headers and credentials identifies exactly one caller: by one token, or by a
+// certificate that listproxy has verified. Impersonate-* headers name another user, so only TokenWithImpersonation allows them.
 func identifiesCaller(h http.Header, kind CredentialKind) bool {
-	if kind == TokenWithImpersonation {
+	if kind == TokenWithImpersonation { // listproxy has read the Impersonate-* headers
 		return true
 	}
 	for name := range h {
@@ -67,12 +70,11 @@ func identifiesCaller(h http.Header, kind CredentialKind) bool {
 	return kind == PlainToken || kind == VerifiedCertificate
 }
 
-// impersonatePrefix begins the name of every header that asks to act as another user. Kubernetes may add such headers, as
-// it added Impersonate-Uid. The prefix has no dash at its end, since some HTTP servers read Impersonate_User as
-// Impersonate-User.
+// impersonatePrefix begins the name of every header that asks to act as another user. Kubernetes may add more such headers, as it
+// once added Impersonate-Uid. The prefix has no dash at its end, since some HTTP servers read Impersonate_User as Impersonate-User.
 const impersonatePrefix = "impersonate"
 
-// IsImpersonationHeader reports whether a header with this name, in any case, asks to act as another user.
+// IsImpersonationHeader reports whether a header with this name asks to act as another user. Upper and lower case do not matter.
 func IsImpersonationHeader(name string) bool {
 	return len(name) >= len(impersonatePrefix) && strings.EqualFold(name[:len(impersonatePrefix)], impersonatePrefix)
 }

@@ -82,7 +82,7 @@ func ParseFile(name string, data []byte) (*File, error) {
 // decoder would ignore such a document.
 var secondDocument = regexp.MustCompile(`(?ms)^\s*[^#\s].*^---\s*(#[^\n]*\n\s*)*[^#\s]`)
 
-// decode decodes the only document in data into f. Its errors are those of the syntax, and unknown or repeated fields.
+// decode decodes the only document in data into f. It returns errors in the syntax, and unknown or repeated fields.
 func (f *File) decode(data []byte) []error {
 	if secondDocument.Match(data) {
 		return []error{errors.New("a second document begins with ---: one file holds one policy")}
@@ -113,7 +113,7 @@ type Switches struct {
 //	"*" of a group        the file's defaults
 //	the file's defaults   the built-in defaults, which include the switches
 //
-// RuleFor makes Cache never for Secrets and Events, so their own rules inherit that.
+// Secrets and Events are exceptions: their own rules inherit CacheNever (see RuleFor).
 func (f *File) Config(s Switches) *Config {
 	builtIn := Rule{
 		Cache:           CacheOnDemand,
@@ -137,7 +137,7 @@ func (f *File) Config(s Switches) *Config {
 	return c
 }
 
-// inherit returns a rule with the settings of s, and those of base that s does not give.
+// inherit returns a rule with the settings that s gives, and base's for the others.
 func (s settings) inherit(base Rule) Rule {
 	return Rule{
 		Cache:           cmp.Or(s.Cache, base.Cache),
@@ -148,8 +148,7 @@ func (s settings) inherit(base Rule) Rule {
 	}
 }
 
-// target returns the resource that the rule is for. A rule without a group, which validate refuses, is taken for one of the
-// core group.
+// target returns the resource that the rule is for. If the rule has no group, which validate refuses, the group is the core group.
 func (w writtenRule) target() schema.GroupResource {
 	target := schema.GroupResource{Resource: w.Resource}
 	if w.Group != nil {
@@ -158,16 +157,15 @@ func (w writtenRule) target() schema.GroupResource {
 	return target
 }
 
-// window returns the history window, or 0 if it is not given or not a duration. HistoryWindow has the type any so that the
-// decoder accepts a number: validate then refuses it with a better error.
+// window returns the history window, or 0 if it is not given or not a duration. HistoryWindow has the type any so that the decoder
+// accepts a number, and validate can refuse it with a better error.
 func (s settings) window() time.Duration {
 	text, _ := s.HistoryWindow.(string)
 	window, _ := time.ParseDuration(text)
 	return window
 }
 
-// consistentLists returns the setting, or "" if it is not given. YAML decodes true and false as booleans, and always as a
-// string.
+// consistentLists returns the setting, or "" if it is not given. The decoder reads true and false as booleans, and always as a string.
 func (s settings) consistentLists() ConsistentLists {
 	if s.ConsistentLists == nil {
 		return ""

@@ -35,9 +35,8 @@ const dnsLabel = `[a-z0-9](?:[-a-z0-9]*[a-z0-9])?`
 var canonicalPath = regexp.MustCompile(
 	`^/(?:api|apis/` + dnsLabel + `(?:\.` + dnsLabel + `)*)/` + dnsLabel + `/(?:namespaces/` + dnsLabel + `/)?` + dnsLabel + `$`)
 
-// parsePath checks r's method, and whether its path is spelled canonically. info is what RequestInfo has read. If r is a list with
-// a canonical path, parsePath sets req's group, version, resource and namespace, and returns None. Otherwise it returns the reason
-// to forward r.
+// parsePath checks r's method and path. If r is a list with a canonical path, parsePath sets req's group, version, resource and
+// namespace, and returns None. It returns a reason to forward any other request. info is what RequestInfo has read.
 func parsePath(r *http.Request, info *request.RequestInfo, req *Request) reason.Reason {
 	switch {
 	case r.Method != http.MethodGet, !info.IsResourceRequest:

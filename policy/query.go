@@ -9,11 +9,10 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// parseQuery reads the query of a list or a watch into req. It returns None, or the reason why the request must be forwarded. In
-// that case it has set no field but req.Watch.
+// parseQuery reads the query of a list or a watch into req. If it returns a reason to forward the request, it has set only req.Watch.
 //
-// It is stricter than the API server, which uses the first of several values, ignores unknown parameters, and drops what it
-// cannot unescape.
+// It is stricter than the API server, which uses the first of several values, ignores unknown parameters, and drops parameters that
+// it cannot unescape.
 func parseQuery(raw string, req *Request) reason.Reason {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
@@ -25,7 +24,7 @@ func parseQuery(raw string, req *Request) reason.Reason {
 	if why != reason.None {
 		return why
 	}
-	parsed := *req // so that req stays as it is if a parameter is refused
+	parsed := *req // req stays as it is if a parameter is refused
 	setParameter := parsed.setListParameter
 	if watch {
 		setParameter = parsed.setWatchParameter
@@ -43,10 +42,10 @@ func parseQuery(raw string, req *Request) reason.Reason {
 	return reason.None
 }
 
-// setListParameter checks one query parameter of a list, and sets the field of the parameter, if there is one. It returns false
-// if the request must be forwarded: the parameter is unknown, or kube-apiserver may refuse the value or read it differently.
+// setListParameter checks one query parameter of a list, and sets the parameter's field, if there is one. It returns false if the
+// request must be forwarded: the parameter is unknown, or kube-apiserver may refuse the value or read it differently.
 //
-// Like the API server, it accepts empty strings, but not empty numbers. It does not accept empty booleans (see parseBool).
+// Like the API server, it accepts empty strings, and refuses empty numbers. It refuses empty booleans, too (see parseBool).
 func (r *Request) setListParameter(name, value string) bool {
 	switch name {
 	case "resourceVersion":
@@ -68,12 +67,12 @@ func (r *Request) setListParameter(name, value string) bool {
 		r.Options.Limit = int64(limit) // #nosec G115 -- parseDecimal returns nothing above MaxInt64
 		return ok
 	case "timeout":
-		// The timeout is the request's deadline at the API server; 0 means the default. listproxy ignores deadlines, which
-		// only matters for very short ones.
+		// The timeout is the request's deadline at the API server; 0 means the default. listproxy answers without a deadline, so
+		// it refuses very short ones.
 		timeout, err := time.ParseDuration(value)
 		return err == nil && (timeout == 0 || timeout >= time.Second)
 	case "timeoutSeconds":
-		// This is a parameter of watches. In a list the API server ignores the number, but refuses a value that is no number.
+		// This is a parameter of watches. In a list, the API server ignores a number, and refuses any other value.
 		_, ok := parseDecimal(value)
 		return ok
 	case "watch":
@@ -92,10 +91,10 @@ func (r *Request) setListParameter(name, value string) bool {
 	return true
 }
 
-// parseBool returns the boolean that the API server reads from a parameter: false for "0" and for "false" in any case, true
-// for anything else. isUsual reports whether clients are known to use this spelling. (The Python client capitalizes.) If it is
-// false, the request must be forwarded, although yes is right.
-func parseBool(value string) (yes, isUsual bool) {
+// parseBool returns the boolean that the API server reads from a parameter: false for "0" and "false" (in upper or lower case), true
+// for anything else. isUsual reports whether clients are known to use this spelling. (The Python client capitalizes.) A request with
+// an unusual spelling must be forwarded.
+func parseBool(value string) (read, isUsual bool) {
 	switch value {
 	case "true", "True", "TRUE", "1":
 		return true, true
@@ -107,8 +106,8 @@ func parseBool(value string) (yes, isUsual bool) {
 
 // parseDecimal parses a number in its canonical spelling: decimal digits without a sign or leading zeros. ok is false for any
 // other text, and for a number above MaxInt64.
-func parseDecimal(s string) (n uint64, ok bool) {
-	n, err := strconv.ParseUint(s, 10, 63)
-	hasLeadingZero := len(s) > 1 && s[0] == '0'
-	return n, err == nil && !hasLeadingZero
+func parseDecimal(text string) (number uint64, ok bool) {
+	number, err := strconv.ParseUint(text, 10, 63)
+	hasLeadingZero := len(text) > 1 && text[0] == '0'
+	return number, err == nil && !hasLeadingZero
 }

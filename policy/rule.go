@@ -59,10 +59,9 @@ const (
 	ConsistentAll ConsistentLists = "always"
 )
 
-// Representation returns the representation in which a list or watch of a resource is answered. namespaced says whether the
-// resource has namespaces, and custom whether it is a custom resource.
-//
-// The request must be forwarded if the reason is not None: its namespace, Accept header or selectors do not fit the resource.
+// Representation returns the representation in which a list or watch of a resource is answered. It returns a reason to forward the
+// request if the request's namespace, Accept header or selectors do not fit the resource. namespaced says whether the resource has
+// namespaces, and custom whether it is a custom resource.
 func (r Rule) Representation(req *Request, namespaced, custom bool) (media.Representation, reason.Reason) {
 	if req.Namespace != "" && !namespaced {
 		return "", reason.UnknownResource
@@ -71,6 +70,5 @@ func (r Rule) Representation(req *Request, namespaced, custom bool) (media.Repre
 	if why != reason.None {
 		return "", why
 	}
-	// What a limit means decides whether the list has pages, for which some selectors are forwarded.
 	return representation, req.checkSelectors(namespaced, r.LimitAtZero)
 }

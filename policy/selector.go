@@ -20,8 +20,8 @@ const (
 	namespaceField = "metadata.namespace"
 )
 
-// parseSelectors parses the selectors of req as the API server does, and sets Labels, Fields and Name. If the request must be
-// forwarded, it returns false, and does not change req.
+// parseSelectors parses the selectors of req as the API server does, and sets Labels, Fields and Name. It returns false, and changes
+// nothing, if the request must be forwarded.
 func parseSelectors(req *Request) bool {
 	labelSelector, labelsOK := parseLabels(req.LabelSelector)
 	fieldSelector, fieldsOK := parseFields(req.FieldSelector)
@@ -48,8 +48,7 @@ func parseLabels(raw string) (selector labels.Selector, ok bool) {
 		return nil, false
 	}
 	selector, err := labels.Parse(raw)
-	// A selector like " " selects everything, probably by mistake. An authorizer may decide otherwise about a list with it than
-	// about a list without a selector.
+	// A selector like " " selects everything, probably by mistake. An authorizer may not treat it like a list without a selector.
 	if err != nil || selector.Empty() {
 		return nil, false
 	}
@@ -66,13 +65,13 @@ func parseFields(raw string) (selector fields.Selector, ok bool) {
 		return nil, false
 	}
 	selector, err := fields.ParseSelector(raw)
-	if err != nil || selector.Empty() { // as for labels: "," and "=" select everything
+	if err != nil || selector.Empty() { // "," and "=" select everything, as " " does in parseLabels
 		return nil, false
 	}
 	return selector, len(selector.Requirements()) <= maxRequirements
 }
 
-// fitsAccessReview reports whether listproxy puts the selector into a SelfSubjectAccessReview: it is short enough, and UTF-8.
+// fitsAccessReview reports whether a selector can stand in a SelfSubjectAccessReview: it is short enough, and UTF-8.
 func fitsAccessReview(raw string) bool {
 	return len(raw) <= maxSelectorLength && utf8.ValidString(raw)
 }

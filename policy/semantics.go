@@ -40,19 +40,19 @@ type ListOptions struct {
 
 // Decision says what to do with a list or watch: answer it from memory, or forward it.
 type Decision struct {
-	// Reason is the reason to forward the request, or None if it may be answered from memory. If it is not None, the other fields
-	// are zero, with one exception: with reason.Consistent, Semantics is Consistent, for metrics and the access log.
+	// Reason is the reason to forward the request, or None if it may be answered from memory. The other fields are zero if the
+	// request is forwarded, with one exception: with reason.Consistent, Semantics is Consistent, for metrics and the access log.
 	Reason    reason.Reason
 	Semantics Semantics
 	// Revision is set for NotOlderThan, Exact, Continue and After.
 	Revision uint64
-	// Limit is the number of objects that the page may have; 0 means no limit. It is the client's limit. For Any it is 0, as
-	// kube-apiserver ignores the limit there, except with LimitHonoured.
+	// Limit is the number of objects that the page may have; 0 means no limit. It is the client's limit, except for Any with
+	// LimitIgnored: there it is 0, since kube-apiserver ignores the client's limit.
 	Limit int64
-	// Start is the key at which a continuation begins, relative to the scope of the request and without a leading slash. The
-	// client has chosen the key: it need not exist, but never leads out of the scope (see [DecodeContinue]).
+	// Start is the key at which a list with a continue token begins, relative to the scope of the request and without a leading
+	// slash. The client could choose any key: it may not exist, but never leads out of the scope (see [DecodeContinue]).
 	Start string
-	// Initial reports whether a watch begins with the state.
+	// Initial reports whether a watch begins with the state, as ADDED events.
 	Initial bool
 }
 
@@ -65,7 +65,8 @@ func (r *Request) Decide(limitAtZero LimitAtZero, consistentLists ConsistentList
 }
 
 // decideList maps list options to semantics as kube-apiserver 1.36 does (k8s.io/apiserver: storage/cacher/delegator,
-// storage.ValidateListOptions, and apimachinery's internalversion validation). Lists with other options are forwarded.
+// storage.ValidateListOptions, and apimachinery's internalversion validation). Lists with options that are not in this table are
+// forwarded.
 //
 //	resourceVersion  resourceVersionMatch       limit   semantics
 //	""               not given                  any     Consistent, or forwarded with ConsistentNone
@@ -79,12 +80,13 @@ func (r *Request) Decide(limitAtZero LimitAtZero, consistentLists ConsistentList
 func decideList(o ListOptions, limitAtZero LimitAtZero, consistentLists ConsistentLists) Decision {
 	rv, match := o.ResourceVersion, o.ResourceVersionMatch
 	revision, isRevision := parseDecimal(rv)
-	switch {
+	answersConsistent := consistentLists == ConsistentLarge || consistentLists == ConsistentAll
+	switch { // the first case that applies
 	case isRefused(o): // the upstream writes the refusal
 		return forward(reason.NotCanonical)
 	case o.Continue != "":
 		return decideContinue(o)
-	case rv == "" && (consistentLists == ConsistentLarge || consistentLists == ConsistentAll):
+	case rv == "" && answersConsistent:
 		// With ConsistentLarge, package proxy still forwards some small lists.
 		return Decision{Semantics: Consistent, Limit: o.Limit}
 	case rv == "":
@@ -102,31 +104,28 @@ func decideList(o ListOptions, limitAtZero LimitAtZero, consistentLists Consiste
 	return Decision{Semantics: NotOlderThan, Revision: revision, Limit: o.Limit}
 }
 
-// isRefused reports whether kube-apiserver refuses a list with these options.
+// isRefused reports whether kube-apiserver refuses a list with these options: resourceVersionMatch requires a resourceVersion, and a
+// continue token has a revision already.
 func isRefused(o ListOptions) bool {
-	rv, match := o.ResourceVersion, o.ResourceVersionMatch
-	continues := o.Continue != ""
-	isKnownMatch := match == "" || match == matchNotOlderThan || match == matchExact
-	switch {
-	case !isKnownMatch:
-		return true
-	case match != "" && rv == "": // a match needs a revision
-		return true
-	case match != "" && continues: // the token has the revision
-		return true
-	case match == matchExact && rv == "0": // "0" is any revision
-		return true
+	rv := o.ResourceVersion
+	isContinued := o.Continue != ""
+	switch o.ResourceVersionMatch {
+	case "":
+		return isContinued && rv != "" && rv != "0"
+	case matchNotOlderThan:
+		return isContinued || rv == ""
+	case matchExact:
+		return isContinued || rv == "" || rv == "0"
 	}
-	return continues && rv != "" && rv != "0" // a second revision beside the token's
+	return true // an unknown match
 }
 
-// decideContinue decides about a continuation by the revision in its token.
+// decideContinue decides about a list with a continue token.
 func decideContinue(o ListOptions) Decision {
-	start, revision, ok := DecodeContinue(o.Continue)
+	start, revision, isCanonical := DecodeContinue(o.Continue)
 	switch {
-	case o.ResourceVersion == "0": // allowed with a token, but kube-apiserver's cache and its storage disagree about the limit
-		return forward(reason.NotCanonical)
-	case !ok: // malformed, or written differently from how kube-apiserver writes it
+	case !isCanonical, o.ResourceVersion == "0":
+		// With "0" and a token, kube-apiserver's cache and its storage disagree about the limit.
 		return forward(reason.NotCanonical)
 	case revision < 0: // kube-apiserver writes -1 for the newest state, from the start key on
 		return forwardConsistent()

@@ -7,9 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/sharding"
 )
 
-// shardRange matches one range of a shardSelector (KEP-5866), as clients write it. The range's end may be 2^64, one more
-// than the largest hash. kube-apiserver parses CEL, which allows other spellings of the same range. Requests with those are
-// forwarded.
+// shardRange matches one range of a shardSelector (KEP-5866), as clients write it. The range's end may be 2^64, one more than the
+// largest hash. kube-apiserver parses CEL, which allows other spellings of the same range; requests with them are forwarded.
 var shardRange = regexp.MustCompile(
 	`^ *shardRange\((object\.metadata\.(?:uid|namespace)), *'(0x[0-9a-f]{16})', *'(0x[0-9a-f]{16}|0x10000000000000000)'\) *$`)
 
@@ -20,16 +19,17 @@ func parseShards(raw string) (selector sharding.Selector, ok bool) {
 		return nil, false
 	}
 	var ranges []sharding.ShardRangeRequirement
-	for written := range strings.SplitSeq(raw, "||") {
-		found := shardRange.FindStringSubmatch(written)
-		if found == nil || len(ranges) == maxRequirements {
+	for text := range strings.SplitSeq(raw, "||") {
+		groups := shardRange.FindStringSubmatch(text)
+		if groups == nil || len(ranges) == maxRequirements {
 			return nil, false
 		}
-		r := sharding.ShardRangeRequirement{Key: found[1], Start: found[2], End: found[3]}
-		if !sharding.HexLess(r.Start, r.End) || (len(ranges) > 0 && r.Key != ranges[0].Key) {
+		parsed := sharding.ShardRangeRequirement{Key: groups[1], Start: groups[2], End: groups[3]}
+		isEmpty := !sharding.HexLess(parsed.Start, parsed.End)
+		ranges = append(ranges, parsed)
+		if isEmpty || parsed.Key != ranges[0].Key { // all ranges must be of the same field
 			return nil, false
 		}
-		ranges = append(ranges, r)
 	}
 	return sharding.NewSelector(ranges...), true
 }

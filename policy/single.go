@@ -9,9 +9,9 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Single returns the namespace and name of the object if the API server reads a single object for the list. ok is false if
-// the API server reads a range (k8s.io/apiserver, registry.Store.ListPredicate). namespaced says whether the resource has
-// namespaces.
+// Single returns the namespace and the name of the object if the API server reads a single object for the list
+// (k8s.io/apiserver, registry.Store.ListPredicate). isSingle is false if the API server reads a range. namespaced says whether the
+// resource has namespaces.
 //
 //	path                          field selector                        reads
 //	/api/v1/namespaces/a/pods     metadata.name=x                       a/x
@@ -22,53 +22,48 @@ import (
 //
 // The object is in the answer only if it matches both selectors. The answer has neither a continue token nor a remaining
 // count, whatever the limit is.
-func (r *Request) Single(namespaced bool) (namespace, name string, ok bool) {
-	if r.Name == "" || r.Options.Continue != "" {
+func (r *Request) Single(namespaced bool) (namespace, name string, isSingle bool) {
+	isUnknownPath := r.Namespace != "" && !namespaced
+	if r.Name == "" || r.Options.Continue != "" || isUnknownPath {
 		return "", "", false
 	}
-	if !namespaced {
-		isValidPath := r.Namespace == "" // the paths of such a resource have no namespace
-		return "", r.Name, isValidPath
+	if r.Namespace != "" || !namespaced {
+		return r.Namespace, r.Name, true
 	}
-	namespace = r.Namespace
-	if namespace == "" {
-		namespace, _ = r.Fields.RequiresExactMatch(namespaceField)
-		// The API server ignores a namespace in the field selector that is not a valid name.
-		if len(validation.IsDNS1123Label(namespace)) > 0 {
-			return "", "", false
-		}
+	namespace, _ = r.Fields.RequiresExactMatch(namespaceField)
+	if len(validation.IsDNS1123Label(namespace)) > 0 { // The API server ignores a namespace that is not a valid name.
+		return "", "", false
 	}
 	return namespace, r.Name, true
 }
 
 // checkSelectors returns None if kube-apiserver answers the request with exactly the objects of its scope that match its
-// selectors (k8s.io/apiserver, registry.Store.ListPredicate and storage/etcd3). Otherwise it returns the reason to forward the
-// request. namespaced says whether the resource has namespaces. Which fields the resource has is checked elsewhere.
-// checkSelectors forwards:
+// selectors (k8s.io/apiserver, registry.Store.ListPredicate and storage/etcd3). namespaced says whether the resource has
+// namespaces. checkSelectors does not know which other fields the resource has. It returns the reason to forward these requests:
 //
 //   - a requirement on metadata.namespace, if the resource has no namespaces, or refuses that field
 //   - a list of a single object with limit=5&resourceVersion=7, but no resourceVersionMatch: a range would be read at exactly
 //     7, but a single object is read in its newest state
 //   - pages over all namespaces with metadata.namespace=x: the first page has the scope x, but later pages have all namespaces
 func (r *Request) checkSelectors(namespaced bool, limitAtZero LimitAtZero) reason.Reason {
-	if r.selectsNamespace() && (!namespaced || r.refusesNamespace()) {
+	acceptsNamespace := namespaced && !r.refusesNamespace()
+	if r.selectsNamespace() && !acceptsNamespace {
 		return reason.NotCanonical
 	}
 	if r.Watch {
-		return reason.None // the rest is about pages
+		return reason.None // the rest is about lists
 	}
 	o := r.Options
 	isAtZero := o.ResourceVersion == "0"
-	if _, _, isSingle := r.Single(namespaced); isSingle {
-		isExactByLimit := o.Limit > 0 && !isAtZero && o.ResourceVersion != "" && o.ResourceVersionMatch == ""
-		if isExactByLimit {
-			return reason.NotCanonical
-		}
-		return reason.None
-	}
-	isPaged := o.Continue != "" || o.Limit > 0 && (!isAtZero || limitAtZero == LimitHonoured)
+	isExactByLimit := o.Limit > 0 && !isAtZero && o.ResourceVersion != "" && o.ResourceVersionMatch == ""
+	ignoresLimit := isAtZero && limitAtZero != LimitHonoured
+	isPaged := o.Continue != "" || (o.Limit > 0 && !ignoresLimit)
 	_, selectsOneNamespace := r.Fields.RequiresExactMatch(namespaceField)
-	if isPaged && r.Namespace == "" && selectsOneNamespace {
+	_, _, isSingle := r.Single(namespaced)
+	switch {
+	case isSingle && isExactByLimit:
+		return reason.NotCanonical
+	case !isSingle && isPaged && r.Namespace == "" && selectsOneNamespace:
 		return reason.NotCanonical
 	}
 	return reason.None
@@ -81,8 +76,8 @@ func (r *Request) selectsNamespace() bool {
 	})
 }
 
-// refusesNamespace reports whether kube-apiserver refuses metadata.namespace in a field selector though the resource has
-// namespaces: the resource's conversion of field labels does not accept that field (kubernetes, pkg/apis).
+// refusesNamespace reports whether kube-apiserver refuses metadata.namespace in a field selector although the resource has
+// namespaces: the resource's conversion of field labels does not accept the field (kubernetes, pkg/apis).
 func (r *Request) refusesNamespace() bool {
 	return r.Group == "certificates.k8s.io" && r.Resource == "podcertificaterequests"
 }

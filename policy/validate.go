@@ -36,7 +36,7 @@ func (f *File) validate() field.ErrorList {
 	return errs
 }
 
-// coreVersionPattern matches the apiVersion of the core group, like "v1", which some write in place of the group.
+// coreVersionPattern matches an apiVersion of the core group, like "v1", which some users write instead of the group.
 var coreVersionPattern = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
 
 // validate returns the errors in the values of the rule at path.
@@ -66,12 +66,12 @@ func (w writtenRule) validate(path *field.Path) field.ErrorList {
 }
 
 // PluralMeant returns the plural name of a built-in resource that is written in the singular or with capitals: "pods" for
-// "pod" and "Pods". It returns "" for a correct plural, and for a name that is not built in: it may be a custom resource's.
+// "pod" and "Pods". It returns "" for a correct plural, and for a name that no built-in resource has.
 func PluralMeant(group, resource string) string {
 	lower := strings.ToLower(resource)
 	for _, version := range scheme.Scheme.PrioritizedVersionsForGroup(group) {
 		for kind := range scheme.Scheme.KnownTypes(version) {
-			// Guessing is safe here: all built-in resources have regular plurals. KnownTypes also has kinds that are no
+			// All built-in resources have regular plurals, so the guess is right. KnownTypes also has kinds that are not
 			// resources, like PodList, but nobody writes those.
 			plural, singular := meta.UnsafeGuessKindToResource(version.WithKind(kind))
 			isMeant := lower == singular.Resource || lower == plural.Resource
@@ -91,7 +91,7 @@ func (s settings) validate(path *field.Path) field.ErrorList {
 		oneOf(path.Child("consistentLists"), s.consistentLists(), ConsistentNone, ConsistentLarge, ConsistentAll),
 	)
 	const minWindow, maxWindow = time.Second, time.Hour
-	window := s.window() // 0, which is too short, if the text is not a duration
+	window := s.window() // 0 if it is not a duration, which is too short
 	if s.HistoryWindow != nil && (window < minWindow || window > maxWindow) {
 		errs = append(errs, field.Invalid(path.Child("historyWindow"), s.HistoryWindow,
 			fmt.Sprintf("write a duration with its unit, 2m30s, from %v to %v", minWindow, maxWindow)))
@@ -99,7 +99,7 @@ func (s settings) validate(path *field.Path) field.ErrorList {
 	return errs
 }
 
-// oneOf returns an error if value is neither empty nor allowed.
+// oneOf returns an error unless value is allowed or empty.
 func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
 	if value == "" || slices.Contains(allowed, value) {
 		return nil

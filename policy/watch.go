@@ -20,8 +20,8 @@ type WatchOptions struct {
 }
 
 // decideWatch maps the options of a watch to semantics as a kube-apiserver with streaming lists does (k8s.io/apiserver:
-// storage/cacher, and apimachinery's internalversion defaults and validation). If sendInitialEvents is given, true or false,
-// resourceVersionMatch must be NotOlderThan; if not, it must be empty. Watches with other options are forwarded.
+// storage/cacher, and apimachinery's internalversion defaults and validation). resourceVersionMatch must be NotOlderThan if
+// sendInitialEvents is given (true or false), and empty if it is not. Watches with other options are forwarded.
 //
 //	resourceVersion  sendInitialEvents    semantics     begins with
 //	""               not given, or true   Consistent    the newest state
@@ -31,14 +31,14 @@ type WatchOptions struct {
 //	N                true                 NotOlderThan  the state at N or later
 //	N                not given, or false  After         the events after N
 func decideWatch(o ListOptions, w WatchOptions) Decision {
-	wantMatch := ""
+	requiredMatch := ""
 	if w.SendInitialEvents != "" {
-		wantMatch = matchNotOlderThan
+		requiredMatch = matchNotOlderThan
 	}
 	initial := w.SendInitialEvents != "false" // true, or not given
 	revision, isRevision := parseDecimal(o.ResourceVersion)
-	switch {
-	case o.ResourceVersionMatch != wantMatch:
+	switch { // the first case that applies
+	case o.ResourceVersionMatch != requiredMatch:
 		return forward(reason.NotCanonical)
 	case o.ResourceVersion == "":
 		return Decision{Semantics: Consistent, Initial: initial}
@@ -52,8 +52,8 @@ func decideWatch(o ListOptions, w WatchOptions) Decision {
 	return Decision{Semantics: After, Revision: revision} // sendInitialEvents is false or not given
 }
 
-// readWatchParameter reads the parameter watch, which makes a list request a watch. It returns a reason to forward a watch
-// whose parameter is given twice, or in a spelling that clients do not use. In a list, setListParameter checks the parameter.
+// readWatchParameter reads the parameter watch, which makes a list request a watch. A watch is forwarded if the parameter is given
+// twice, or in a spelling that clients do not use. For a list, why is None: setListParameter checks the parameter.
 func readWatchParameter(query url.Values) (watch bool, why reason.Reason) {
 	values := query["watch"]
 	if len(values) == 0 {
@@ -66,8 +66,8 @@ func readWatchParameter(query url.Values) (watch bool, why reason.Reason) {
 	return watch, reason.None
 }
 
-// setWatchParameter checks one query parameter of a watch, and sets its field. As setListParameter does, it returns false if
-// the request must be forwarded.
+// setWatchParameter checks one query parameter of a watch, and sets its field, if there is one. Like setListParameter, it returns
+// false if the request must be forwarded.
 func (r *Request) setWatchParameter(name, value string) bool {
 	switch name {
 	case "watch":

@@ -26,8 +26,7 @@ func crcProduct(a, b uint32) uint32 {
 
 // crcShift returns x to the power of 8n. If n bytes follow a text, its checksum is multiplied by crcShift(n).
 func crcShift(n int64) uint32 {
-	power := uint32(crcOne >> 8) // x⁸, in the next round x¹⁶, and so on
-	shift := uint32(crcOne)
+	power, shift := uint32(crcOne>>8), uint32(crcOne) // x⁸ (in the next round x¹⁶, and so on), and 1
 	for ; n > 0; n >>= 1 {
 		if n&1 != 0 {
 			shift = crcProduct(power, shift)

@@ -23,8 +23,8 @@ func LearnBookmark(encoding Encoding, sent Event) (*Bookmark, error) {
 	if err != nil {
 		return nil, err
 	}
-	again := ReviseItem(encoding, item, sent.Meta.Revision) // as AppendTo will do it
-	if !bytes.Equal(again, item) {
+	// AppendTo will write the item in the same way.
+	if again := ReviseItem(encoding, item, sent.Meta.Revision); !bytes.Equal(again, item) {
 		return nil, fmt.Errorf("%w: the revision of a bookmark cannot be changed", ErrForm)
 	}
 	return &Bookmark{envelope: Envelope{Encoding: encoding, Item: form}, item: item}, nil

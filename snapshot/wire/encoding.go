@@ -70,12 +70,11 @@ func EncodingOf(r media.Representation) Encoding {
 // few times as many bytes.
 const maxEvent = 64 << 20
 
-var (
-	// ErrEnded means that a watch ended: at its timeout, or because the connection failed.
-	ErrEnded = errors.New("the watch ended")
-	// errMalformed means that an API server would not have sent these bytes here.
-	errMalformed = errors.New("not in the expected form")
-)
+// ErrEnded means that a watch ended: at its timeout, or because the connection failed.
+var ErrEnded = errors.New("the watch ended")
+
+// errMalformed means that an API server would not have sent these bytes here.
+var errMalformed = errors.New("not in the expected form")
 
 // ObjectMeta has the fields of an object that a feed reads.
 type ObjectMeta struct {

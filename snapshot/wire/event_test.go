@@ -29,10 +29,10 @@ type sampleRecord struct {
 func sampleRecords() map[string]sampleRecord {
 	pod := ItemForm{Known: true, APIVersion: "v1", Kind: "Pod", lead: podLead}
 	const generateNameField, specField = 2, 2 // of ObjectMeta and Pod
-	metadata := appendWireString(nil, metaNameField, "a")
-	metadata = appendWireString(metadata, metaRevisionField, "99")
-	metadata = appendWireString(metadata, generateNameField, strings.Repeat("x", 100)) // metadata's length takes two bytes
-	object := appendWireString(appendWireBytes(nil, metadataField, metadata), specField, "spec")
+	metadata := appendWireField(nil, metaNameField, "a")
+	metadata = appendWireField(metadata, metaRevisionField, "99")
+	metadata = appendWireField(metadata, generateNameField, strings.Repeat("x", 100)) // metadata's length takes two bytes
+	object := appendWireField(appendWireField(nil, metadataField, metadata), specField, "spec")
 	return map[string]sampleRecord{
 		"built-in": {
 			encoding: jsonEncoding{},
@@ -121,13 +121,13 @@ func TestRefusedEvents(t *testing.T) {
 	object := encodeProtobuf(t, pod)
 	added := protobufEvent(t, "ADDED", object)
 	withoutRevision := encodeProtobuf(t, &corev1.Pod{TypeMeta: pod.TypeMeta})
-	secondTypeMeta := appendWireBytes(slices.Clone(object), wrapperTypeField, nil)
-	extension := appendWireBytes(nil, extensionRawField, object)
-	twoRawObjects := appendWireBytes(appendWireString(nil, eventTypeField, "ADDED"), eventObjectField, slices.Concat(extension, extension))
-	label := appendWireString(appendWireString(nil, labelKeyField, "a"), labelKeyField, "b")
-	label = appendWireString(label, labelValueField, "v")
-	metadata := appendWireBytes(appendWireString(nil, metaRevisionField, "7"), metaLabelsField, label)
-	labelWithTwoKeys := appendWireBytes([]byte(protobufMagic), wrapperObjectField, appendWireBytes(nil, metadataField, metadata))
+	secondTypeMeta := appendWireField(slices.Clone(object), wrapperTypeField, "")
+	extension := appendWireField(nil, extensionRawField, object)
+	twoRawObjects := appendWireField(appendWireField(nil, eventTypeField, "ADDED"), eventObjectField, slices.Concat(extension, extension))
+	label := appendWireField(appendWireField(nil, labelKeyField, "a"), labelKeyField, "b")
+	label = appendWireField(label, labelValueField, "v")
+	metadata := appendWireField(appendWireField(nil, metaRevisionField, "7"), metaLabelsField, label)
+	labelWithTwoKeys := appendWireField([]byte(protobufMagic), wrapperObjectField, appendWireField(nil, metadataField, metadata))
 	for e, records := range map[Encoding]map[string][]byte{
 		jsonEncoding{}: {
 			"no revision":    []byte(`{"type":"ADDED","object":{"metadata":{"name":"a"}}}`),
@@ -145,7 +145,7 @@ func TestRefusedEvents(t *testing.T) {
 			"no wrapper":                       protobufEvent(t, "ADDED", withoutWrapper),
 			"no revision":                      protobufEvent(t, "ADDED", withoutRevision),
 			"incomplete":                       added[:40],
-			"unknown field":                    appendWireBytes(slices.Clone(added), unknownEventField, nil),
+			"unknown field":                    appendWireField(slices.Clone(added), unknownEventField, ""),
 			"two revisions in the metadata":    protobufEvent(t, "ADDED", []byte(twoRevisions)),
 			"a second TypeMeta in the wrapper": protobufEvent(t, "ADDED", secondTypeMeta),
 			"two raw objects in the extension": twoRawObjects,
@@ -166,10 +166,10 @@ func TestBookmark(t *testing.T) {
 	form := ItemForm{APIVersion: "v1", Kind: "Pod"}
 	const metaAnnotationsField = 12
 	const annotationKeyField, annotationValueField = 1, 2
-	annotation := appendWireString(nil, annotationKeyField, metav1.InitialEventsAnnotationKey)
-	annotation = appendWireString(annotation, annotationValueField, "true")
-	metadata := appendWireBytes(appendWireString(nil, metaRevisionField, "27"), metaAnnotationsField, annotation)
-	object := appendWireBytes(nil, metadataField, metadata)
+	annotation := appendWireField(nil, annotationKeyField, metav1.InitialEventsAnnotationKey)
+	annotation = appendWireField(annotation, annotationValueField, "true")
+	metadata := appendWireField(appendWireField(nil, metaRevisionField, "27"), metaAnnotationsField, annotation)
+	object := appendWireField(nil, metadataField, metadata)
 	for e, record := range map[Encoding][]byte{
 		jsonEncoding{}: []byte(`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":` +
 			`{"resourceVersion":"27","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null},"status":{}}}` + "\n"),
@@ -223,9 +223,9 @@ func TestEndsInitial(t *testing.T) {
 // item has the given revision already.
 func FuzzReviseItem(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"resourceVersion":"1"}}`), uint64(17))
-	name, revisionField := appendWireString(nil, metaNameField, "a"), appendWireString(nil, metaRevisionField, "12")
-	f.Add(appendWireBytes(nil, metadataField, revisionField), uint64(17))
-	f.Add(appendWireBytes(nil, metadataField, slices.Concat(name, revisionField)), uint64(17))
+	name, revisionField := appendWireField(nil, metaNameField, "a"), appendWireField(nil, metaRevisionField, "12")
+	f.Add(appendWireField(nil, metadataField, revisionField), uint64(17))
+	f.Add(appendWireField(nil, metadataField, slices.Concat(name, revisionField)), uint64(17))
 	f.Fuzz(func(t *testing.T, item []byte, revision uint64) {
 		revision &= 1<<63 - 1 // revisions are below 2⁶³
 		for _, e := range []Encoding{jsonEncoding{}, protobufEncoding{}} {

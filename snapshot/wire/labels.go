@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"unique"
-
-	"k8s.io/apimachinery/pkg/labels"
 )
 
 // Labels is a set of labels. Many objects have the same labels, so equal sets share their memory (package unique). Sets with the
@@ -16,8 +14,6 @@ type Labels struct {
 	// handle stands for "key\x00value\x00" of each label, sorted by key. It is zero for the empty set.
 	handle unique.Handle[string]
 }
-
-var _ labels.Labels = Labels{}
 
 // MakeLabels returns a set of labels. Each pair is a key and a value. MakeLabels sorts the pairs, and does not keep their memory. It
 // refuses a key that appears twice, and a zero byte.

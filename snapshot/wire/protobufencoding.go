@@ -118,8 +118,7 @@ func (e protobufEncoding) parseEvent(record []byte) (ev Event, err error) {
 		return ev, err
 	}
 	ev.Meta, err = e.ParseItem(w.object)
-	ev.Meta.APIVersion = w.apiVersion
-	ev.Meta.Kind = w.kind
+	ev.Meta.APIVersion, ev.Meta.Kind = w.apiVersion, w.kind
 	ev.Reproducible = e.isReproducible(record, ev.Type, w)
 	return ev, err
 }
@@ -157,7 +156,8 @@ func parseProtobufMeta(metadata []byte) (m ObjectMeta, err error) {
 	}
 	m.Name = string(name)
 	m.Namespace = intern(string(namespace))
-	if m.Labels, err = MakeLabels(labels); err != nil {
+	m.Labels, err = MakeLabels(labels)
+	if err != nil {
 		return m, err
 	}
 	m.Revision, err = parseRevision(string(revision))

@@ -24,13 +24,13 @@ func (protobufEncoding) appendItemHead(dst []byte, size int) []byte {
 func (protobufEncoding) frame(e *Envelope, meta ListMeta, _, size int) (head, tail []byte) {
 	apiMeta := meta.toAPIMachinery()
 	listMeta, _ := apiMeta.Marshal() // Generated code returns no error here.
-	typeMeta := appendWireString(nil, typeAPIVersionField, e.APIVersion)
-	typeMeta = appendWireString(typeMeta, typeKindField, e.kind)
+	typeMeta := appendWireField(nil, typeAPIVersionField, e.APIVersion)
+	typeMeta = appendWireField(typeMeta, typeKindField, e.kind)
 	listSize := tagSize + protowire.SizeBytes(len(listMeta)) + size
 
-	head = appendWireBytes([]byte(protobufMagic), wrapperTypeField, typeMeta)
+	head = appendWireField([]byte(protobufMagic), wrapperTypeField, typeMeta)
 	head = appendWireLength(head, wrapperObjectField, listSize)
-	return appendWireBytes(head, metadataField, listMeta), []byte(wrapperEnd)
+	return appendWireField(head, metadataField, listMeta), []byte(wrapperEnd)
 }
 
 // wrapperEnd is the end of a wrapper: the fields contentEncoding and contentType, which generated code writes even if they are empty.
@@ -55,13 +55,13 @@ func (protobufEncoding) appendEventHead(dst []byte, eventType string, form ItemF
 	eventSize := tagSize + protowire.SizeBytes(len(eventType)) + tagSize + protowire.SizeBytes(extensionSize)
 
 	dst = binary.BigEndian.AppendUint32(dst, uint32(eventSize)) // #nosec G115 -- an object is far smaller than 4 GiB
-	dst = appendWireString(dst, eventTypeField, eventType)
+	dst = appendWireField(dst, eventTypeField, eventType)
 	dst = appendWireLength(dst, eventObjectField, extensionSize)
 	dst = appendWireLength(dst, extensionRawField, wrapperSize)
 	dst = append(dst, protobufMagic...)
 	dst = appendWireLength(dst, wrapperTypeField, typeMetaSize)
-	dst = appendWireString(dst, typeAPIVersionField, form.APIVersion)
-	dst = appendWireString(dst, typeKindField, form.Kind)
+	dst = appendWireField(dst, typeAPIVersionField, form.APIVersion)
+	dst = appendWireField(dst, typeKindField, form.Kind)
 	return appendWireLength(dst, wrapperObjectField, size), 0 // The caller writes the whole item.
 }
 
@@ -79,12 +79,9 @@ func (e protobufEncoding) isReproducible(record []byte, eventType string, w wrap
 		bytes.HasPrefix(record, head) && bytes.HasSuffix(record, []byte(wrapperEnd))
 }
 
-func appendWireString(dst []byte, number protowire.Number, value string) []byte {
-	return protowire.AppendString(protowire.AppendTag(dst, number, protowire.BytesType), value)
-}
-
-func appendWireBytes(dst []byte, number protowire.Number, value []byte) []byte {
-	return protowire.AppendBytes(protowire.AppendTag(dst, number, protowire.BytesType), value)
+// appendWireField appends a field with its content.
+func appendWireField[T string | []byte](dst []byte, number protowire.Number, content T) []byte {
+	return append(appendWireLength(dst, number, len(content)), content...)
 }
 
 // appendWireLength appends the tag and the length of a field. The caller must append the content.

@@ -27,8 +27,7 @@ func findJSONRevision(item []byte) (begin, end int) {
 	readMetadataMember := func(key []byte) error {
 		value, err := s.value()
 		if string(key) == "resourceVersion" {
-			begin = s.at - len(value)
-			end = s.at
+			begin, end = s.at-len(value), s.at
 		}
 		return err
 	}
@@ -52,7 +51,7 @@ func (protobufEncoding) Revise(item []byte, revision uint64) (before, revised, a
 	oldField, _ := singularField(metadata.content, metaRevisionField)
 	beforeOld := metadata.content[:oldField.begin]
 	afterOld := metadata.content[oldField.end:]
-	newField := appendWireString(nil, metaRevisionField, strconv.FormatUint(revision, 10))
+	newField := appendWireField(nil, metaRevisionField, strconv.FormatUint(revision, 10))
 	metadataHead := appendWireLength(nil, metadataField, len(beforeOld)+len(newField)+len(afterOld))
 	after = item[metadata.end-len(afterOld):] // The metadata ends with afterOld.
 	return item[:metadata.begin], slices.Concat(metadataHead, beforeOld, newField), after

@@ -13,7 +13,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// alice is the header of a caller with a token.
+// alice is the header line with a caller's token.
 const alice = "Authorization: Bearer a-token\r\n"
 
 // read returns the request that net/http's server reads from text.
@@ -24,7 +24,7 @@ func read(t testing.TB, text string) *http.Request {
 	return r
 }
 
-// get returns the text of a GET. headers are whole lines.
+// get returns the text of a GET. headers are whole lines, with their line breaks.
 func get(target string, headers ...string) string {
 	return "GET " + target + " HTTP/1.1\r\nHost: listproxy\r\n" + strings.Join(headers, "") + "\r\n"
 }
@@ -39,7 +39,7 @@ func parse(r *http.Request) (*Request, reason.Reason) {
 	return Parse(r, info, credentials)
 }
 
-// understood has requests of clients for which Parse returns no reason to forward. FuzzParse checks them, and begins with them.
+// understood has requests of clients for which Parse returns None. FuzzParse checks this, and begins with them.
 var understood = map[string]string{
 	// Paths.
 	"core resource":                         get("/api/v1/pods", alice),
@@ -99,46 +99,58 @@ var understood = map[string]string{
 	"kubectl":                                get("/api/v1/pods", alice, "User-Agent: kubectl/v1.36.3 (linux/amd64)\r\n"),
 }
 
-// TestParseForwards: Parse returns the reason to forward for each of these requests. If a request has several reasons, Parse
-// returns the first in the order of the package's documentation.
-func TestParseForwards(t *testing.T) {
+// checkReason requires that Parse returns a reason for a request.
+func checkReason(t *testing.T, want reason.Reason, text string) {
+	t.Helper()
+	if _, got := parse(read(t, text)); got != want {
+		t.Errorf("got reason %q, want %q: %q", got, want, text)
+	}
+}
+
+// TestFirstReason: if several reasons to forward apply to a request, Parse returns the first in the order of the package's
+// documentation.
+func TestFirstReason(t *testing.T) {
 	const (
 		badAccept  = "Accept: text/html\r\n"
 		badHeaders = "Origin: x\r\nImpersonate-User: bob\r\n" + badAccept
 		badLabels  = "labelSelector=!!"
 		badQuery   = badLabels + "&foo"
 	)
-	// texts has whole requests by their reason. The bad parts of a request here would be found only
-	// after its reason, which shows the order. Requests with one bad target or header are added below.
-	texts := map[reason.Reason][]string{
-		reason.NotList: {
-			get("/api/v1/pods/name?"+badQuery, badHeaders),
-			strings.Replace(get("listproxy:443", alice), "GET", "CONNECT", 1),
-			strings.Replace(get("*", alice), "GET", "OPTIONS", 1),
-		},
-		reason.Watch: {get("/api/v1/pods?"+badQuery+"&watch", badHeaders)},
-		reason.NotCanonical: {
-			get("/api/v1/pods/?"+badQuery+"&watch", badHeaders), // the path
-			get("/api/v1/pods?"+badQuery+"&pretty", badHeaders), // the parameter foo
-			get("/api/v1/pods?"+badLabels, badHeaders),          // the header Origin
-			get("/api/v1/pods?"+badLabels, alice, badAccept),    // the selector
-			get("/api/v1/pods", alice, "Content-Length: 1\r\n") + "x",
-			get("/api/v1/pods", alice, "Transfer-Encoding: chunked\r\n") + "0\r\n\r\n",
-		},
-		reason.Credentials: {
-			get("/api/v1/pods?"+badLabels, alice, alice, badAccept),
-			get("/api/v1/pods?"+badLabels, badAccept),
-			get("/api/v1/pods", "Impersonate-User: bob\r\n"),
-			get("/api/v1/pods"),
-			get("/api/v1/pods", "Authorization: Bearer b c\r\n"), // FuzzAuthorization has more
-			get("/api/v1/pods", alice, alice),
-			get("/api/v1/pods", "Authorization:\r\n", "authorization: Bearer b\r\n"),
-		},
+	for first, tt := range map[string]struct {
+		text string
+		want reason.Reason
+	}{
+		"an object":           {text: get("/api/v1/pods/name?"+badQuery, badHeaders), want: reason.NotList},
+		"the parameter watch": {text: get("/api/v1/pods?"+badQuery+"&watch", badHeaders), want: reason.Watch},
+		"the path":            {text: get("/api/v1/pods/?"+badQuery+"&watch", badHeaders), want: reason.NotCanonical},
+		"the parameter foo":   {text: get("/api/v1/pods?"+badQuery+"&pretty", badHeaders), want: reason.NotCanonical},
+		"the header Origin":   {text: get("/api/v1/pods?"+badLabels, badHeaders), want: reason.NotCanonical},
+		"two tokens":          {text: get("/api/v1/pods?"+badLabels, alice, alice, badAccept), want: reason.Credentials},
+		"no token":            {text: get("/api/v1/pods?"+badLabels, badAccept), want: reason.Credentials},
+		"the selector":        {text: get("/api/v1/pods?"+badLabels, alice, badAccept), want: reason.NotCanonical},
+	} {
+		t.Run(first, func(t *testing.T) { checkReason(t, tt.want, tt.text) })
 	}
+}
+
+// TestForwardedMethods: a request with another method than GET is not a list.
+func TestForwardedMethods(t *testing.T) {
 	for _, method := range []string{"HEAD", "POST", "DELETE", "OPTIONS", "get"} {
-		texts[reason.NotList] = append(texts[reason.NotList], strings.Replace(get("/api/v1/pods", alice), "GET", method, 1))
+		checkReason(t, reason.NotList, strings.Replace(get("/api/v1/pods", alice), "GET", method, 1))
 	}
-	for why, targets := range map[reason.Reason][]string{
+	checkReason(t, reason.NotList, strings.Replace(get("listproxy:443", alice), "GET", "CONNECT", 1))
+	checkReason(t, reason.NotList, strings.Replace(get("*", alice), "GET", "OPTIONS", 1))
+}
+
+// TestForwardedBodies: a request with a body is not canonical.
+func TestForwardedBodies(t *testing.T) {
+	checkReason(t, reason.NotCanonical, get("/api/v1/pods", alice, "Content-Length: 1\r\n")+"x")
+	checkReason(t, reason.NotCanonical, get("/api/v1/pods", alice, "Transfer-Encoding: chunked\r\n")+"0\r\n\r\n")
+}
+
+// TestForwardedTargets: Parse returns the reason to forward for each of these request targets.
+func TestForwardedTargets(t *testing.T) {
+	for want, targets := range map[reason.Reason][]string{
 		reason.NotList: {
 			// Documents.
 			"/", "/healthz", "/api", "/api/v1", "/apis/apps", "/apis/apps/v1", "/openapi/v2", "/apix/v1/pods",
@@ -191,10 +203,14 @@ func TestParseForwards(t *testing.T) {
 		},
 	} {
 		for _, target := range targets {
-			texts[why] = append(texts[why], get(target, alice))
+			checkReason(t, want, get(target, alice))
 		}
 	}
-	for why, headers := range map[reason.Reason][]string{
+}
+
+// TestForwardedHeaders: Parse returns the reason to forward for a list with one of these headers, besides the caller's token.
+func TestForwardedHeaders(t *testing.T) {
+	for want, headers := range map[reason.Reason][]string{
 		reason.NotCanonical: {
 			"Connection: Upgrade\r\nUpgrade: websocket", "Upgrade: websocket", "Upgrade:", "Connection: Upgrade",
 			"Connection: keep-alive, Authorization", "Connection: close\r\nConnection: X-Remote-User",
@@ -210,20 +226,23 @@ func TestParseForwards(t *testing.T) {
 		},
 	} {
 		for _, header := range headers {
-			texts[why] = append(texts[why], get("/api/v1/pods", alice, header+"\r\n"))
-		}
-	}
-	for want, requests := range texts {
-		for _, text := range requests {
-			if _, got := parse(read(t, text)); got != want {
-				t.Errorf("got reason %q, want %q: %q", got, want, text)
-			}
+			checkReason(t, want, get("/api/v1/pods", alice, header+"\r\n"))
 		}
 	}
 }
 
-// TestParseWithImpersonation: Impersonate-* headers are a reason to forward, except for TokenWithImpersonation: these
-// credentials include the headers.
+// TestForwardedCredentials: Parse returns Credentials for a list with these headers alone. (FuzzAuthorization has more.)
+func TestForwardedCredentials(t *testing.T) {
+	for _, headers := range []string{
+		"", "Impersonate-User: bob\r\n", "Authorization: Bearer b c\r\n", alice + alice,
+		"Authorization:\r\nauthorization: Bearer b\r\n",
+	} {
+		checkReason(t, reason.Credentials, get("/api/v1/pods", headers))
+	}
+}
+
+// TestParseWithImpersonation: Impersonate-* headers are a reason to forward, but not if the credentials include them, as
+// TokenWithImpersonation does.
 func TestParseWithImpersonation(t *testing.T) {
 	for credentials, want := range map[CredentialKind]reason.Reason{
 		TokenWithImpersonation: reason.None, PlainToken: reason.Credentials, VerifiedCertificate: reason.Credentials,

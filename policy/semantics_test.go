@@ -13,14 +13,12 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-const (
-	goodStart = "ns-1/pod-7\x00"
-	tooLarge  = "9223372036854775808" // MaxInt64 + 1
-)
+// goodStart is the start key of a good continue token.
+const goodStart = "ns-1/pod-7\x00"
 
 // The values of resourceVersion and resourceVersionMatch that are combined.
 var (
-	testedVersions = []string{"", "0", "5000", "00", "-1", "x", tooLarge}
+	testedVersions = []string{"", "0", "5000", "00", "-1", "x", "9223372036854775808"} // the last is MaxInt64 + 1
 	testedMatches  = []string{"", "NotOlderThan", "Exact", "Bogus"}
 )
 
@@ -38,13 +36,13 @@ func TestDecideListAgreesWithUpstream(t *testing.T) {
 }
 
 // checkList requires that decideList serves a list if and only if the API server accepts it, its options are spelled
-// canonically, and it names a revision (ConsistentNone forwards the others). The API server validates options twice: in its
-// handlers (422), and in its storage (400). Revision, start and semantics must be those that the storage reads. LimitHonoured
+// canonically, and it names a revision. (ConsistentNone forwards a list without one.) The API server validates options twice: in
+// its handlers (422), and in its storage (400). Revision, start and semantics must be those that the storage reads. LimitHonoured
 // differs from LimitIgnored only at resourceVersion=0, where it keeps the limit.
 func checkList(t *testing.T, o ListOptions) {
 	t.Helper()
 	const watchList = true // the feature
-	refused := len(validation.ValidateListOptions(&internalversion.ListOptions{
+	isRefused := len(validation.ValidateListOptions(&internalversion.ListOptions{
 		ResourceVersion:      o.ResourceVersion,
 		ResourceVersionMatch: metav1.ResourceVersionMatch(o.ResourceVersionMatch),
 		Continue:             o.Continue,
@@ -56,17 +54,16 @@ func checkList(t *testing.T, o ListOptions) {
 		Predicate:            storage.SelectionPredicate{Continue: o.Continue, Limit: o.Limit},
 		Recursive:            true,
 	})
-	revision, canonical := parseDecimal(o.ResourceVersion)
-	badVersion := o.ResourceVersion != "" && !canonical
-	bothGiven := o.ResourceVersion != "" && o.Continue != ""
-	_, tokenRevision, validToken := DecodeContinue(o.Continue) // tokenRevision is -1 for the newest state
-	badToken := o.Continue != "" && !validToken
+	revision, isDecimal := parseDecimal(o.ResourceVersion)
+	isBadVersion := o.ResourceVersion != "" && !isDecimal
+	areBothGiven := o.ResourceVersion != "" && o.Continue != ""
+	_, tokenRevision, isCanonical := DecodeContinue(o.Continue) // tokenRevision is -1 for the newest state
+	isBadToken := o.Continue != "" && !isCanonical
 	want := Decision{Revision: uint64(readRevision), Limit: o.Limit}
-	// A list without a revision is forwarded as consistent before the storage's validation.
-	switch {
-	case refused, badVersion, bothGiven, badToken:
+	switch { // the first case that applies
+	case isRefused, isBadVersion, areBothGiven, isBadToken:
 		want = forward(reason.NotCanonical)
-	case o.ResourceVersion == "" && tokenRevision <= 0:
+	case o.ResourceVersion == "" && tokenRevision <= 0: // decideList asks for no revision, so storageErr does not matter
 		want = forwardConsistent()
 	case storageErr != nil:
 		want = forward(reason.NotCanonical)
@@ -85,12 +82,9 @@ func checkList(t *testing.T, o ListOptions) {
 	if want.Semantics == Any {
 		wantIgnored.Limit = 0
 	}
-	check := func(atZero LimitAtZero, want Decision) {
-		t.Helper()
+	for atZero, want := range map[LimitAtZero]Decision{LimitIgnored: wantIgnored, LimitHonoured: want} {
 		if diff := cmp.Diff(want, decideList(o, atZero, ConsistentNone)); diff != "" {
 			t.Errorf("%+v, limit at 0 %s (-want +got):\n%s", o, atZero, diff)
 		}
 	}
-	check(LimitIgnored, wantIgnored)
-	check(LimitHonoured, want)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// The ranges of the lower and the upper half of all hashes.
+// The bounds of the lower and the upper half of all hashes.
 const (
 	lower = "'0x0000000000000000', '0x8000000000000000'"
 	upper = "'0x8000000000000000', '0x10000000000000000'"
@@ -15,32 +15,35 @@ const (
 
 // TestParseShards: parseShards reads the spellings of clients as kube-apiserver does, and no others.
 func TestParseShards(t *testing.T) {
-	const uid, namespace = "shardRange(object.metadata.uid, ", "shardRange(object.metadata.namespace, "
-	lowerHalf, upperHalf := namespace+lower+")", namespace+upper+")"
-	for raw, want := range map[string]string{ // "" if raw is not read
-		uid + lower + ")": uid + lower + ")",
-		"  " + strings.ReplaceAll(lowerHalf, " ", "") + "||" + upperHalf + " ": lowerHalf + " || " + upperHalf,
-
-		// No selector of shards, another field, or more than one.
-		"":                 "",
-		"x":                "",
-		uid + lower:        "",
-		uid + lower + "))": "",
-		uid + lower + ") && " + uid + upper + ")":         "",
-		uid + lower + ") || " + upperHalf:                 "", // ranges of two fields
-		"shardRange(object.metadata.name, " + lower + ")": "",
-		"\u00a0" + uid + lower + ")":                      "",
-		// Numbers that are not 16 digits, ranges that are empty or too large.
-		uid + "'0x8', '0x9')":                                "",
-		uid + "'0x800000000000000G', '0x9000000000000000')":  "",
-		uid + "'0x8000000000000000', '0x8000000000000000')":  "", // an empty range
-		uid + "'0x8000000000000000', '0x20000000000000000')": "",
+	uid := func(bounds string) string { return "shardRange(object.metadata.uid, " + bounds + ")" }
+	namespace := func(bounds string) string { return "shardRange(object.metadata.namespace, " + bounds + ")" }
+	for name, tt := range map[string]struct {
+		raw  string
+		want string // "" if raw must be refused
+	}{
+		"one range":            {raw: uid(lower), want: uid(lower)},
+		"two ranges":           {raw: namespace(lower) + "||" + namespace(upper), want: namespace(lower) + " || " + namespace(upper)},
+		"spaces around":        {raw: "  " + uid(lower) + " ", want: uid(lower)},
+		"no spaces":            {raw: strings.ReplaceAll(uid(lower), " ", ""), want: uid(lower)},
+		"empty":                {raw: ""},
+		"no selector":          {raw: "x"},
+		"a missing bracket":    {raw: strings.TrimSuffix(uid(lower), ")")},
+		"one bracket more":     {raw: uid(lower) + ")"},
+		"joined with &&":       {raw: uid(lower) + " && " + uid(upper)},
+		"two fields":           {raw: uid(lower) + " || " + namespace(upper)},
+		"another field":        {raw: "shardRange(object.metadata.name, " + lower + ")"},
+		"not an ASCII space":   {raw: "\u00a0" + uid(lower)},
+		"fewer than 16 digits": {raw: uid("'0x8', '0x9'")},
+		"not a digit":          {raw: uid("'0x800000000000000G', '0x9000000000000000'")},
+		"an empty range":       {raw: uid("'0x8000000000000000', '0x8000000000000000'")},
+		"too large":            {raw: uid("'0x8000000000000000', '0x20000000000000000'")},
 	} {
-		got, ok := parseShards(raw)
-		if ok != (want != "") {
-			t.Errorf("%q: read: %t, want %t", raw, ok, want != "")
-		} else if ok {
-			expect.Same(t, want, got.String())
-		}
+		t.Run(name, func(t *testing.T) {
+			got, ok := parseShards(tt.raw)
+			expect.Same(t, tt.want != "", ok)
+			if ok {
+				expect.Same(t, tt.want, got.String())
+			}
+		})
 	}
 }

@@ -34,14 +34,14 @@ func checkWatch(t *testing.T, list ListOptions, watch WatchOptions) {
 		upstream.SendInitialEvents = new(watch.SendInitialEvents == "true")
 	}
 	internalversion.SetListOptionsDefaults(&upstream, watchList)
-	refused := len(validation.ValidateListOptions(&upstream, watchList)) > 0
-	revision, canonical := parseDecimal(list.ResourceVersion)
+	isRefused := len(validation.ValidateListOptions(&upstream, watchList)) > 0
+	revision, isDecimal := parseDecimal(list.ResourceVersion)
+	isBadVersion := list.ResourceVersion != "" && !isDecimal
 	got := decideWatch(list, watch)
-	wantServed := !refused && (list.ResourceVersion == "" || canonical)
-	if served := got.Reason == reason.None; served != wantServed {
-		t.Errorf("%+v, %+v: got %+v, want it served: %t", list, watch, got, wantServed)
-	}
-	if !wantServed {
+	if isRefused || isBadVersion {
+		if got.Reason == reason.None {
+			t.Errorf("%+v, %+v: got %+v, want a reason to forward", list, watch, got)
+		}
 		return
 	}
 	initial := upstream.SendInitialEvents != nil && *upstream.SendInitialEvents

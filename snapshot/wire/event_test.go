@@ -5,10 +5,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -28,11 +28,13 @@ type sampleRecord struct {
 // sampleRecords returns records as kube-apiserver 1.36.3 writes them.
 func sampleRecords() map[string]sampleRecord {
 	pod := ItemForm{Known: true, APIVersion: "v1", Kind: "Pod", lead: podLead}
-	const generateNameField, specField = 2, 2 // of ObjectMeta and Pod
-	metadata := appendWireField(nil, metaNameField, "a")
-	metadata = appendWireField(metadata, metaRevisionField, "99")
-	metadata = appendWireField(metadata, generateNameField, strings.Repeat("x", 100)) // metadata's length takes two bytes
-	object := appendWireField(appendWireField(nil, metadataField, metadata), specField, "spec")
+	const metaGenerateNameField, podSpecField = 2, 2
+	metadata := protobufMessage(
+		field(metaNameField, "a"),
+		field(metaRevisionField, "99"),
+		field(metaGenerateNameField, strings.Repeat("x", 100)), // so long that metadata's length takes two bytes
+	)
+	object := protobufMessage(field(metadataField, metadata), field(podSpecField, "spec"))
 	return map[string]sampleRecord{
 		"built-in": {
 			encoding: jsonEncoding{},
@@ -49,12 +51,20 @@ func sampleRecords() map[string]sampleRecord {
 		"protobuf": {
 			encoding: protobufEncoding{},
 			form:     pod,
-			bytes:    (&Envelope{Encoding: protobufEncoding{}, Item: pod}).AppendEvent(nil, Deleted, object),
+			bytes:    (&Envelope{Encoding: protobufEncoding{}, Item: pod}).AppendEvent(nil, Deleted, []byte(object)),
 		},
 	}
 }
 
-// readEvent reads a stream of one event.
+// field returns a protobuf field with its tag and length.
+func field(number protowire.Number, content string) string {
+	return string(appendWireField(nil, number, content))
+}
+
+// protobufMessage returns the message with these fields.
+func protobufMessage(fields ...string) string { return strings.Join(fields, "") }
+
+// readEvent reads the only event of a stream.
 func readEvent(t *testing.T, e Encoding, stream []byte) Event {
 	t.Helper()
 	record, err := e.ReadRecord(bufio.NewReader(bytes.NewReader(stream)), nil)
@@ -79,7 +89,8 @@ func TestAppendEvent(t *testing.T) {
 			if got := envelope.AppendEvent(nil, ev.Type, item); !bytes.Equal(got, tt.bytes) {
 				t.Errorf("AppendEvent writes %q\nwant %q", got, tt.bytes)
 			}
-			for _, revision := range []uint64{ev.Meta.Revision, 1, 1234567, 1<<63 - 1} {
+			const oneDigit, moreDigits, mostDigits uint64 = 1, 1234567, 1<<63 - 1
+			for _, revision := range []uint64{ev.Meta.Revision, oneDigit, moreDigits, mostDigits} {
 				revised := ReviseItem(tt.encoding, item, revision)
 				meta, err := tt.encoding.ParseItem(revised)
 				expect.NoError(t, err)
@@ -93,41 +104,34 @@ func TestAppendEvent(t *testing.T) {
 
 // TestErrorEvent: for an ERROR event, ParseEvent returns an AnswerError with the code and the message of the Status.
 func TestErrorEvent(t *testing.T) {
-	const code, message = 410, "too old"
-	status := encodeProtobuf(t, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Code: code, Message: message})
-	expect.Same(t, message, readStatus(status).Message)
+	const statusInJSON = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old","code":410}`
+	want := metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Code: 410, Message: "too old"}
 	for e, record := range map[Encoding][]byte{
-		protobufEncoding{}: protobufEvent(t, "ERROR", status),
-		jsonEncoding{}: []byte(
-			`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old","code":410}}`),
+		protobufEncoding{}: protobufEvent(t, "ERROR", encodeProtobuf(t, &want)),
+		jsonEncoding{}:     []byte(`{"type":"ERROR","object":` + statusInJSON + `}`),
 	} {
-		answer := &AnswerError{}
-		if _, err := ParseEvent(e, record); !errors.As(err, &answer) || answer.Code != code || answer.Message != message {
-			t.Errorf("%T: got error %v, want an AnswerError %d %q", e, err, code, message)
+		got := &AnswerError{}
+		_, err := ParseEvent(e, record)
+		if !errors.As(err, &got) || got.Code != int(want.Code) || got.Message != want.Message {
+			t.Errorf("%T: got error %v, want an AnswerError %d %q", e, err, want.Code, want.Message)
 		}
 	}
 }
 
 // TestRefusedEvents: for a record that is not an event of an API server, ParseEvent returns an InconsistencyError.
 func TestRefusedEvents(t *testing.T) {
-	const (
-		labelKeyField     = 1
-		labelValueField   = 2
-		unknownEventField = 3
-	)
+	const labelKeyField, labelValueField, unknownEventField = 1, 2, 3
 	pod := samplePod("a")
-	withoutWrapper, err := pod.Marshal()
+	item, err := pod.Marshal()
 	expect.NoError(t, err)
 	object := encodeProtobuf(t, pod)
 	added := protobufEvent(t, "ADDED", object)
 	withoutRevision := encodeProtobuf(t, &corev1.Pod{TypeMeta: pod.TypeMeta})
-	secondTypeMeta := appendWireField(slices.Clone(object), wrapperTypeField, "")
-	extension := appendWireField(nil, extensionRawField, object)
-	twoRawObjects := appendWireField(appendWireField(nil, eventTypeField, "ADDED"), eventObjectField, slices.Concat(extension, extension))
-	label := appendWireField(appendWireField(nil, labelKeyField, "a"), labelKeyField, "b")
-	label = appendWireField(label, labelValueField, "v")
-	metadata := appendWireField(appendWireField(nil, metaRevisionField, "7"), metaLabelsField, label)
-	labelWithTwoKeys := appendWireField([]byte(protobufMagic), wrapperObjectField, appendWireField(nil, metadataField, metadata))
+	rawObject := field(extensionRawField, string(object))
+	twoRawObjects := protobufMessage(field(eventTypeField, "ADDED"), field(eventObjectField, rawObject+rawObject))
+	label := protobufMessage(field(labelKeyField, "a"), field(labelKeyField, "b"), field(labelValueField, "v"))
+	metadata := protobufMessage(field(metaRevisionField, "7"), field(metaLabelsField, label))
+	labelWithTwoKeys := protobufMagic + field(wrapperObjectField, field(metadataField, metadata))
 	for e, records := range map[Encoding]map[string][]byte{
 		jsonEncoding{}: {
 			"no revision":    []byte(`{"type":"ADDED","object":{"metadata":{"name":"a"}}}`),
@@ -142,14 +146,14 @@ func TestRefusedEvents(t *testing.T) {
 			"no type":                          protobufEvent(t, "", object),
 			"unknown type":                     protobufEvent(t, "RENAMED", object),
 			"no object":                        protobufEvent(t, "ADDED", nil),
-			"no wrapper":                       protobufEvent(t, "ADDED", withoutWrapper),
+			"no wrapper":                       protobufEvent(t, "ADDED", item),
 			"no revision":                      protobufEvent(t, "ADDED", withoutRevision),
-			"incomplete":                       added[:40],
-			"unknown field":                    appendWireField(slices.Clone(added), unknownEventField, ""),
+			"incomplete":                       added[:len(added)/2],
+			"unknown field":                    []byte(string(added) + field(unknownEventField, "")),
 			"two revisions in the metadata":    protobufEvent(t, "ADDED", []byte(twoRevisions)),
-			"a second TypeMeta in the wrapper": protobufEvent(t, "ADDED", secondTypeMeta),
-			"two raw objects in the extension": twoRawObjects,
-			"two keys of one label":            protobufEvent(t, "ADDED", labelWithTwoKeys),
+			"a second TypeMeta in the wrapper": protobufEvent(t, "ADDED", []byte(string(object)+field(wrapperTypeField, ""))),
+			"two raw objects in the extension": []byte(twoRawObjects),
+			"two keys of one label":            protobufEvent(t, "ADDED", []byte(labelWithTwoKeys)),
 		},
 	} {
 		for name, record := range records {
@@ -164,12 +168,10 @@ func TestRefusedEvents(t *testing.T) {
 // event of another type, and for an event that is not Reproducible.
 func TestBookmark(t *testing.T) {
 	form := ItemForm{APIVersion: "v1", Kind: "Pod"}
-	const metaAnnotationsField = 12
-	const annotationKeyField, annotationValueField = 1, 2
-	annotation := appendWireField(nil, annotationKeyField, metav1.InitialEventsAnnotationKey)
-	annotation = appendWireField(annotation, annotationValueField, "true")
-	metadata := appendWireField(appendWireField(nil, metaRevisionField, "27"), metaAnnotationsField, annotation)
-	object := appendWireField(nil, metadataField, metadata)
+	const metaAnnotationsField, annotationKeyField, annotationValueField = 12, 1, 2
+	annotation := protobufMessage(field(annotationKeyField, metav1.InitialEventsAnnotationKey), field(annotationValueField, "true"))
+	metadata := protobufMessage(field(metaRevisionField, "27"), field(metaAnnotationsField, annotation))
+	object := []byte(field(metadataField, metadata))
 	for e, record := range map[Encoding][]byte{
 		jsonEncoding{}: []byte(`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":` +
 			`{"resourceVersion":"27","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null},"status":{}}}` + "\n"),
@@ -179,7 +181,7 @@ func TestBookmark(t *testing.T) {
 			learned := readEvent(t, e, record)
 			b, err := LearnBookmark(e, learned)
 			expect.NoError(t, err)
-			if got := b.AppendTo(nil, 27); !bytes.Equal(got, record) {
+			if got := b.AppendTo(nil, learned.Meta.Revision); !bytes.Equal(got, record) {
 				t.Errorf("the bookmark at its own revision is %q\nwant %q", got, record)
 			}
 			const laterRevision uint64 = 100_000 // has more digits than the learned revision
@@ -201,7 +203,8 @@ func TestBookmark(t *testing.T) {
 	}
 }
 
-// TestEndsInitial: only a bookmark with kube-apiserver's annotation ends the initial events. Users can give it to their objects.
+// TestEndsInitial: only a bookmark with kube-apiserver's annotation ends the initial events. An object with the annotation does not:
+// users may set it.
 func TestEndsInitial(t *testing.T) {
 	const annotations = `"annotations":{"k8s.io/initial-events-end":"true"},`
 	for name, tt := range map[string]struct {
@@ -219,13 +222,17 @@ func TestEndsInitial(t *testing.T) {
 	}
 }
 
-// FuzzReviseItem: ReviseItem returns an item with the given revision. It does not change an item that it has written, if the
-// item has the given revision already.
+// FuzzReviseItem: ReviseItem returns an item with the given revision. If ReviseItem has written an item, it does not change the item
+// at the item's own revision.
 func FuzzReviseItem(f *testing.F) {
-	f.Add([]byte(`{"metadata":{"resourceVersion":"1"}}`), uint64(17))
-	name, revisionField := appendWireField(nil, metaNameField, "a"), appendWireField(nil, metaRevisionField, "12")
-	f.Add(appendWireField(nil, metadataField, revisionField), uint64(17))
-	f.Add(appendWireField(nil, metadataField, slices.Concat(name, revisionField)), uint64(17))
+	const newRevision uint64 = 17
+	for _, item := range []string{
+		`{"metadata":{"resourceVersion":"1"}}`,
+		field(metadataField, field(metaRevisionField, "12")),
+		field(metadataField, protobufMessage(field(metaNameField, "a"), field(metaRevisionField, "12"))),
+	} {
+		f.Add([]byte(item), newRevision)
+	}
 	f.Fuzz(func(t *testing.T, item []byte, revision uint64) {
 		revision &= 1<<63 - 1 // revisions are below 2⁶³
 		for _, e := range []Encoding{jsonEncoding{}, protobufEncoding{}} {

@@ -12,7 +12,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// indentPieces indents JSON in pieces. A piece ends at index i if a token ends there and isEnd(i) is true.
+// indentPieces indents JSON in pieces. It cuts the JSON at each index i at which a token ends, if isEnd(i) is true.
 func indentPieces(text []byte, bufferSize int, isEnd func(i int) bool) (string, error) {
 	var got bytes.Buffer
 	out := bufio.NewWriterSize(&got, bufferSize)
@@ -30,16 +30,13 @@ func indentPieces(text []byte, bufferSize int, isEnd func(i int) bool) (string, 
 	return got.String(), errors.Join(errs...)
 }
 
-// wholeText is an isEnd for a single piece.
-func wholeText(int) bool { return false }
-
 // checkIndent requires that Indent indents JSON as encoding/json does, in whatever pieces the JSON comes.
 func checkIndent(t *testing.T, text []byte) {
 	t.Helper()
 	var want bytes.Buffer
 	expect.NoError(t, json.Indent(&want, bytes.TrimSpace(text), "", "  "))
 	for name, isEnd := range map[string]func(int) bool{
-		"in one piece":                      wholeText,
+		"in one piece":                      func(int) bool { return false },
 		"each token alone":                  func(int) bool { return true },
 		"pieces that end at multiples of 3": func(i int) bool { return i%3 == 0 },
 	} {
@@ -52,7 +49,7 @@ func checkIndent(t *testing.T, text []byte) {
 	}
 }
 
-// indentable has valid JSON.
+// indentable has JSON texts that FuzzIndent begins with.
 var indentable = []string{
 	// Empty values, which stay on one line, and values outside of objects.
 	`[{}]`, `{"a":{}}`, `{"a":[],"b":{}}`, `null`, `"x"`, ` 1 `, "{}\n", `[[],[[]],{}]`,
@@ -69,14 +66,13 @@ var indentable = []string{
 
 // TestDeepest: Indent fails, as encoding/json does, if JSON is nested deeper than MaxIndentDepth.
 func TestDeepest(t *testing.T) {
-	for depth, want := range map[int]bool{1: true, 3: true, MaxIndentDepth: true, MaxIndentDepth + 1: false} {
+	for _, depth := range []int{1, 3, MaxIndentDepth, MaxIndentDepth + 1} {
 		text := []byte(strings.Repeat("[", depth) + strings.Repeat("]", depth))
 		var indenter Indenter
-		if err := indenter.Indent(bufio.NewWriter(io.Discard), text); (err == nil) != want {
-			t.Errorf("depth %d: got error %v, want none: %t", depth, err, want)
-		}
-		if got := json.Valid(text); got != want {
-			t.Errorf("depth %d is valid for encoding/json: got %t, want %t", depth, got, want)
+		err := indenter.Indent(bufio.NewWriter(io.Discard), text)
+		want := depth <= MaxIndentDepth
+		if isIndented, isValid := err == nil, json.Valid(text); isIndented != want || isValid != want {
+			t.Errorf("depth %d: is indented: %t, is valid for encoding/json: %t; want %t for both", depth, isIndented, isValid, want)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func FuzzJSONList(f *testing.F) {
 		}
 		var want metav1.PartialObjectMetadataList
 		if err := utiljson.Unmarshal(body, &want); err != nil {
-			return // a field that is skipped here may have another type
+			return // apimachinery also reads the fields that ParseList skips, and may refuse their types
 		}
 		checkList(t, jsonEncoding{}, got, &want)
 	})
@@ -92,7 +92,7 @@ func FuzzJSONStream(f *testing.F) {
 			}
 			got, err := ParseEvent(jsonEncoding{}, record)
 			if err != nil {
-				return // client-go may accept what listproxy refuses
+				return // client-go may accept an event that listproxy refuses
 			}
 			n, err := theirs.Read(buffer)
 			if err != nil {

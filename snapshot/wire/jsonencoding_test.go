@@ -29,19 +29,19 @@ var (
 		`{"metadata":{"Name":"a","NAME":"b"},"Metadata":{"name":"c"},"code":410}`,
 	}
 	invalidObjects = []string{
-		// No metadata, or other types.
+		// No metadata, or members of wrong types.
 		`[]`,
 		`null`,
 		`{"metadata":null}`,
 		`{"metadata":{"name":1}}`,
 		`{"metadata":{"labels":{"a":1}}}`,
-		// The byte that separates labels in memory.
+		// A zero byte, which separates labels in memory.
 		`{"metadata":{"labels":{"a\u0000b":"1"}}}`,
 		`{"metadata":{"labels":{"a":"1\u0000"}}}`,
 		// No revision, or one above the greatest.
 		`{"metadata":{"resourceVersion":"x"}}`,
 		`{"metadata":{"resourceVersion":"18446744073709551615"}}`,
-		// Clients could read one value or the other.
+		// Repeated members: some clients read the first value, others the last.
 		`{"metadata":{"name":"a","name":"b"}}`,
 		`{"metadata":{},"metadata":{}}`,
 		`{"metadata":{"labels":{"a":"1","a":"2"}}}`,

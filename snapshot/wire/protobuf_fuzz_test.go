@@ -17,17 +17,18 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// twoRevisions is an object whose metadata has a revision twice.
-const twoRevisions = protobufMagic + "\x12\x08\x0a\x06\x32\x011\x32\x012"
+// twoRevisions is an object whose metadata has two revisions.
+var twoRevisions = protobufMagic + field(wrapperObjectField,
+	field(metadataField, protobufMessage(field(metaRevisionField, "1"), field(metaRevisionField, "2"))))
 
-// FuzzProtobufObject: if unwrap accepts an object, it reads the wrapper and the metadata that apimachinery reads.
+// FuzzProtobufObject: if parseWrapper and ParseItem accept an object, they read the wrapper and the metadata that apimachinery reads.
 func FuzzProtobufObject(f *testing.F) {
 	f.Add(encodeProtobuf(f, samplePod("a")))
 	f.Add(encodeProtobuf(f, &metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Code: 410, Message: "too old", Status: metav1.StatusFailure,
 	}))
 	f.Add([]byte(twoRevisions))
-	f.Add([]byte(protobufMagic + "\x12\x04\x0a\x02\x5a\x00")) // an empty label
+	f.Add([]byte(protobufMagic + field(wrapperObjectField, field(metadataField, field(metaLabelsField, ""))))) // an empty label
 	f.Fuzz(func(t *testing.T, object []byte) {
 		wrapper, err := parseWrapper(object)
 		if err != nil {
@@ -46,7 +47,7 @@ func FuzzProtobufObject(f *testing.F) {
 		}
 		var want metav1.PartialObjectMetadata
 		if want.Unmarshal(wrapper.object) != nil {
-			return // apimachinery also refuses fields that are skipped here
+			return // apimachinery also reads the fields that ParseItem skips, and may refuse them
 		}
 		checkItem(t, got, &want)
 	})
@@ -68,7 +69,7 @@ func FuzzProtobufList(f *testing.F) {
 		}
 		f.Add(body)
 	}
-	f.Add([]byte(protobufMagic + "\x12\x02\x12\x00")) // one empty item, and no metadata
+	f.Add([]byte(protobufMagic + field(wrapperObjectField, field(listItemsField, "")))) // one empty item, and no metadata
 	f.Add([]byte(protobufMagic))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		envelope, err := learn(body)
@@ -133,22 +134,23 @@ func FuzzProtobufStream(f *testing.F) {
 	for _, eventType := range []string{"ADDED", "BOOKMARK", "ERROR", ""} {
 		f.Add(protobufEvent(f, eventType, object))
 	}
-	f.Add(slices.Concat(record, []byte{0x0a, 0})) // with a second type
-	f.Add(slices.Concat(record, []byte{0x12, 0})) // with a second object
+	f.Add([]byte(string(record) + field(eventTypeField, "")))   // with a second type
+	f.Add([]byte(string(record) + field(eventObjectField, ""))) // with a second object
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		checkProtobufEvent(t, stream) // without a frame, since few mutations of a framed record have a right length
 		theirs := framer.NewLengthDelimitedFrameReader(io.NopCloser(bytes.NewReader(stream)))
 		ours := bufio.NewReader(bytes.NewReader(stream))
-		buffer, rest := make([]byte, len(stream)+1), stream
+		buffer := make([]byte, len(stream)+1)
+		rest := stream // from the next record on
 		var record []byte
 		for {
 			var err error
 			if record, err = (protobufEncoding{}).ReadRecord(ours, record[:0]); err != nil {
-				isLong := len(rest) >= lengthPrefix && binary.BigEndian.Uint32(rest) > maxEvent
-				if isLong && !errors.As(err, new(InconsistencyError)) {
+				isTooLong := len(rest) >= lengthPrefix && binary.BigEndian.Uint32(rest) > maxEvent
+				if isTooLong && !errors.As(err, new(InconsistencyError)) {
 					t.Errorf("a record that is too long: got error %v, want an InconsistencyError", err)
 				}
-				if !isLong && !errors.Is(err, ErrEnded) {
+				if !isTooLong && !errors.Is(err, ErrEnded) {
 					t.Errorf("at the end of the stream: got error %v, want %v", err, ErrEnded)
 				}
 				return

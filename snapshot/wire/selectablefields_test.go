@@ -59,9 +59,9 @@ func TestBuiltinFields(t *testing.T) {
 			}
 			expect.Same(t, tt.wantFields, names)
 			gvk := gvr.GroupVersion().WithKind(tt.kind)
-			checkBuiltinValues(t, gvk, all, nil, "{}", "") // an empty object: all fields have their zeros
+			checkBuiltinValues(t, gvk, all, nil, "{}", "") // an empty object, so all fields have their Zero
 			for _, f := range all {
-				path := cmp.Or(oldNames[f.Name], f.Name)
+				path := cmp.Or(pathsByName[f.Name], f.Name)
 				expect.Same(t, strings.Split(path, "."), f.JSON)
 				switch f.Zero {
 				case "":
@@ -77,8 +77,8 @@ func TestBuiltinFields(t *testing.T) {
 	}
 }
 
-// oldNames has the paths of fields whose names are older than the paths.
-var oldNames = map[string]string{"spec.host": "spec.nodeName", "status.successful": "status.succeeded"}
+// pathsByName has the paths of the fields whose name is not their path.
+var pathsByName = map[string]string{"spec.host": "spec.nodeName", "status.successful": "status.succeeded"}
 
 // parseGVR parses a version and a resource with its group.
 func parseGVR(text string) schema.GroupVersionResource {
@@ -86,8 +86,8 @@ func parseGVR(text string) schema.GroupVersionResource {
 	return schema.ParseGroupResource(resource).WithVersion(version)
 }
 
-// checkBuiltinValues makes an object that has only a JSON text at a path. In JSON and in protobuf, ReadValues must return
-// value for the fields with this path, and Zero for all others.
+// checkBuiltinValues makes an object of a kind that has only the JSON text at a path. In JSON and in protobuf, ReadValues must return
+// value for the fields of all with this path, and Zero for the other fields.
 func checkBuiltinValues(t *testing.T, gvk schema.GroupVersionKind, all []Field, path []string, text, value string) {
 	t.Helper()
 	for _, name := range slices.Backward(path) {
@@ -100,17 +100,15 @@ func checkBuiltinValues(t *testing.T, gvk schema.GroupVersionKind, all []Field, 
 	expect.NoError(t, err)
 	asProtobuf, err := object.(interface{ Marshal() ([]byte, error) }).Marshal()
 	expect.NoError(t, err)
-	paths := NewFieldPaths(all)
 	want := make([]string, len(all))
-	for _, f := range all {
-		i := paths.Find(f.Name)
+	for i, f := range all {
 		want[i] = f.Zero
 		if slices.Equal(f.JSON, path) {
 			want[i] = value
 		}
 	}
 	for encoding, item := range map[Encoding][]byte{jsonEncoding{}: asJSON, protobufEncoding{}: asProtobuf} {
-		got, err := paths.ReadValues(encoding, item)
+		got, err := NewFieldPaths(all).ReadValues(encoding, item)
 		expect.NoError(t, err)
 		expect.Same(t, want, got)
 	}

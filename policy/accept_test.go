@@ -75,7 +75,7 @@ func TestAccept(t *testing.T) {
 	}
 }
 
-// TestZeroAccept: the zero Accept, of a header that was never read, has no representation.
+// TestZeroAccept: the zero Accept has no representation.
 func TestZeroAccept(t *testing.T) {
 	for _, custom := range []bool{false, true} {
 		representation, why := Accept{}.representation(custom)
@@ -86,7 +86,8 @@ func TestZeroAccept(t *testing.T) {
 	}
 }
 
-// newScope returns what the endpoint of a custom or a built-in resource allows of types.
+// newScope returns the scope of the API server's endpoint for a custom or a built-in resource. It has those types that the
+// endpoint can write.
 func newScope(types []runtime.SerializerInfo, custom bool) *handlers.RequestScope {
 	scope := &handlers.RequestScope{
 		MetaGroupVersion: metav1.SchemeGroupVersion, TableConvertor: rest.NewDefaultTableConvertor(schema.GroupResource{}),
@@ -98,8 +99,8 @@ func newScope(types []runtime.SerializerInfo, custom bool) *handlers.RequestScop
 	return scope
 }
 
-// upstream is an API server. It negotiates among the same types for all resources. The scope of a custom resource then refuses
-// protobuf.
+// upstream is an API server. For all resources, it negotiates among the same types. (The scope of a custom resource refuses protobuf
+// after that.)
 type upstream struct {
 	types  []runtime.SerializerInfo
 	routes *restful.Container
@@ -111,6 +112,7 @@ var cbor = runtime.SerializerInfo{
 	StreamSerializer: &runtime.StreamSerializerInfo{},
 }
 
+// newUpstream returns an API server with the default types and moreTypes.
 func newUpstream(moreTypes ...runtime.SerializerInfo) upstream {
 	types := slices.Concat(scheme.Codecs.SupportedMediaTypes(), moreTypes)
 	var produced []string
@@ -128,8 +130,8 @@ func newUpstream(moreTypes ...runtime.SerializerInfo) upstream {
 	return upstream{types: types, routes: container}
 }
 
-// routed reports whether the router of the built-in resources accepts the header.
-func (u upstream) routed(accept string) bool {
+// isRouted reports whether the router of the built-in resources accepts the header.
+func (u upstream) isRouted(accept string) bool {
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", http.NoBody)
 	if accept != "" {
 		r.Header.Set("Accept", accept)
@@ -152,16 +154,16 @@ type acceptCase struct {
 
 // checkAccept requires that every API server would write the representation that parseAccept finds. It reports whether
 // there is a representation for a built-in and for a custom resource.
-func checkAccept(t *testing.T, values []string, watch bool) (builtin, custom bool) {
+func checkAccept(t *testing.T, values []string, watch bool) (hasBuiltin, hasCustom bool) {
 	t.Helper()
 	header := http.Header{"Accept": values}.Get("Accept")
-	c := acceptCase{header: header, request: &Request{Accept: parseAccept(values, watch)}, watch: watch}
-	builtin = c.check(t)
-	c.custom = true
-	return builtin, c.check(t)
+	request := &Request{Accept: parseAccept(values, watch)}
+	hasBuiltin = acceptCase{header: header, request: request, watch: watch, custom: false}.check(t)
+	hasCustom = acceptCase{header: header, request: request, watch: watch, custom: true}.check(t)
+	return hasBuiltin, hasCustom
 }
 
-// check is checkAccept for one kind of resource.
+// check requires that every API server would write the representation of the request's Accept, if there is one.
 func (c acceptCase) check(t *testing.T) (hasRepresentation bool) {
 	t.Helper()
 	representation, why := c.request.Accept.representation(c.custom)
@@ -173,7 +175,7 @@ func (c acceptCase) check(t *testing.T) (hasRepresentation bool) {
 		return false
 	}
 	for _, server := range upstreams {
-		if !c.custom && !server.routed(c.header) {
+		if !c.custom && !server.isRouted(c.header) {
 			t.Errorf("Accept %q: got %s, but the upstream's router answers 406", c.header, representation)
 		}
 		choice, ok := negotiation.NegotiateMediaTypeOptions(c.header, server.types, newScope(server.types, c.custom))
@@ -187,7 +189,7 @@ func (c acceptCase) check(t *testing.T) (hasRepresentation bool) {
 	return true
 }
 
-// differenceTo returns what the API server's choice has that the representation has not, or "".
+// differenceTo returns a word for the first difference between the API server's choice and the representation, or "".
 func (c acceptCase) differenceTo(choice negotiation.MediaTypeOptions, representation media.Representation) string {
 	wantType := "application/json"
 	if representation.IsProtobuf() {
@@ -218,9 +220,9 @@ func (c acceptCase) differenceTo(choice negotiation.MediaTypeOptions, representa
 
 // clause is one clause of an Accept header.
 type clause struct {
-	text     string
-	known    bool // asks for a representation that is kept in memory
-	protobuf bool // asks for protobuf of whole objects
+	text       string
+	isKept     bool // asks for a representation that is kept in memory
+	isProtobuf bool // asks for protobuf of whole objects
 }
 
 // clausesOf returns the clauses from which TestAcceptCombinations builds the headers of lists or of watches.
@@ -231,17 +233,17 @@ func clausesOf(watch bool) []clause {
 	}
 	var clauses []clause
 	for _, group := range []struct {
-		known, protobuf bool
-		texts           []string
+		isKept, isProtobuf bool
+		texts              []string
 	}{
-		{known: true, protobuf: true, texts: []string{protobufType, protobufType + ";q=0.9", protobufType + ";pretty=1"}},
-		{known: true, texts: []string{
+		{isKept: true, isProtobuf: true, texts: []string{protobufType, protobufType + ";q=0.9", protobufType + ";pretty=1"}},
+		{isKept: true, texts: []string{
 			"application/json", "application/json;q=0.5", "application/json;pretty=1", "application/json" + metadata,
 			protobufType + metadata, "*/*;q=0.2",
 		}},
-		{known: watch, protobuf: true, texts: []string{protobufType + ";stream=watch"}},
-		{known: watch, texts: []string{"application/json;stream=watch"}},
-		{known: false, texts: []string{
+		{isKept: watch, isProtobuf: true, texts: []string{protobufType + ";stream=watch"}},
+		{isKept: watch, texts: []string{"application/json;stream=watch"}},
+		{isKept: false, texts: []string{
 			"application/json;as=Table;g=meta.k8s.io;v=v1", "application/json" + unsuitedMetadata,
 			"application/json" + metadata + "beta1", // version v1beta1
 			protobufType + ";as=Table;g=meta.k8s.io;v=v1", "application/yaml", "application/yaml;q=0.1" + metadata,
@@ -249,13 +251,13 @@ func clausesOf(watch bool) []clause {
 		}},
 	} {
 		for _, text := range group.texts {
-			clauses = append(clauses, clause{text: text, known: group.known, protobuf: group.protobuf})
+			clauses = append(clauses, clause{text: text, isKept: group.isKept, isProtobuf: group.isProtobuf})
 		}
 	}
 	return clauses
 }
 
-// sequences returns all sequences of so many clauses.
+// sequences returns all sequences of clauses with this length.
 func sequences(clauses []clause, length int) [][]clause {
 	if length == 0 {
 		return [][]clause{nil}
@@ -270,26 +272,28 @@ func sequences(clauses []clause, length int) [][]clause {
 }
 
 // TestAcceptCombinations: for every header of up to three clauses of clausesOf, parseAccept agrees with the API server's own
-// code. If all clauses are known, it finds a representation, but not for a custom resource if all are protobuf.
+// code. If all clauses ask for representations that are kept, it finds a representation for a built-in resource. It finds one for
+// a custom resource, too, unless all clauses ask for protobuf.
 func TestAcceptCombinations(t *testing.T) {
 	check := func(sequence []clause, watch bool) {
 		var texts []string
-		allKnown, allProtobuf := true, true
+		allKept, allProtobuf := true, true
 		for _, c := range sequence {
 			texts = append(texts, c.text)
-			allKnown = allKnown && c.known
-			allProtobuf = allProtobuf && c.protobuf
+			allKept = allKept && c.isKept
+			allProtobuf = allProtobuf && c.isProtobuf
 		}
-		header, wantCustom := strings.Join(texts, ","), !allProtobuf
-		builtin, custom := checkAccept(t, []string{header}, watch)
-		if allKnown && (!builtin || custom != wantCustom) {
+		header := strings.Join(texts, ",")
+		hasBuiltin, hasCustom := checkAccept(t, []string{header}, watch)
+		wantCustom := !allProtobuf
+		if allKept && (!hasBuiltin || hasCustom != wantCustom) {
 			t.Errorf("Accept %q, watch %t: got a representation for built-in %t, for custom resources %t, want true and %t",
-				header, watch, builtin, custom, wantCustom)
+				header, watch, hasBuiltin, hasCustom, wantCustom)
 		}
 	}
 	for watch, maxLength := range map[bool]int{
 		false: 3,
-		true:  2, // clauses of a watch are ordered like those of a list, and its own parameters stand in one clause
+		true:  2, // the order of clauses is the same as for a list, and the parameters of a watch stand in one clause
 	} {
 		for length := 1; length <= maxLength; length++ {
 			for _, sequence := range sequences(clausesOf(watch), length) {

@@ -18,7 +18,7 @@ import (
 
 const head = "apiVersion: listproxy.io/v1alpha1\nkind: Policy\n"
 
-// mustParse returns the Config, without switches, of a policy file with this body after the head.
+// mustParse returns the Config of a policy file with this body after the head. All switches are off.
 func mustParse(t testing.TB, body string) *Config {
 	t.Helper()
 	f, err := ParseFile("p", []byte(head+body))
@@ -26,8 +26,8 @@ func mustParse(t testing.TB, body string) *Config {
 	return f.Config(Switches{})
 }
 
-// TestEveryField: ParseFile reads every field, in YAML and in JSON, with comments and document marks around, and
-// consistentLists in its three spellings.
+// TestEveryField: ParseFile reads every field, in YAML and in JSON. Comments and document marks may stand around the policy.
+// consistentLists has three spellings.
 func TestEveryField(t *testing.T) {
 	want := Rule{
 		Cache:           CacheOnDemand,
@@ -66,57 +66,67 @@ func TestEveryField(t *testing.T) {
 	}
 }
 
-// TestRuleFor: each setting comes from the most specific rule that has it, wherever the rule stands in the file. A setting that
-// no rule has comes from the built-in policy. Only a rule that names Secrets keeps them, and no rule keeps Events.
-func TestRuleFor(t *testing.T) {
-	const rules = `resources:
+// TestInheritance: each setting comes from the most specific rule that has it, wherever the rule stands in the file: the resource's
+// own, the rule for "*" of its group, or the defaults.
+func TestInheritance(t *testing.T) {
+	c := mustParse(t, `resources:
 - {group: apps, resource: deployments, historyWindow: 3s}
 - {group: apps, resource: "*", historyWindow: 2s, watches: false}
 - {group: "", resource: "*", cache: never}
 - {group: "", resource: pods, cache: onDemand}
 - {group: "", resource: secrets, historyWindow: 4s}
 defaults: {historyWindow: 1s, limitAtZero: honour, watches: true}
-`
-	ruleOf := func(cache CacheMode, history time.Duration, watches bool) Rule {
-		return Rule{Cache: cache, HistoryWindow: history, LimitAtZero: LimitHonoured, Watches: watches}
+`)
+	for resource, want := range map[string]Rule{
+		"deployments.apps":     {Cache: CacheOnDemand, HistoryWindow: 3 * time.Second, Watches: false},
+		"daemonsets.apps":      {Cache: CacheOnDemand, HistoryWindow: 2 * time.Second, Watches: false},
+		"jobs.batch":           {Cache: CacheOnDemand, HistoryWindow: time.Second, Watches: true},
+		"nodes":                {Cache: CacheNever, HistoryWindow: time.Second, Watches: true},
+		"pods":                 {Cache: CacheOnDemand, HistoryWindow: time.Second, Watches: true},
+		"secrets":              {Cache: CacheNever, HistoryWindow: 4 * time.Second, Watches: true},
+		"events":               {Cache: CacheNever, HistoryWindow: time.Second, Watches: true},
+		"events.events.k8s.io": {Cache: CacheNever, HistoryWindow: time.Second, Watches: true},
+	} {
+		want.LimitAtZero = LimitHonoured
+		gr := schema.ParseGroupResource(resource)
+		if diff := cmp.Diff(want, c.RuleFor(gr.Group, gr.Resource)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", resource, diff)
+		}
 	}
-	withDefaults := func(cache CacheMode) Rule { return Rule{Cache: cache, LimitAtZero: LimitIgnored} }
+}
+
+// TestSecretsAndEvents: only a rule that names Secrets keeps them, and no rule keeps Events. All other resources are kept on demand,
+// as the built-in policy says.
+func TestSecretsAndEvents(t *testing.T) {
 	oneRule := func(group, resource string, cache CacheMode) string {
 		return fmt.Sprintf("resources: [{group: %q, resource: %q, cache: %s}]", group, resource, cache)
 	}
 	for _, tt := range []struct {
 		file     string // after its head
 		resource string
-		want     Rule
+		want     CacheMode
 	}{
 		// Without a rule.
-		{file: "", resource: "pods", want: withDefaults(CacheOnDemand)},
-		{file: "", resource: "secrets", want: withDefaults(CacheNever)},
-		{file: "", resource: "events", want: withDefaults(CacheNever)},
-		{file: "", resource: "events.events.k8s.io", want: withDefaults(CacheNever)},
-		{file: "", resource: "secrets.example.com", want: withDefaults(CacheOnDemand)},
-		{file: "", resource: "events.example.com", want: withDefaults(CacheOnDemand)},
+		{file: "", resource: "pods", want: CacheOnDemand},
+		{file: "", resource: "secrets", want: CacheNever},
+		{file: "", resource: "events", want: CacheNever},
+		{file: "", resource: "events.events.k8s.io", want: CacheNever},
+		{file: "", resource: "secrets.example.com", want: CacheOnDemand},
+		{file: "", resource: "events.example.com", want: CacheOnDemand},
 
-		// The rule of the resource, the wildcard of its group, the defaults.
-		{file: rules, resource: "deployments.apps", want: ruleOf(CacheOnDemand, 3*time.Second, false)},
-		{file: rules, resource: "daemonsets.apps", want: ruleOf(CacheOnDemand, 2*time.Second, false)},
-		{file: rules, resource: "jobs.batch", want: ruleOf(CacheOnDemand, time.Second, true)},
-		{file: rules, resource: "nodes", want: ruleOf(CacheNever, time.Second, true)},
-		{file: rules, resource: "pods", want: ruleOf(CacheOnDemand, time.Second, true)},
-		{file: rules, resource: "secrets", want: ruleOf(CacheNever, 4*time.Second, true)},
-		{file: rules, resource: "events", want: ruleOf(CacheNever, time.Second, true)},
-		{file: rules, resource: "events.events.k8s.io", want: ruleOf(CacheNever, time.Second, true)},
+		// With the defaults or a rule for "*", which name neither.
+		{file: "defaults: {cache: onDemand}", resource: "secrets", want: CacheNever},
+		{file: oneRule("", "*", CacheOnDemand), resource: "secrets", want: CacheNever},
+		{file: oneRule("", "*", CacheOnDemand), resource: "events", want: CacheNever},
+		{file: oneRule("events.k8s.io", "*", CacheOnDemand), resource: "events.events.k8s.io", want: CacheNever},
 
-		// No wildcard keeps Secrets or Events. A rule that names them decides.
-		{file: "defaults: {cache: onDemand}", resource: "secrets", want: withDefaults(CacheNever)},
-		{file: oneRule("", "*", CacheOnDemand), resource: "secrets", want: withDefaults(CacheNever)},
-		{file: oneRule("", "*", CacheOnDemand), resource: "events", want: withDefaults(CacheNever)},
-		{file: oneRule("events.k8s.io", "*", CacheOnDemand), resource: "events.events.k8s.io", want: withDefaults(CacheNever)},
-		{file: oneRule("", "secrets", CacheOnDemand), resource: "secrets", want: withDefaults(CacheOnDemand)},
-		{file: oneRule("", "events", CacheNever), resource: "events", want: withDefaults(CacheNever)},
+		// With a rule of their own.
+		{file: oneRule("", "secrets", CacheOnDemand), resource: "secrets", want: CacheOnDemand},
+		{file: oneRule("", "events", CacheNever), resource: "events", want: CacheNever},
 	} {
 		gr := schema.ParseGroupResource(tt.resource)
-		if diff := cmp.Diff(tt.want, mustParse(t, tt.file).RuleFor(gr.Group, gr.Resource)); diff != "" {
+		want := Rule{Cache: tt.want, LimitAtZero: LimitIgnored}
+		if diff := cmp.Diff(want, mustParse(t, tt.file).RuleFor(gr.Group, gr.Resource)); diff != "" {
 			t.Errorf("%s in %q (-want +got):\n%s", gr, tt.file, diff)
 		}
 	}
@@ -294,19 +304,20 @@ func FuzzParseFile(f *testing.F) {
 		) {
 			rule := c.RuleFor(target.Group, target.Resource)
 			if isEvents(target.Group, target.Resource) && rule.Cache != CacheNever {
-				t.Errorf("%s: got the rule %+v, want them never kept", target, rule)
+				t.Errorf("%s: got the rule %+v, want Events never kept", target, rule)
 			}
-			isWindow := rule.HistoryWindow == 0 || rule.HistoryWindow >= time.Second && rule.HistoryWindow <= time.Hour
-			isCache := rule.Cache == CacheNever || rule.Cache == CacheOnDemand
-			if !isWindow || !isCache {
+			isInBounds := rule.HistoryWindow >= time.Second && rule.HistoryWindow <= time.Hour
+			isValidWindow := rule.HistoryWindow == 0 || isInBounds
+			isValidCache := rule.Cache == CacheNever || rule.Cache == CacheOnDemand
+			if !isValidWindow || !isValidCache {
 				t.Errorf("%s: got the rule %+v, want a cache mode, and no historyWindow or one from 1s to 1h", target, rule)
 			}
 		}
 	})
 }
 
-// TestEvaluateForwarded: Evaluate keeps Parse's reason, except that the reason of every watch is Watch while watches are not
-// answered from memory.
+// TestEvaluateForwarded: Evaluate keeps Parse's reason to forward. But if watches are not answered from memory, the reason for every
+// watch is Watch.
 func TestEvaluateForwarded(t *testing.T) {
 	const table = "Accept: application/json;as=Table;g=meta.k8s.io;v=v1\r\n"
 	for _, tt := range []struct {

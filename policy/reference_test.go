@@ -16,7 +16,7 @@ import (
 func TestReference(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "file.go", nil, parser.ParseComments)
 	expect.NoError(t, err)
-	structs := map[string]*ast.StructType{}
+	structs := map[string]*ast.StructType{} // by name
 	ast.Inspect(file, func(n ast.Node) bool {
 		if spec, ok := n.(*ast.TypeSpec); ok {
 			if s, ok := spec.Type.(*ast.StructType); ok {
@@ -26,7 +26,7 @@ func TestReference(t *testing.T) {
 		return true
 	})
 	table := reference.Head("field", "")
-	for _, part := range []struct{ structName, prefix string }{
+	for _, part := range []struct{ structName, prefix string }{ // prefix stands before the fields' names in the table
 		{structName: "File"}, {structName: "writtenRule", prefix: "resources[]."}, {structName: "settings", prefix: "…."},
 	} {
 		for _, field := range structs[part.structName].Fields.List {

@@ -35,7 +35,7 @@ func listPath(group, version, namespace, resource string) string {
 	return prefix + "/" + resource
 }
 
-// checkParse requires that the API server reads a request in the same way, including the query, if Parse accepts it.
+// checkParse requires that the API server reads a request, including the query, as Parse does, if Parse accepts the request.
 func checkParse(t *testing.T, r *http.Request) {
 	t.Helper()
 	got, why := parse(r)
@@ -125,7 +125,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzAuthorization: the plain token of a caller is the token that the API server reads.
+// FuzzAuthorization: a plain token is the token that the API server reads, and no other credentials in the header identify a caller.
 func FuzzAuthorization(f *testing.F) {
 	for _, value := range []string{
 		"Bearer token", "bearer  token", "BEARER token more", " Bearer\ttoken", "Bearer ", "Bearer", "Basic dXNlcjpwYXNz",
@@ -138,19 +138,19 @@ func FuzzAuthorization(f *testing.F) {
 			return // no header has these bytes
 		}
 		h := http.Header{"Authorization": {value}}
-		var seen string // the token that the upstream reads, or ""
-		readToken := func(_ context.Context, token string) (*authenticator.Response, bool, error) {
-			seen = token
+		var seenToken string // the token that the upstream reads; "" for none
+		keepToken := func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+			seenToken = token
 			return nil, false, nil
 		}
-		_, _, _ = bearertoken.New(authenticator.TokenFunc(readToken)).AuthenticateRequest(&http.Request{Header: h.Clone()})
-		credentials, token := ReadAuthorization(h["Authorization"])
-		accepted := identifiesCaller(h, credentials)
-		if accepted != (credentials == PlainToken) {
-			t.Errorf("%q: accepted %t, want %t", value, accepted, credentials == PlainToken)
+		_, _, _ = bearertoken.New(authenticator.TokenFunc(keepToken)).AuthenticateRequest(&http.Request{Header: h.Clone()})
+		kind, token := ReadAuthorization(h["Authorization"])
+		isPlain := kind == PlainToken
+		if isIdentified := identifiesCaller(h, kind); isIdentified != isPlain {
+			t.Errorf("%q: identifies the caller: %t, want %t", value, isIdentified, isPlain)
 		}
-		if accepted && (token == "" || token != seen) {
-			t.Errorf("%q: got the token %q, but the upstream reads %q", value, token, seen)
+		if isPlain && (token == "" || token != seenToken) {
+			t.Errorf("%q: got the token %q, but the upstream reads %q", value, token, seenToken)
 		}
 	})
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// getSelected returns a request for a list of path with these selectors, and with options as further query parameters.
-func getSelected(path, labelSelector, fieldSelector string, options ...string) string {
+// getSelected returns the text of a GET of path with these selectors. options are the other query parameters.
+func getSelected(path, labelSelector, fieldSelector, options string) string {
 	query := url.Values{}
 	if labelSelector != "" {
 		query.Set("labelSelector", labelSelector)
@@ -24,7 +24,7 @@ func getSelected(path, labelSelector, fieldSelector string, options ...string) s
 	if fieldSelector != "" {
 		query.Set("fieldSelector", fieldSelector)
 	}
-	return get(strings.Join(append([]string{path + "?" + query.Encode()}, options...), "&"), alice)
+	return get(path+"?"+strings.Trim(query.Encode()+"&"+options, "&"), alice)
 }
 
 // fieldSelectors has field selectors by the reason that Parse returns for them.
@@ -34,7 +34,7 @@ var fieldSelectors = map[reason.Reason][]string{
 		"metadata.name=x", "metadata.name==x", "spec.nodeName=n,metadata.name=x", ",metadata.name=x,",
 		"metadata.name=x,metadata.name=x", "metadata.name=y,metadata.name=x", "metadata.name=x,metadata.name!=x",
 		"metadata.name=x,metadata.name=y/z", "metadata.name=x,metadata.name==y",
-		// Names that no object has, but that are path segments.
+		// Path segments that no object has as its name.
 		"metadata.name=X_y:z", "metadata.name=..x", `metadata.name=a\,b`, "metadata.name=x ",
 		// No name.
 		"", "metadata.name!=x", "metadata.name!=", "metadata.name =x", "name=x", "spec.nodeName=n", "=,spec.nodeName=n",
@@ -53,20 +53,18 @@ var fieldSelectors = map[reason.Reason][]string{
 	},
 }
 
-// TestFieldSelectors: parse accepts the field selectors that kube-apiserver reads in one way, and forwards the others as
+// TestFieldSelectors: Parse accepts a field selector that kube-apiserver reads in one way only. For any other, it returns
 // NotCanonical.
 func TestFieldSelectors(t *testing.T) {
 	for want, selectors := range fieldSelectors {
 		for _, selector := range selectors {
-			if _, got := parse(read(t, getSelected("/api/v1/pods", "", selector))); got != want {
-				t.Errorf("%q: got reason %q, want %q", selector, got, want)
-			}
+			checkReason(t, want, getSelected("/api/v1/pods", "", selector, ""))
 		}
 	}
 }
 
-// TestCheckSelectors: for each path, field selector and options below, Single finds the object that the API server reads, and
-// checkSelectors forwards the list if the API server reads another scope or revision (checkScope).
+// TestCheckSelectors: for each path, field selector and options below, Single and checkSelectors agree with the API server
+// (checkScope).
 func TestCheckSelectors(t *testing.T) {
 	token := "continue=" + EncodeContinue(5, "ns/x\x00")
 	for path, namespaced := range map[string]bool{
@@ -96,7 +94,8 @@ func TestCheckSelectors(t *testing.T) {
 	}
 }
 
-// scope is what the API server reads for a list: a single object by its name, or all objects of a namespace ("": of all).
+// scope is what the API server reads for a list: a single object by its name, or all objects of a namespace. An empty namespace
+// stands for all namespaces.
 type scope struct {
 	namespace, name string
 	single          bool
@@ -109,29 +108,31 @@ func predicateOf(r *Request) storage.SelectionPredicate {
 
 // upstreamScope returns what the API server reads for r, by its own code.
 func upstreamScope(r *Request, namespaced bool) scope {
-	predicate, namespace := predicateOf(r), r.Namespace
-	if selected, ok := predicate.MatchesSingleNamespace(); ok && namespace == "" && len(validation.IsDNS1123Label(selected)) == 0 {
+	predicate := predicateOf(r)
+	namespace := r.Namespace
+	selected, isSelected := predicate.MatchesSingleNamespace()
+	if namespace == "" && isSelected && len(validation.IsDNS1123Label(selected)) == 0 {
 		namespace = selected
 	}
-	name, single := predicate.MatchesSingle()
-	isValid := name != "" && len(content.IsPathSegmentName(name)) == 0
+	name, isNamed := predicate.MatchesSingle()
+	isValidName := name != "" && len(content.IsPathSegmentName(name)) == 0
 	hasNamespace := !namespaced || namespace != ""
-	return scope{namespace: namespace, name: name, single: single && isValid && hasNamespace}
+	return scope{namespace: namespace, name: name, single: isNamed && isValidName && hasNamespace}
 }
 
 // checkScope requires that Single finds the object that the API server reads, and that checkSelectors forwards the list if
 // the API server reads another scope or another revision.
 func checkScope(t *testing.T, r *Request, namespaced bool) {
 	t.Helper()
-	hasNoPath := !namespaced && r.Namespace != ""
-	if r.Watch || hasNoPath { // for a watch, the upstream reads no objects, but matches each event with the selectors
+	isUnknownPath := r.Namespace != "" && !namespaced
+	if r.Watch || isUnknownPath { // for a watch, the upstream matches events, and has no scope
 		return
 	}
 	want := upstreamScope(r, namespaced)
 	checkSingle(t, r, namespaced, want)
 	for _, atZero := range []LimitAtZero{LimitIgnored, LimitHonoured} {
 		if decision := r.Decide(atZero, ConsistentAll); decision.Reason == reason.None {
-			checkForwarded(t, r, namespaced, atZero, want, decision)
+			checkServed(t, r, namespaced, atZero, want, decision)
 		}
 	}
 }
@@ -139,27 +140,26 @@ func checkScope(t *testing.T, r *Request, namespaced bool) {
 // checkSingle requires that Single finds the single object of want, or none.
 func checkSingle(t *testing.T, r *Request, namespaced bool, want scope) {
 	t.Helper()
-	namespace, name, single := r.Single(namespaced)
-	if single != want.single {
-		t.Errorf("%+v: Single finds an object: %t, want %t", r, single, want.single)
+	namespace, name, isSingle := r.Single(namespaced)
+	if isSingle != want.single {
+		t.Errorf("%+v: Single finds an object: %t, want %t", r, isSingle, want.single)
 	}
-	if !single || !want.single {
-		return
-	}
-	if name != want.name || namespaced && namespace != want.namespace {
+	hasOtherNamespace := namespaced && namespace != want.namespace
+	if isSingle && (name != want.name || hasOtherNamespace) {
 		t.Errorf("%+v: Single finds %q/%q, want %q/%q", r, namespace, name, want.namespace, want.name)
 	}
 }
 
-// checkForwarded requires that checkSelectors forwards the list r if the upstream refuses its selector, or reads another scope
-// or revision than listproxy. want is the scope that the upstream reads, and decision says how listproxy would serve the list.
-func checkForwarded(t *testing.T, r *Request, namespaced bool, atZero LimitAtZero, want scope, decision Decision) {
+// checkServed requires that checkSelectors forwards the list r if the upstream refuses the selector, or reads another scope or
+// revision than listproxy. Other lists must be served. want is the scope that the upstream reads, and decision says how listproxy
+// would serve the list.
+func checkServed(t *testing.T, r *Request, namespaced bool, atZero LimitAtZero, want scope, decision Decision) {
 	t.Helper()
 	// The upstream refuses metadata.namespace for resources of the cluster, and for PodCertificateRequests, the only resource
 	// of their group in these tests.
 	isRefused := r.selectsNamespace() && (!namespaced || r.Group == "certificates.k8s.io")
 	isPaged := decision.Limit > 0 || decision.Semantics == Continue
-	pagesDiffer := !want.single && want.namespace != r.Namespace && isPaged // the first page has another scope than later ones
+	pagesDiffer := isPaged && !want.single && want.namespace != r.Namespace // the first page is of one namespace, later pages of all
 	// The revision that the upstream reads depends on whether it reads a single object.
 	revision, _, err := storage.ValidateListOptions("/pods/", storage.APIObjectVersioner{}, storage.ListOptions{
 		ResourceVersion:      r.Options.ResourceVersion,
@@ -167,8 +167,8 @@ func checkForwarded(t *testing.T, r *Request, namespaced bool, atZero LimitAtZer
 		Predicate:            predicateOf(r),
 		Recursive:            !want.single,
 	})
-	wantsExact := decision.Semantics == Exact || decision.Semantics == Continue
-	otherRevision := err != nil || wantsExact != (revision != 0)
+	servesExact := decision.Semantics == Exact || decision.Semantics == Continue
+	otherRevision := err != nil || servesExact != (revision != 0) // the upstream reads an exact revision if it is not 0
 	mustForward := isRefused || pagesDiffer || otherRevision
 	// checkSelectors may forward more, since it does not know whether the first page was of one namespace, or a name is valid.
 	_, selectsNamespace := r.Fields.RequiresExactMatch("metadata.namespace")

@@ -19,12 +19,21 @@ import (
 	"github.com/listproxy/listproxy/test/samples"
 )
 
+const (
+	// podSize is the size of a usual pod in bytes.
+	podSize = 6600
+	// largeCache is the size of a cache that keeps all segments of a test.
+	largeCache = 256 << 20
+	// laterNumber is above the numbers of all objects that a test begins with.
+	laterNumber = 1_000_000
+)
+
 var (
 	envelope = samples.Envelope("PodList", "v1")
 	listMeta = wire.ListMeta{Revision: 7, Continue: "x"}
 )
 
-// newObjects returns n objects of about size bytes each, numbered from first on. Their bytes depend on first, too.
+// newObjects returns n objects of about size bytes each. Their numbers begin with first, on which their bytes depend, too.
 func newObjects(first, n, size int) []*index.Object {
 	random := rand.New(rand.NewPCG(uint64(first), 1))
 	members := make([]string, 64) // the objects share them, so that they can be compressed
@@ -102,24 +111,23 @@ func readMember(t testing.TB, in *bytes.Buffer) []byte {
 	return got
 }
 
-// keptSegments returns the number of segments in the cache of c, and their size in bytes.
-func keptSegments(c *Compressor) (n int, size int64) {
+// countKept waits for the cache of c, and returns the number of segments in it, and their size in bytes.
+func countKept(c *Compressor) (segments int, size int64) {
 	c.segments.Wait()
 	c.segments.IterValues(func(s *segment) bool {
-		n++
+		segments++
 		size += s.size()
 		return false // do not stop
 	})
-	return n, size
+	return segments, size
 }
 
 // TestWriteAfterChanges: Write and WriteEvents write the current objects, whatever was added, removed and changed since the
 // last list. The cache keeps segments, and no more bytes than its size.
 func TestWriteAfterChanges(t *testing.T) {
 	const (
-		listSize   = 10 * segmentTarget // about ten segments, since segmentTarget is the average
-		largeCache = 64 << 20
-		lists      = 12
+		listSize = 10 * segmentTarget // about ten segments, since segmentTarget is the average
+		lists    = 12
 	)
 	for name, tt := range map[string]struct {
 		objectSize, cacheSize int
@@ -134,10 +142,10 @@ func TestWriteAfterChanges(t *testing.T) {
 			random := rand.New(rand.NewPCG(uint64(tt.objectSize), 2))
 			objects := newObjects(1, 1+listSize/tt.objectSize, tt.objectSize)
 			checkList(t, c, nil)
-			next := uint64(1_000_000) // the number of the next object, above those of the first objects
+			next := uint64(laterNumber) // the number of the next object
 			for range lists {
 				checkList(t, c, objects)
-				if n, size := keptSegments(c); n == 0 || size > int64(tt.cacheSize) {
+				if n, size := countKept(c); n == 0 || size > int64(tt.cacheSize) {
 					t.Fatalf("got %d segments with %d bytes in the cache, want some with at most %d", n, size, tt.cacheSize)
 				}
 				if random.IntN(lists) == 0 { // checkEvents takes long, so it runs about once
@@ -185,7 +193,7 @@ func checkEvents(t *testing.T, c *Compressor, objects []*index.Object) {
 			return calls < stopAt
 		}
 		var out bytes.Buffer
-		written, plain, err := c.WriteEvents(&out, envelope, objects, []byte(tail), proceed)
+		written, plainLength, err := c.WriteEvents(&out, envelope, objects, []byte(tail), proceed)
 		expect.NoError(t, err)
 		complete = calls < stopAt
 		if calls > stopAt {
@@ -202,8 +210,8 @@ func checkEvents(t *testing.T, c *Compressor, objects []*index.Object) {
 			t.Fatalf("proceed returned false at call %d: a client reads %d bytes, not the %d of the events",
 				stopAt, len(got), len(want))
 		}
-		if int(plain) != len(want) {
-			t.Fatalf("proceed returned false at call %d: got plain %d, want %d", stopAt, plain, len(want))
+		if int(plainLength) != len(want) {
+			t.Fatalf("proceed returned false at call %d: got plain length %d, want %d", stopAt, plainLength, len(want))
 		}
 	}
 }
@@ -219,8 +227,8 @@ func eventsOf(objects []*index.Object) (events []byte) {
 // TestJoinedMembers: Go's gzip reader, which client-go uses, returns all bytes that WriteEvents or WriteStored has written
 // before it waits for the next member, which may come much later.
 func TestJoinedMembers(t *testing.T) {
-	c := newTestCompressor(t, 64<<20)
-	objects := newObjects(1_000, 500, 6600)
+	c := newTestCompressor(t, largeCache)
+	objects := newObjects(1_000, 500, podSize)
 	var conn connection
 	_, _, err := c.WriteEvents(&conn, envelope, objects, []byte("the end\n"), func() bool { return true })
 	expect.NoError(t, err)
@@ -265,8 +273,8 @@ func (c *connection) Read(p []byte) (int, error) {
 
 // TestListIsCompressedOnce: Write does not compress the segments of an unchanged list again.
 func TestListIsCompressedOnce(t *testing.T) {
-	c := newTestCompressor(t, 256<<20)
-	objects := newObjects(1, 600, 6600)
+	c := newTestCompressor(t, largeCache)
+	objects := newObjects(1, 600, podSize)
 	checkList(t, c, objects)
 	c.segments.Wait()
 	made := c.Stats().Made
@@ -278,12 +286,13 @@ func TestListIsCompressedOnce(t *testing.T) {
 // piece with the object, and the next, which refers to it.
 func TestFewPiecesAreCompressedAgain(t *testing.T) {
 	c := newTestCompressor(t, 0)
-	objects := newObjects(1, 600, 6600)
+	objects := newObjects(1, 600, podSize)
 	f := format{envelope: envelope}
 	earlier := c.compress(f, objects, &segment{})
 	clear(earlier.deflated) // from now on, a piece of zero bytes is one that compress has reused
 	changed := slices.Clone(objects)
-	changed[300] = newVersion(1_000_000, objects[300], " ")
+	middle := len(objects) / 2
+	changed[middle] = newVersion(laterNumber, objects[middle], " ")
 	s := c.compress(f, changed, earlier)
 	compressed := 0
 	for i := range s.pieces {
@@ -300,7 +309,8 @@ func TestFewPiecesAreCompressedAgain(t *testing.T) {
 // objects as events.
 func TestEqualCacheKeys(t *testing.T) {
 	c := newTestCompressor(t, 1<<20)
-	objects, others := newObjects(1, 3, 50_000), newObjects(1001, 3, 50_000)
+	const size = 50_000
+	objects, others := newObjects(1, 3, size), newObjects(1001, 3, size)
 	list, events := format{envelope: envelope}, format{envelope: envelope, events: true}
 	first, _ := cut(objects, segmentTarget)
 	key := cacheKey(list, first)
@@ -314,14 +324,13 @@ func TestEqualCacheKeys(t *testing.T) {
 	}
 }
 
-// TestReusedPiecesFit: a segment has the bytes of its own objects, though compress takes pieces from an earlier segment. Not
-// every piece fits: in a list, all objects but a segment's first follow a comma, and a piece may refer to the one before.
+// TestReusedPiecesFit: a segment has the bytes of its own objects, although compress takes pieces from an earlier segment. Not every
+// piece fits: in a list, each object of a segment except the first follows a comma, and a piece may refer to the piece before it.
 func TestReusedPiecesFit(t *testing.T) {
 	c := newTestCompressor(t, 0)
 	list, events := format{envelope: envelope}, format{envelope: envelope, events: true}
 	// index.Object.KeyHash decides where pieces begin, and differs from process to process. So the usual size is tried often.
-	const usual, tries = 3000, 12
-	const small, large = 300, 20_000
+	const usual, tries, small, large = 3000, 12, 300, 20_000
 	for try, size := range append(slices.Repeat([]int{usual}, tries), small, large) {
 		objects := newObjects(1+1000*try, max(3, 3*pieceTarget/size), size) // about three pieces
 		for _, f := range []format{list, events} {
@@ -355,8 +364,8 @@ func checkSegment(t *testing.T, f format, objects []*index.Object, s *segment) {
 
 // TestConcurrentWrites: Write writes whole lists to several clients at the same time, even while the Compressor is closed.
 func TestConcurrentWrites(t *testing.T) {
-	c := newTestCompressor(t, 64<<20)
-	objects := newObjects(1, 100, 6600)
+	c := newTestCompressor(t, largeCache)
+	objects := newObjects(1, 100, podSize)
 	var outs [10]bytes.Buffer
 	var writers sync.WaitGroup
 	for i := range outs {

@@ -36,7 +36,7 @@ func TestStream(t *testing.T) {
 
 var errBroken = errors.New("the client has gone")
 
-// brokenWriter fails when more than room bytes are written.
+// brokenWriter accepts room bytes, and then fails.
 type brokenWriter struct{ room int }
 
 func (b *brokenWriter) Write(p []byte) (int, error) {
@@ -47,11 +47,11 @@ func (b *brokenWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestBrokenConnection: Compressor.Write and Stream return the first error of their writer.
+// TestBrokenConnection: Compressor.Write and all methods of Stream return the first error of their writer.
 func TestBrokenConnection(t *testing.T) {
 	c := newTestCompressor(t, 0)
-	const room = 10_000                 // less than the compressed objects
-	objects := newObjects(1, 100, 6600) // the first number, how many, their size
+	const room = 10_000 // less than the compressed objects
+	objects := newObjects(1, 100, podSize)
 	err := c.Write(&brokenWriter{room: room}, envelope, nil, objects, nil)
 	if !errors.Is(err, errBroken) {
 		t.Errorf("Compressor.Write: got error %v, want %v", err, errBroken)

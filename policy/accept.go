@@ -31,8 +31,8 @@ type choice struct {
 }
 
 // maxAcceptClauses is the largest number of clauses that listproxy reads. goautoneg sorts the clauses by an order that is not
-// transitive, so the result depends on the algorithm of Go's sort. Up to 12 elements, that is insertion sort, in the API server as in
-// listproxy.
+// transitive, so the result depends on the algorithm of Go's sort. Up to 12 elements, that is insertion sort, in the API server
+// as in listproxy.
 const maxAcceptClauses = 12
 
 // parseAccept reads the values of the Accept header of a list or a watch.
@@ -59,9 +59,9 @@ func parseAccept(values []string, watch bool) Accept {
 // clause, without its parameters, with the media types of the route (Route.matchesAccept). So "application/*" or "*" alone
 // gets a 406. Custom resources have no such routes.
 //
-// The route has the media types of the API server's serializers (k8s.io/apiserver, endpoints/installer.go). It has each type also with
-// ";stream=watch", but a clause without its parameters never equals that. application/cbor depends on a feature gate, so it is left
-// out.
+// The route has the media types of the API server's serializers (k8s.io/apiserver, endpoints/installer.go). It has each type also
+// with ";stream=watch", but a clause without its parameters never equals that. application/cbor depends on a feature gate, so it
+// is left out.
 func isRouted(accept string) bool {
 	for clause := range strings.SplitSeq(accept, ",") {
 		mediaType, _, _ := strings.Cut(clause, ";")
@@ -73,8 +73,8 @@ func isRouted(accept string) bool {
 	return false
 }
 
-// negotiate returns the choice for the first of the sorted clauses. For a custom resource, it skips clauses for protobuf. It skips no
-// others:
+// negotiate returns the choice for the first of the sorted clauses. For a custom resource, it skips clauses for protobuf. It
+// skips no others:
 //
 //   - The API server does not skip a clause with q=0, although that means "not acceptable" in HTTP.
 //   - The API server may know a clause that listproxy does not know.
@@ -150,8 +150,8 @@ func (a Accept) choiceFor(custom bool) choice {
 	return a.builtin
 }
 
-// reasonForAnyResource returns the reason to forward a request for any resource, or None if a request for a custom or for a built-in
-// resource can be answered.
+// reasonForAnyResource returns the reason to forward a request for any resource, or None if a request for a custom or for a
+// built-in resource can be answered.
 func (a Accept) reasonForAnyResource() reason.Reason {
 	if a.builtin.representation == "" && a.custom.representation == "" {
 		return reason.Representation
@@ -159,8 +159,8 @@ func (a Accept) reasonForAnyResource() reason.Reason {
 	return reason.None
 }
 
-// acceptsGzip reports whether the API server would compress a large answer for this Accept-Encoding header. The header must have the
-// token gzip in lower case and without a quality.
+// acceptsGzip reports whether the API server would compress a large answer for this Accept-Encoding header. The header must have
+// the token gzip in lower case and without a quality.
 func acceptsGzip(acceptEncoding string) bool {
 	for token := range strings.SplitSeq(acceptEncoding, ",") {
 		if strings.TrimSpace(token) == "gzip" {

@@ -99,8 +99,8 @@ func newScope(types []runtime.SerializerInfo, custom bool) *handlers.RequestScop
 	return scope
 }
 
-// upstream is an API server. For all resources, it negotiates among the same types. (The scope of a custom resource refuses protobuf
-// after that.)
+// upstream is an API server. For all resources, it negotiates among the same types. (The scope of a custom resource refuses
+// protobuf after that.)
 type upstream struct {
 	types  []runtime.SerializerInfo
 	routes *restful.Container

@@ -15,11 +15,11 @@ type Config struct {
 	rules map[schema.GroupResource]Rule
 }
 
-// RuleFor returns the rule for a resource: its own, else the rule for all resources of its group, else the defaults. group is empty
-// for the core group. RuleFor does not allocate.
+// RuleFor returns the rule for a resource: its own, else the rule for all resources of its group, else the defaults. group is
+// empty for the core group. RuleFor does not allocate.
 //
-// The rule for a group and the defaults never keep Secrets and Events. A rule of their own can keep Secrets. (For Events, ParseFile
-// refuses such a rule.)
+// The rule for a group and the defaults never keep Secrets and Events. A rule of their own can keep Secrets. (For Events,
+// ParseFile refuses such a rule.)
 func (c *Config) RuleFor(group, resource string) Rule {
 	if rule, ok := c.rules[schema.GroupResource{Group: group, Resource: resource}]; ok {
 		return rule
@@ -57,8 +57,8 @@ func (c *Config) Evaluate(req *Request, parseReason reason.Reason) Evaluation {
 // isSecrets reports whether a resource is Secrets. If Secrets are kept, listproxy's memory needs as much protection as etcd.
 func isSecrets(group, resource string) bool { return group == "" && resource == "secrets" }
 
-// isEvents reports whether a resource is Events. The upstream has no watch cache for Events, so their watches get no bookmarks, and a
-// feed without events could not prove how current it is. Besides, several Events can change in one revision.
+// isEvents reports whether a resource is Events. The upstream has no watch cache for Events, so their watches get no bookmarks,
+// and a feed without events could not prove how current it is. Besides, several Events can change in one revision.
 func isEvents(group, resource string) bool {
 	return (group == "" || group == "events.k8s.io") && resource == "events"
 }

@@ -66,8 +66,8 @@ func TestEveryField(t *testing.T) {
 	}
 }
 
-// TestInheritance: each setting comes from the most specific rule that has it, wherever the rule stands in the file: the resource's
-// own, the rule for "*" of its group, or the defaults.
+// TestInheritance: each setting comes from the most specific rule that has it, wherever the rule stands in the file: the
+// resource's own, the rule for "*" of its group, or the defaults.
 func TestInheritance(t *testing.T) {
 	c := mustParse(t, `resources:
 - {group: apps, resource: deployments, historyWindow: 3s}
@@ -95,8 +95,8 @@ defaults: {historyWindow: 1s, limitAtZero: honour, watches: true}
 	}
 }
 
-// TestSecretsAndEvents: only a rule that names Secrets keeps them, and no rule keeps Events. All other resources are kept on demand,
-// as the built-in policy says.
+// TestSecretsAndEvents: only a rule that names Secrets keeps them, and no rule keeps Events. All other resources are kept on
+// demand, as the built-in policy says.
 func TestSecretsAndEvents(t *testing.T) {
 	oneRule := func(group, resource string, cache CacheMode) string {
 		return fmt.Sprintf("resources: [{group: %q, resource: %q, cache: %s}]", group, resource, cache)
@@ -316,8 +316,8 @@ func FuzzParseFile(f *testing.F) {
 	})
 }
 
-// TestEvaluateForwarded: Evaluate keeps Parse's reason to forward. But if watches are not answered from memory, the reason for every
-// watch is Watch.
+// TestEvaluateForwarded: Evaluate keeps Parse's reason to forward. But if watches are not answered from memory, the reason for
+// every watch is Watch.
 func TestEvaluateForwarded(t *testing.T) {
 	const table = "Accept: application/json;as=Table;g=meta.k8s.io;v=v1\r\n"
 	for _, tt := range []struct {

@@ -4,8 +4,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// EncodeContinue returns the continue token that kube-apiserver's cache sends with a page if the next page begins at the key start.
-// The revision must fit int64, as every etcd revision does.
+// EncodeContinue returns the continue token that kube-apiserver's cache sends with a page if the next page begins at the key
+// start. The revision must fit int64, as every etcd revision does.
 //
 // start is relative to the scope of the request, without a leading slash: usually the last key of the page, followed by a zero
 // byte. It must be valid UTF-8, since JSON replaces other bytes.

@@ -27,8 +27,8 @@ func tokenOf(json string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(json))
 }
 
-// readUpstream returns what kube-apiserver reads from a token. isCanonical reports whether kube-apiserver writes this token itself,
-// with a page from its cache or from etcd.
+// readUpstream returns what kube-apiserver reads from a token. isCanonical reports whether kube-apiserver writes this token
+// itself, with a page from its cache or from etcd.
 func readUpstream(t *testing.T, token string) (revision int64, start string, isCanonical bool) {
 	t.Helper()
 	key, revision, err := storage.DecodeContinue(token, "/registry/pods/")

@@ -30,8 +30,8 @@ const (
 //	"Bearer abc", "bearer abc"                    PlainToken      "abc"
 //	"Bearer abc def", " Bearer abc", two headers  AmbiguousToken
 //
-// A plain token follows exactly one space, and consists of visible ASCII. kube-apiserver ignores everything after a second space. If
-// "Bearer abc x" and "Bearer abc y" were plain, one token would have many spellings, and each would seem to be another caller.
+// A plain token follows exactly one space, and consists of visible ASCII. kube-apiserver ignores everything after a second space.
+// If "Bearer abc x" and "Bearer abc y" were plain, one token would have many spellings, and each would seem to be another caller.
 func ReadAuthorization(values []string) (kind CredentialKind, token string) {
 	switch {
 	case len(values) > 1:
@@ -56,8 +56,9 @@ func HasBearerToken(authorization string) bool {
 	return strings.EqualFold(scheme, "Bearer") && token != ""
 }
 
-// identifiesCaller reports whether a request with these headers and credentials identifies exactly one caller: by one token, or by a
-// certificate that listproxy has verified. Impersonate-* headers name another user, so only TokenWithImpersonation allows them.
+// identifiesCaller reports whether a request with these headers and credentials identifies exactly one caller: by one token, or
+// by a certificate that listproxy has verified. Impersonate-* headers name another user, so only TokenWithImpersonation allows
+// them.
 func identifiesCaller(h http.Header, kind CredentialKind) bool {
 	if kind == TokenWithImpersonation { // listproxy has read the Impersonate-* headers
 		return true
@@ -71,7 +72,8 @@ func identifiesCaller(h http.Header, kind CredentialKind) bool {
 }
 
 // impersonatePrefix begins the name of every header that asks to act as another user. Kubernetes may add more such headers, as it
-// once added Impersonate-Uid. The prefix has no dash at its end, since some HTTP servers read Impersonate_User as Impersonate-User.
+// once added Impersonate-Uid. The prefix has no dash at its end, since some HTTP servers read Impersonate_User as
+// Impersonate-User.
 const impersonatePrefix = "impersonate"
 
 // IsImpersonationHeader reports whether a header with this name asks to act as another user. Upper and lower case do not matter.

@@ -165,7 +165,8 @@ func (s settings) window() time.Duration {
 	return window
 }
 
-// consistentLists returns the setting, or "" if it is not given. The decoder reads true and false as booleans, and always as a string.
+// consistentLists returns the setting, or "" if it is not given. The decoder reads true and false as booleans, and always as a
+// string.
 func (s settings) consistentLists() ConsistentLists {
 	if s.ConsistentLists == nil {
 		return ""

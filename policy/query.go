@@ -9,10 +9,11 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// parseQuery reads the query of a list or a watch into req. If it returns a reason to forward the request, it has set only req.Watch.
+// parseQuery reads the query of a list or a watch into req. If it returns a reason to forward the request, it has set only
+// req.Watch.
 //
-// It is stricter than the API server, which uses the first of several values, ignores unknown parameters, and drops parameters that
-// it cannot unescape.
+// It is stricter than the API server, which uses the first of several values, ignores unknown parameters, and drops parameters
+// that it cannot unescape.
 func parseQuery(raw string, req *Request) reason.Reason {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
@@ -91,9 +92,9 @@ func (r *Request) setListParameter(name, value string) bool {
 	return true
 }
 
-// parseBool returns the boolean that the API server reads from a parameter: false for "0" and "false" (in upper or lower case), true
-// for anything else. isUsual reports whether clients are known to use this spelling. (The Python client capitalizes.) A request with
-// an unusual spelling must be forwarded.
+// parseBool returns the boolean that the API server reads from a parameter: false for "0" and "false" (in upper or lower case),
+// true for anything else. isUsual reports whether clients are known to use this spelling. (The Python client capitalizes.) A
+// request with an unusual spelling must be forwarded.
 func parseBool(value string) (read, isUsual bool) {
 	switch value {
 	case "true", "True", "TRUE", "1":

@@ -125,7 +125,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzAuthorization: a plain token is the token that the API server reads, and no other credentials in the header identify a caller.
+// FuzzAuthorization: a plain token is the token that the API server reads, and no other credentials in the header identify a
+// caller.
 func FuzzAuthorization(f *testing.F) {
 	for _, value := range []string{
 		"Bearer token", "bearer  token", "BEARER token more", " Bearer\ttoken", "Bearer ", "Bearer", "Basic dXNlcjpwYXNz",

@@ -20,8 +20,8 @@ const (
 	namespaceField = "metadata.namespace"
 )
 
-// parseSelectors parses the selectors of req as the API server does, and sets Labels, Fields and Name. It returns false, and changes
-// nothing, if the request must be forwarded.
+// parseSelectors parses the selectors of req as the API server does, and sets Labels, Fields and Name. It returns false, and
+// changes nothing, if the request must be forwarded.
 func parseSelectors(req *Request) bool {
 	labelSelector, labelsOK := parseLabels(req.LabelSelector)
 	fieldSelector, fieldsOK := parseFields(req.FieldSelector)

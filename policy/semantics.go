@@ -104,8 +104,8 @@ func decideList(o ListOptions, limitAtZero LimitAtZero, consistentLists Consiste
 	return Decision{Semantics: NotOlderThan, Revision: revision, Limit: o.Limit}
 }
 
-// isRefused reports whether kube-apiserver refuses a list with these options: resourceVersionMatch requires a resourceVersion, and a
-// continue token has a revision already.
+// isRefused reports whether kube-apiserver refuses a list with these options: resourceVersionMatch requires a resourceVersion,
+// and a continue token has a revision already.
 func isRefused(o ListOptions) bool {
 	rv := o.ResourceVersion
 	isContinued := o.Continue != ""

@@ -132,8 +132,8 @@ func (c *Compressor) writeObjects(m *member, f format, objects []*index.Object, 
 	return written
 }
 
-// findOrCompress returns the segment of the objects. It takes the cached segment if that has exactly these versions of the objects.
-// If not, it makes a segment from them and the unchanged pieces of the cached segment, and keeps it.
+// findOrCompress returns the segment of the objects. It takes the cached segment if that has exactly these versions of the
+// objects. If not, it makes a segment from them and the unchanged pieces of the cached segment, and keeps it.
 func (c *Compressor) findOrCompress(f format, objects []*index.Object) *segment {
 	key := cacheKey(f, objects)
 	cached := c.find(key, f.events)

@@ -324,13 +324,15 @@ func TestEqualCacheKeys(t *testing.T) {
 	}
 }
 
-// TestReusedPiecesFit: a segment has the bytes of its own objects, although compress takes pieces from an earlier segment. Not every
-// piece fits: in a list, each object of a segment except the first follows a comma, and a piece may refer to the piece before it.
+// TestReusedPiecesFit: a segment has the bytes of its own objects, although compress takes pieces from an earlier segment. Not
+// every piece fits: in a list, each object of a segment except the first follows a comma, and a piece may refer to the piece
+// before it.
 func TestReusedPiecesFit(t *testing.T) {
 	c := newTestCompressor(t, 0)
 	list, events := format{envelope: envelope}, format{envelope: envelope, events: true}
 	// index.Object.KeyHash decides where pieces begin, and differs from process to process. So the usual size is tried often.
-	const usual, tries, small, large = 3000, 12, 300, 20_000
+	const usual, tries = 3000, 12
+	const small, large = 300, 20_000
 	for try, size := range append(slices.Repeat([]int{usual}, tries), small, large) {
 		objects := newObjects(1+1000*try, max(3, 3*pieceTarget/size), size) // about three pieces
 		for _, f := range []format{list, events} {

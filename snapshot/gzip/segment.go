@@ -13,8 +13,8 @@ import (
 
 // segment is a sequence of neighboring objects, compressed. It is immutable.
 //
-// A segment consists of pieces. The compressed bytes of a piece refer (as deflate's back-references) only to bytes of the same piece
-// and of the piece before it. So a piece stays valid until an object of these two pieces changes:
+// A segment consists of pieces. The compressed bytes of a piece refer (as deflate's back-references) only to bytes of the same
+// piece and of the piece before it. So a piece stays valid until an object of these two pieces changes:
 //
 //	piece    0         1       2         3
 //	objects  a b c ◄── d e ◄── f g h ◄── i
@@ -164,8 +164,8 @@ func (s *segment) appendPiece(p piece, objects []*index.Object, deflatedEnd int)
 	s.length += p.length
 }
 
-// findReusable looks for the piece with the objects current, from the index start on. The piece must also be valid in a later segment,
-// as piece newIndex after a piece with the objects previous (see segment). found is false if there is no such piece.
+// findReusable looks for the piece with the objects current, from the index start on. The piece must also be valid in a later
+// segment, as piece newIndex after a piece with the objects previous (see segment). found is false if there is no such piece.
 func (s *segment) findReusable(start int, previous, current []*index.Object, newIndex int) (position int, found bool) {
 	for i := start; i < len(s.pieces); i++ {
 		if !sameNumbers(s.numbersOf(i), current) {

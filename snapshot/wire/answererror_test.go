@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestRequestedPause: requestedPause returns the seconds of a Retry-After header, at most maxRetryAfter. It returns 0 if the header
-// is empty or has anything but whole seconds.
+// TestRequestedPause: requestedPause returns the seconds of a Retry-After header, at most maxRetryAfter. It returns 0 if the
+// header is empty or has anything but whole seconds.
 func TestRequestedPause(t *testing.T) {
 	for header, want := range map[string]time.Duration{
 		"":                              0,

@@ -15,6 +15,8 @@ import (
 // objects, and never decodes and encodes them again. For bytes that it does not completely understand, it returns errMalformed or
 // an [InconsistencyError].
 //
+// These words have the same meaning in the whole package:
+//
 //   - An item is an object as a list holds it.
 //   - A record is the bytes of one event of a watch.
 //   - A head is the bytes before an item, or before the items of a list.

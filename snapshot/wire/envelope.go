@@ -110,7 +110,8 @@ func (e *Envelope) Frame(meta ListMeta, count, size int) (head, tail []byte) {
 	return e.Encoding.frame(e, meta, count, size)
 }
 
-// AppendItemHead appends the bytes before item i, which has size bytes: the separator, if there is an item before it, and the head.
+// AppendItemHead appends the bytes before item i, which has size bytes: the separator, if there is an item before it, and the
+// head.
 func (e *Envelope) AppendItemHead(dst []byte, i, size int) []byte {
 	if i > 0 {
 		dst = append(dst, e.Encoding.separator()...)

@@ -29,8 +29,8 @@ type Event struct {
 	Reproducible bool
 }
 
-// ParseEvent parses a record of [Encoding.ReadRecord]. The event does not use the record's memory. The error is an [AnswerError] for
-// an ERROR event, and an [InconsistencyError] for a record that is not an event.
+// ParseEvent parses a record of [Encoding.ReadRecord]. The event does not use the record's memory. The error is an [AnswerError]
+// for an ERROR event, and an [InconsistencyError] for a record that is not an event.
 func ParseEvent(encoding Encoding, record []byte) (Event, error) {
 	ev, err := encoding.parseEvent(record)
 	if err != nil {

@@ -89,8 +89,8 @@ func TestAppendEvent(t *testing.T) {
 			if got := envelope.AppendEvent(nil, ev.Type, item); !bytes.Equal(got, tt.bytes) {
 				t.Errorf("AppendEvent writes %q\nwant %q", got, tt.bytes)
 			}
-			const oneDigit, moreDigits, mostDigits uint64 = 1, 1234567, 1<<63 - 1
-			for _, revision := range []uint64{ev.Meta.Revision, oneDigit, moreDigits, mostDigits} {
+			const oneDigit, mostDigits uint64 = 1, 1<<63 - 1
+			for _, revision := range []uint64{ev.Meta.Revision, oneDigit, 1234567, mostDigits} {
 				revised := ReviseItem(tt.encoding, item, revision)
 				meta, err := tt.encoding.ParseItem(revised)
 				expect.NoError(t, err)
@@ -120,7 +120,8 @@ func TestErrorEvent(t *testing.T) {
 
 // TestRefusedEvents: for a record that is not an event of an API server, ParseEvent returns an InconsistencyError.
 func TestRefusedEvents(t *testing.T) {
-	const labelKeyField, labelValueField, unknownEventField = 1, 2, 3
+	const labelKeyField, labelValueField = 1, 2
+	const unknownEventField = 3
 	pod := samplePod("a")
 	item, err := pod.Marshal()
 	expect.NoError(t, err)
@@ -168,7 +169,8 @@ func TestRefusedEvents(t *testing.T) {
 // event of another type, and for an event that is not Reproducible.
 func TestBookmark(t *testing.T) {
 	form := ItemForm{APIVersion: "v1", Kind: "Pod"}
-	const metaAnnotationsField, annotationKeyField, annotationValueField = 12, 1, 2
+	const metaAnnotationsField = 12
+	const annotationKeyField, annotationValueField = 1, 2
 	annotation := protobufMessage(field(annotationKeyField, metav1.InitialEventsAnnotationKey), field(annotationValueField, "true"))
 	metadata := protobufMessage(field(metaRevisionField, "27"), field(metaAnnotationsField, annotation))
 	object := []byte(field(metadataField, metadata))
@@ -203,8 +205,8 @@ func TestBookmark(t *testing.T) {
 	}
 }
 
-// TestEndsInitial: only a bookmark with kube-apiserver's annotation ends the initial events. An object with the annotation does not:
-// users may set it.
+// TestEndsInitial: only a bookmark with kube-apiserver's annotation ends the initial events. An object with the annotation does
+// not: users may set it.
 func TestEndsInitial(t *testing.T) {
 	const annotations = `"annotations":{"k8s.io/initial-events-end":"true"},`
 	for name, tt := range map[string]struct {
@@ -222,8 +224,8 @@ func TestEndsInitial(t *testing.T) {
 	}
 }
 
-// FuzzReviseItem: ReviseItem returns an item with the given revision. If ReviseItem has written an item, it does not change the item
-// at the item's own revision.
+// FuzzReviseItem: ReviseItem returns an item with the given revision. If ReviseItem has written an item, it does not change the
+// item at the item's own revision.
 func FuzzReviseItem(f *testing.F) {
 	const newRevision uint64 = 17
 	for _, item := range []string{

@@ -165,7 +165,8 @@ func readProtobufValues(paths *FieldPaths, node *pathNode[protowire.Number], mes
 	})
 }
 
-// selectableText returns the value of f as field selectors compare it. zero is the [Field.Zero] of the field, which shows its type.
+// selectableText returns the value of f as field selectors compare it. zero is the [Field.Zero] of the field, which shows its
+// type.
 func (f wireField) selectableText(zero string) (string, error) {
 	switch {
 	case zero == "" && f.wireType == protowire.BytesType:

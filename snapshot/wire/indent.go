@@ -7,8 +7,8 @@ import (
 )
 
 // Indenter indents one JSON text as json.Indent(…, "", "  ") does, in a fraction of the time and without keeping the text. Like
-// kube-apiserver, it leaves out the line break at the end of a list, and all other white space around the text. For invalid JSON the
-// output is undefined. The zero value is ready for use.
+// kube-apiserver, it leaves out the line break at the end of a list, and all other white space around the text. For invalid JSON
+// the output is undefined. The zero value is ready for use.
 type Indenter struct {
 	// depth is the number of objects and arrays that are open.
 	depth int

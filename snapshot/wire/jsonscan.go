@@ -190,8 +190,8 @@ func (s *jsonScanner) skipColon() error {
 	return nil
 }
 
-// skipString reads a string. isPlain reports whether the string is ASCII without escapes, so that its bytes are its value. Any other
-// string must be decoded: bytes that are not UTF-8 become U+FFFD, even without escapes.
+// skipString reads a string. isPlain reports whether the string is ASCII without escapes, so that its bytes are its value. Any
+// other string must be decoded: bytes that are not UTF-8 become U+FFFD, even without escapes.
 func (s *jsonScanner) skipString() (isPlain bool, err error) {
 	if s.at == len(s.text) || s.text[s.at] != '"' {
 		return false, errMalformed

@@ -15,8 +15,8 @@ type Labels struct {
 	handle unique.Handle[string]
 }
 
-// MakeLabels returns a set of labels. Each pair is a key and a value. MakeLabels sorts the pairs, and does not keep their memory. It
-// refuses a key that appears twice, and a zero byte.
+// MakeLabels returns a set of labels. Each pair is a key and a value. MakeLabels sorts the pairs, and does not keep their memory.
+// It refuses a key that appears twice, and a zero byte.
 func MakeLabels(pairs [][2][]byte) (Labels, error) {
 	if len(pairs) == 0 {
 		return Labels{}, nil

@@ -21,7 +21,8 @@ import (
 var twoRevisions = protobufMagic + field(wrapperObjectField,
 	field(metadataField, protobufMessage(field(metaRevisionField, "1"), field(metaRevisionField, "2"))))
 
-// FuzzProtobufObject: if parseWrapper and ParseItem accept an object, they read the wrapper and the metadata that apimachinery reads.
+// FuzzProtobufObject: if parseWrapper and ParseItem accept an object, they read the wrapper and the metadata that apimachinery
+// reads.
 func FuzzProtobufObject(f *testing.F) {
 	f.Add(encodeProtobuf(f, samplePod("a")))
 	f.Add(encodeProtobuf(f, &metav1.Status{

@@ -77,7 +77,8 @@ func walkFields(message []byte, visit func(wireField) error) error {
 }
 
 // splitMessage sets *contents[i] to the content of field i+1 of a message. For example, splitMessage(m, "a list", &a, &b) puts
-// field 1 into a, and field 2 into b. A content stays nil if the message has no such field. name is the message's name in an error.
+// field 1 into a, and field 2 into b. A content stays nil if the message has no such field. name is the message's name in an
+// error.
 //
 // A field with a higher number is an error, since the caller does not know it. A repeated field is an error, since some clients
 // could read the first, and others the last.
@@ -106,8 +107,8 @@ func singularField(message []byte, number protowire.Number) (found wireField, er
 	return found, err
 }
 
-// setOnce sets *content to the content of f. It returns an error if f is not of BytesType, or if *content is set already. message is
-// the message's name in the error.
+// setOnce sets *content to the content of f. It returns an error if f is not of BytesType, or if *content is set already. message
+// is the message's name in the error.
 func (f wireField) setOnce(content *[]byte, message string) error {
 	if f.wireType != protowire.BytesType || *content != nil {
 		return f.unexpected(message)

@@ -19,8 +19,8 @@ func (protobufEncoding) appendItemHead(dst []byte, size int) []byte {
 //
 //	magic, Unknown{TypeMeta{apiVersion, kind}, list{metadata, items}, wrapperEnd}
 //
-// size is the size of all items, each with its head. Like generated code, frame writes selfLink and continue in the metadata even if
-// they are empty.
+// size is the size of all items, each with its head. Like generated code, frame writes selfLink and continue in the metadata even
+// if they are empty.
 func (protobufEncoding) frame(e *Envelope, meta ListMeta, _, size int) (head, tail []byte) {
 	apiMeta := meta.toAPIMachinery()
 	listMeta, _ := apiMeta.Marshal() // Generated code returns no error here.
@@ -33,7 +33,8 @@ func (protobufEncoding) frame(e *Envelope, meta ListMeta, _, size int) (head, ta
 	return appendWireField(head, metadataField, listMeta), []byte(wrapperEnd)
 }
 
-// wrapperEnd is the end of a wrapper: the fields contentEncoding and contentType, which generated code writes even if they are empty.
+// wrapperEnd is the end of a wrapper: the fields contentEncoding and contentType, which generated code writes even if they are
+// empty.
 const wrapperEnd = "\x1a\x00\x22\x00"
 
 // tagSize is the size in bytes of a tag: all fields that are written here have numbers below 16.

@@ -25,8 +25,8 @@ type Field struct {
 }
 
 // BuiltinFields returns the selectable fields that kube-apiserver 1.36 has for a built-in type, in addition to metadata.name and
-// metadata.namespace. (Nodes, namespaces, resourceslices and all types of certificates.k8s.io refuse metadata.namespace.) The caller
-// may change the slice.
+// metadata.namespace. (Nodes, namespaces, resourceslices and all types of certificates.k8s.io refuse metadata.namespace.) The
+// caller may change the slice.
 //
 // Each field meets three conditions:
 //
@@ -78,8 +78,8 @@ func BuiltinFields(gvr schema.GroupVersionResource) []Field {
 	return nil
 }
 
-// builtin returns a string field whose name is its path in JSON. protobuf is the path in protobuf: 2, 10 for spec.nodeName of pods,
-// since field 2 of Pod is spec, and field 10 of PodSpec is nodeName.
+// builtin returns a string field whose name is its path in JSON. protobuf is the path in protobuf: 2, 10 for spec.nodeName of
+// pods, since field 2 of Pod is spec, and field 10 of PodSpec is nodeName.
 func builtin(name string, protobuf ...protowire.Number) Field {
 	return Field{Name: name, JSON: strings.Split(name, "."), Protobuf: protobuf}
 }

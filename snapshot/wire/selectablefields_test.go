@@ -86,8 +86,8 @@ func parseGVR(text string) schema.GroupVersionResource {
 	return schema.ParseGroupResource(resource).WithVersion(version)
 }
 
-// checkBuiltinValues makes an object of a kind that has only the JSON text at a path. In JSON and in protobuf, ReadValues must return
-// value for the fields of all with this path, and Zero for the other fields.
+// checkBuiltinValues makes an object of a kind that has only the JSON text at a path. In JSON and in protobuf, ReadValues must
+// return value for the fields of all with this path, and Zero for the other fields.
 func checkBuiltinValues(t *testing.T, gvk schema.GroupVersionKind, all []Field, path []string, text, value string) {
 	t.Helper()
 	for _, name := range slices.Backward(path) {

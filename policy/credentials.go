@@ -40,9 +40,9 @@ func ReadAuthorization(values []string) (kind CredentialKind, token string) {
 		return NoToken, ""
 	}
 	scheme, rest, _ := strings.Cut(values[0], " ")
-	isVisibleASCII := func(r rune) bool { return r > ' ' && r <= '~' } // false for a second space
-	isPlain := strings.EqualFold(scheme, "Bearer") && strings.TrimLeftFunc(rest, isVisibleASCII) == ""
-	if !isPlain {
+	isVisibleASCII := func(r rune) bool { return r > ' ' && r <= '~' }
+	isAllVisible := strings.TrimLeftFunc(rest, isVisibleASCII) == "" // false if there is a second space
+	if !strings.EqualFold(scheme, "Bearer") || !isAllVisible {
 		return AmbiguousToken, ""
 	}
 	return PlainToken, rest

@@ -11,8 +11,8 @@ import (
 // jsonScanner splits one JSON text (RFC 8259) into its parts and validates it, in a single pass. This takes a quarter of the time
 // that encoding/json needs for the validation alone.
 //
-// Each method but peek reads what is at the position, and moves the position past it. The skip methods read without returning the
-// text. White space before what they read is skipped by all methods but skipString and skipScalar.
+// Each method but peek reads what is at the position, and moves the position past it. A method whose name begins with skip does
+// not return the text. All methods but skipString and skipScalar first skip white space.
 //
 // The text is valid if all methods succeed, with end as the last. Only then may the values that were read be used.
 type jsonScanner struct {

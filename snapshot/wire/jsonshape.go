@@ -60,8 +60,11 @@ const (
 )
 
 // appendEventHead implements Encoding. If form has a lead (members that an object has only in events), the head ends with the
-// object's brace and the lead: {"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1", So the caller must skip the brace of the
-// item. JSON does not need the item's size.
+// object's brace and the lead, and the caller must skip the brace of the item:
+//
+//	{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1",
+//
+// JSON does not need the item's size.
 func (jsonEncoding) appendEventHead(dst []byte, eventType string, form ItemForm, _ int) (out []byte, skip int) {
 	dst = append(dst, jsonEventType...)
 	dst = append(dst, eventType...)

@@ -191,7 +191,7 @@ func (m *model) lastRestore() time.Time {
 func (q sentList) expected(now time.Time, timelines int) (want oracle.List) {
 	switch q.semantics {
 	case "Any":
-		want.Holds = now.Add(-modelMaxAge)
+		want.ConfirmedBy = now.Add(-modelMaxAge)
 	case "Consistent":
 		if q.timelines == timelines { // q.head is a revision of the current timeline
 			want.Revision = unsigned(q.head)

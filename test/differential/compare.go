@@ -273,10 +273,10 @@ func (c *comparator) checkAge(q question, a ask.Answer, revision uint64, asked t
 		if !a.FromMemory() {
 			return nil
 		}
-		demand = oracle.List{Holds: oracle.Within(bound, asked)}
+		demand = oracle.List{ConfirmedBy: oracle.Within(bound, asked)}
 		wrong = frozen
 	case mostRecent:
-		demand = oracle.List{Holds: asked}
+		demand = oracle.List{ConfirmedBy: asked}
 	default:
 		return nil
 	}

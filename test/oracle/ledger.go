@@ -10,27 +10,27 @@ import (
 )
 
 const (
-	// minKept is how many of the last writes a ledger keeps at least, of each kind and of all kinds together.
+	// minKept is the number of last writes that a ledger keeps at least, of each kind and of all kinds together.
 	minKept = 8192
 	// recent is the number of last writes from which Recent chooses.
 	recent = 150
 )
 
-// Ledger has the revisions of confirmed writes, by kind and time, of one timeline of etcd. Tests ask for these revisions, and
-// require that these writes are seen. The zero Ledger is empty. Safe for concurrent use.
+// Ledger has the revisions of confirmed writes to one timeline of etcd, by kind and time. Tests ask for these revisions, and
+// require that these writes are seen. The zero Ledger is empty. A Ledger is safe for concurrent use.
 type Ledger[Kind comparable] struct {
 	mu     sync.Mutex
 	all    []write
 	byKind map[Kind][]write
-	// pickFrom is the time of the first write that Pick may choose.
-	pickFrom time.Time
+	// pickSince bounds Pick: it chooses no write that was confirmed before.
+	pickSince time.Time
 }
 
-// write is a write, and the time by which the API server had confirmed it. Writes are kept in the order of confirmation, not
-// always that of revisions.
+// write is a write that the API server has confirmed. Writes are kept in the order of confirmation, which is not always that of
+// revisions.
 type write struct {
-	revision uint64
-	at       time.Time
+	revision    uint64
+	confirmedAt time.Time
 }
 
 // Confirm adds a write that the API server has just confirmed. A revision of 0 is ignored.
@@ -43,20 +43,20 @@ func (l *Ledger[Kind]) Confirm(kind Kind, revision uint64) {
 	if l.byKind == nil {
 		l.byKind = map[Kind][]write{}
 	}
-	w := write{revision: revision, at: time.Now()}
-	l.all = bounded(append(l.all, w))
-	l.byKind[kind] = bounded(append(l.byKind[kind], w))
+	w := write{revision: revision, confirmedAt: time.Now()}
+	l.all = dropOldest(append(l.all, w))
+	l.byKind[kind] = dropOldest(append(l.byKind[kind], w))
 }
 
-// bounded returns writes without the oldest, if there are too many.
-func bounded(writes []write) []write {
+// dropOldest returns the last writes if there are too many, or else all.
+func dropOldest(writes []write) []write {
 	if len(writes) > 2*minKept {
 		return slices.Clone(writes[len(writes)-minKept:])
 	}
 	return writes
 }
 
-// Forget drops all writes, for a replaced etcd, or when older revisions must not be asked for.
+// Forget drops all writes. It is for a replaced etcd, and for tests that must not ask for older revisions.
 func (l *Ledger[Kind]) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,8 +83,8 @@ func (l *Ledger[Kind]) BeforeOfAll(at time.Time) uint64 {
 	return highest(l.all, at)
 }
 
-// Missing returns the revision of a write of a kind that is not in seen, or 0 if there is none. The revision is above after, and
-// at most upTo.
+// Missing returns the first revision that seen lacks, of the writes of a kind above the revision after and up to upTo. It returns
+// 0 if seen has them all.
 func (l *Ledger[Kind]) Missing(kind Kind, after, upTo uint64, seen map[uint64]bool) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,7 +99,7 @@ func (l *Ledger[Kind]) Missing(kind Kind, after, upTo uint64, seen map[uint64]bo
 // highest returns the highest revision that was confirmed by a time, or 0.
 func highest(writes []write, at time.Time) (revision uint64) {
 	for _, w := range writes {
-		if w.at.After(at) {
+		if w.confirmedAt.After(at) {
 			break
 		}
 		revision = max(revision, w.revision)
@@ -112,12 +112,12 @@ func highest(writes []write, at time.Time) (revision uint64) {
 func (l *Ledger[Kind]) PickFromNow() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.pickFrom = time.Now()
+	l.pickSince = time.Now()
 }
 
-// Pick returns the revision of a random write that was confirmed within the last age and since the last PickFromNow. One in
-// four times, the write may be of another kind, since lists may ask for any revision. One in five times, it is one of the last
-// three. ok is false if there is no write to choose.
+// Pick returns the revision of a random write that was confirmed within the last age and since the last PickFromNow. Every fourth
+// time the write may be of another kind, since lists may ask for any revision. Every fifth time it is one of the last three. ok is
+// false if there is no write to choose.
 func (l *Ledger[Kind]) Pick(rng *rand.Rand, kind Kind, age time.Duration) (_ uint64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,11 +125,11 @@ func (l *Ledger[Kind]) Pick(rng *rand.Rand, kind Kind, age time.Duration) (_ uin
 	if rng.IntN(4) == 0 {
 		writes = l.all
 	}
-	from := time.Now().Add(-age)
-	if from.Before(l.pickFrom) {
-		from = l.pickFrom
+	since := time.Now().Add(-age)
+	if since.Before(l.pickSince) {
+		since = l.pickSince
 	}
-	first := sort.Search(len(writes), func(i int) bool { return !writes[i].at.Before(from) })
+	first := sort.Search(len(writes), func(i int) bool { return !writes[i].confirmedAt.Before(since) })
 	writes = writes[first:]
 	if len(writes) == 0 {
 		return 0, false
@@ -151,8 +151,8 @@ func (l *Ledger[Kind]) Recent() uint64 {
 	return last[rand.IntN(len(last))].revision
 }
 
-// OldestRecent returns the lowest revision of the last 2*recent writes, or 0. Recent has returned no lower revision while the
-// last half of these writes was confirmed.
+// OldestRecent returns the lowest revision of the last 2*recent writes, or 0. While the later half of these writes was confirmed,
+// Recent returned no lower revision.
 func (l *Ledger[Kind]) OldestRecent() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

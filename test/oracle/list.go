@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Tolerance is added to the bound on a state's age. A correct listproxy does not need it: listproxy counts the age from before
-// its request for the revision to its answer, a judge only from the confirmation of a write to the client's request.
+// Tolerance is added to the bound on a state's age. A correct listproxy does not need it, since it counts more time: the age
+// begins before its request for the revision and ends with its answer. Here, the age begins when a write is confirmed and ends
+// with the client's request.
 const Tolerance = time.Second
 
 // List is what is required of a list.
@@ -14,11 +15,11 @@ type List struct {
 	// Revision is the lowest revision that the list may have, or 0. With Exactly, the list must have this revision.
 	Revision uint64
 	Exactly  bool
-	// Holds is a time: the list must have every write that was confirmed by then. The zero time requires none.
-	Holds time.Time
+	// ConfirmedBy is a time. The list must have every write that was confirmed by then. The zero time requires none.
+	ConfirmedBy time.Time
 }
 
-// Within returns the List.Holds of a request at the time asked whose answer may be as old as bound.
+// Within returns the List.ConfirmedBy of a request that was sent at the time asked, if its answer may be as old as bound.
 func Within(bound time.Duration, asked time.Time) time.Time { return asked.Add(-bound - Tolerance) }
 
 // Judge returns an error if the list must not be of this revision. newest returns the highest revision confirmed by a time.
@@ -26,12 +27,12 @@ func (l List) Judge(revision uint64, newest func(time.Time) uint64) error {
 	if revision < l.Revision || l.Exactly && revision != l.Revision {
 		return fmt.Errorf("the list is of revision %d, want %d (exactly: %t)", revision, l.Revision, l.Exactly)
 	}
-	if l.Holds.IsZero() {
+	if l.ConfirmedBy.IsZero() {
 		return nil
 	}
-	if written := newest(l.Holds); revision < written {
+	if written := newest(l.ConfirmedBy); revision < written {
 		return fmt.Errorf("the list is too old: it is of revision %d, but must have what was confirmed by %s, up to %d",
-			revision, l.Holds.Format(time.StampMilli), written)
+			revision, l.ConfirmedBy.Format(time.StampMilli), written)
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 // pollInterval is the time between two polls of a queue.
 const pollInterval = 20 * time.Millisecond
 
-// Queue has jobs for workers, in order. The zero Queue is empty. Safe for concurrent use.
+// Queue has jobs for workers, in order. The zero Queue is empty. A Queue is safe for concurrent use.
 type Queue[T any] struct {
 	mu      sync.Mutex
 	waiting []*T
@@ -38,9 +38,9 @@ func (q *Queue[T]) Work(ctx context.Context, workers int, do func(context.Contex
 	for range workers {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				if job := q.next(); job != nil {
+				if job := q.take(); job != nil {
 					do(ctx, *job)
-					q.done(job)
+					q.noteDone(job)
 				} else if !clock.Sleep(ctx, pollInterval) {
 					return
 				}
@@ -53,21 +53,21 @@ func (q *Queue[T]) Work(ctx context.Context, workers int, do func(context.Contex
 // Drain waits until all jobs that were added before the call are done. It returns an error if that takes longer than patience.
 func (q *Queue[T]) Drain(ctx context.Context, patience time.Duration) error {
 	q.mu.Lock()
-	before := maps.Clone(q.undone)
+	remaining := maps.Clone(q.undone)
 	q.mu.Unlock()
 	return poll.Try(ctx, patience, pollInterval, "all jobs of the queue done", func() error {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		maps.DeleteFunc(before, func(job *T, _ bool) bool { return !q.undone[job] })
-		if len(before) > 0 {
-			return fmt.Errorf("%d jobs are not done", len(before))
+		maps.DeleteFunc(remaining, func(job *T, _ bool) bool { return !q.undone[job] })
+		if len(remaining) > 0 {
+			return fmt.Errorf("%d jobs are not done", len(remaining))
 		}
 		return nil
 	})
 }
 
-// next removes the next waiting job and returns it, or nil.
-func (q *Queue[T]) next() *T {
+// take removes the next waiting job and returns it, or nil if no job waits.
+func (q *Queue[T]) take() *T {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.waiting) == 0 {
@@ -78,8 +78,8 @@ func (q *Queue[T]) next() *T {
 	return job
 }
 
-// done notes that a job is done.
-func (q *Queue[T]) done(job *T) {
+// noteDone notes that a job is done.
+func (q *Queue[T]) noteDone(job *T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.undone, job)

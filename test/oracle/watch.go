@@ -48,13 +48,13 @@ const (
 // Watch is what is required of the events of a watch, and the truth with which they are compared.
 type Watch struct {
 	Begins Beginning
-	// EndsInitial requires a bookmark after the initial events.
+	// EndsInitial requires a bookmark after the initial events of a watch FromState.
 	EndsInitial bool
 	// Bookmarks allows bookmarks.
 	Bookmarks bool
 	// Revision is the watch's resourceVersion, or 0.
 	Revision uint64
-	// MinRevision and MaxRevision bound the revision of the initial state, or that after which a watch FromNow begins.
+	// MinRevision and MaxRevision bound the revision at which a watch FromState or FromNow begins.
 	MinRevision, MaxRevision uint64
 	// UpTo is the revision up to which the watch must have every event. With 0 it may lack the last events.
 	UpTo uint64
@@ -71,20 +71,25 @@ func (w Watch) Judge(got []Event, ended bool) error {
 	if ended {
 		w.UpTo = 0
 	}
-	changes, promised, err := w.withoutBookmarks(got)
+	changes, lastBookmark, err := w.withoutBookmarks(got)
 	if err != nil {
 		return err
 	}
-	w.UpTo = max(w.UpTo, promised)
-	switch w.Begins {
-	case FromRevision:
-		return w.continues(changes, w.Revision)
-	case FromNow:
-		return w.fitsAnywhere(changes, func(revision uint64, _ []Event) error { return w.continues(changes, revision) })
+	w.UpTo = max(w.UpTo, lastBookmark)
+	switch {
+	case w.Begins == FromRevision:
+		return w.checkChanges(changes, w.Revision)
+	case w.Begins == FromNow:
+		return w.checkAnyBeginning(func(revision uint64, _ []Event) error { return w.checkChanges(changes, revision) })
+	case !w.EndsInitial:
+		return w.checkAnyBeginning(func(revision uint64, state []Event) error { return w.checkFromState(changes, revision, state) })
 	}
-	if !w.EndsInitial {
-		return w.fitsAnywhere(changes, func(revision uint64, state []Event) error { return w.beginsWith(changes, revision, state) })
-	}
+	return w.checkStreamingList(got, changes)
+}
+
+// checkStreamingList requires that got begins with the state at the revision of the bookmark that ends the initial events.
+// changes are the events of got without bookmarks.
+func (w Watch) checkStreamingList(got, changes []Event) error {
 	end := slices.IndexFunc(got, func(e Event) bool { return e.EndsInitial })
 	if end < 0 {
 		if w.UpTo == 0 {
@@ -100,29 +105,29 @@ func (w Watch) Judge(got []Event, ended bool) error {
 		return fmt.Errorf("the state is of revision %d, but the truth is known from %d on", revision, w.From)
 	}
 	state := w.stateAt(revision)
-	if err := w.beginsWith(changes, revision, state); err != nil || end == len(state) {
+	if err := w.checkFromState(changes, revision, state); err != nil || end == len(state) {
 		return err
 	}
 	return fmt.Errorf("there are %d initial events, but %d objects at revision %d", end, len(state), revision)
 }
 
-// beginsWith requires that the changes got are the state at a revision, and what happened after that revision.
-func (w Watch) beginsWith(got []Event, revision uint64, state []Event) error {
+// checkFromState requires that got is the state at a revision, and then what happened after that revision.
+func (w Watch) checkFromState(got []Event, revision uint64, state []Event) error {
 	n := min(len(got), len(state))
 	if err := sameEvents(got[:n], state[:n]); err != nil {
 		return fmt.Errorf("in the state of revision %d: %w", revision, err)
 	}
-	if n < len(state) {
-		if w.UpTo == 0 {
-			return nil
-		}
+	if n == len(state) {
+		return w.checkChanges(got[n:], revision)
+	}
+	if w.UpTo > 0 {
 		return fmt.Errorf("in the state of revision %d: %d objects, not %d", revision, n, len(state))
 	}
-	return w.continues(got[n:], revision)
+	return nil // it ended among the initial events
 }
 
-// continues requires that the changes got are what happened after a revision.
-func (w Watch) continues(got []Event, revision uint64) error {
+// checkChanges requires that got is what happened after a revision.
+func (w Watch) checkChanges(got []Event, revision uint64) error {
 	want := w.after(revision)
 	n := min(len(got), len(want))
 	if err := sameEvents(got[:n], want[:n]); err != nil {
@@ -137,40 +142,30 @@ func (w Watch) continues(got []Event, revision uint64) error {
 	return nil
 }
 
-// fitsAnywhere requires that fits returns no error for some revision from MinRevision to MaxRevision. With FromState, fits gets
-// the initial events of the state at that revision, too.
-func (w Watch) fitsAnywhere(got []Event, fits func(revision uint64, state []Event) error) error {
-	var last error
-	state := w.stateAt(w.From)
-	values := map[string][]byte{}
-	for _, e := range state {
-		values[e.Key] = e.Object
-	}
-	for i := -1; i < len(w.Events); i++ {
-		revision := w.From
-		if i >= 0 {
-			revision = w.Events[i].Revision
-			advance(values, w.Events[i])
+// checkAnyBeginning requires that check returns no error for some revision from MinRevision to MaxRevision. check gets the
+// initial events of the state at that revision, unless the watch is FromNow.
+func (w Watch) checkAnyBeginning(check func(revision uint64, state []Event) error) error {
+	err := fmt.Errorf("there is none from %d to %d", w.MinRevision, w.MaxRevision)
+	objects, revision := maps.Clone(w.State), w.From
+	for i := 0; revision <= w.MaxRevision; i++ {
+		hasNext := i < len(w.Events)
+		// At MinRevision the next event may already have changed the objects.
+		if !hasNext || w.Events[i].Revision > max(w.MinRevision, w.Revision) {
+			var state []Event
+			if w.Begins == FromState {
+				state = initial(objects)
+			}
+			if err = check(revision, state); err == nil {
+				return nil
+			}
 		}
-		if revision > w.MaxRevision {
+		if !hasNext {
 			break
 		}
-		if i+1 < len(w.Events) && w.Events[i+1].Revision <= max(w.MinRevision, w.Revision) {
-			continue // at MinRevision the next event has already changed this state
-		}
-		if w.Begins == FromState {
-			state = initial(values)
-		}
-		err := fits(revision, state)
-		if err == nil {
-			return nil
-		}
-		last = err
+		advance(objects, w.Events[i])
+		revision = w.Events[i].Revision
 	}
-	if last == nil {
-		last = fmt.Errorf("there is none from %d to %d", w.MinRevision, w.MaxRevision)
-	}
-	return fmt.Errorf("%d events fit no revision: %w", len(got), last)
+	return fmt.Errorf("the events fit no revision: %w", err)
 }
 
 // after returns what happened after a revision.
@@ -185,92 +180,98 @@ func (w Watch) after(revision uint64) []Event {
 
 // stateAt returns the initial events of a revision.
 func (w Watch) stateAt(revision uint64) []Event {
-	values := maps.Clone(w.State)
+	objects := maps.Clone(w.State)
 	for _, e := range w.Events {
 		if e.Revision <= revision {
-			advance(values, e)
+			advance(objects, e)
 		}
 	}
-	return initial(values)
+	return initial(objects)
 }
 
-// withoutBookmarks checks the bookmarks, except for their bytes. It returns the other events, and in promised the revision of
-// the last bookmark: the watch must have every event up to there.
-func (w Watch) withoutBookmarks(got []Event) (changes []Event, promised uint64, _ error) {
-	ends := 0 // bookmarks with EndsInitial
+// withoutBookmarks checks the bookmarks, except for their bytes. It returns the other events, and the revision of the last
+// bookmark: the watch must have every event up to there.
+func (w Watch) withoutBookmarks(got []Event) (changes []Event, lastBookmark uint64, _ error) {
+	isInitial := w.EndsInitial // until the bookmark that ends the initial events
 	for i, e := range got {
-		isInitial := w.Begins == FromState && w.EndsInitial && ends == 0
-		switch {
-		case e.Type == watch.Bookmark && !w.Bookmarks:
-			return nil, 0, fmt.Errorf("event %d: %v, but the watch allows none", i, e)
-		case e.EndsInitial:
-			ends++
-			if ends > 1 || !w.EndsInitial {
-				return nil, 0, fmt.Errorf("event %d: %v, which should not be there", i, e)
-			}
-		case e.Type == watch.Bookmark && isInitial:
-			return nil, 0, fmt.Errorf("event %d: %v, among the initial events", i, e)
-		case e.Type != watch.Bookmark:
-			if isInitial && e.Type != watch.Added {
-				return nil, 0, fmt.Errorf("event %d: %v, among the initial events", i, e)
-			}
-			if e.Revision <= promised {
-				return nil, 0, fmt.Errorf("event %d: %v, after a bookmark at %d", i, e, promised)
-			}
+		var err error
+		if e.Type == watch.Bookmark {
+			err = w.checkBookmark(e, changes, lastBookmark, isInitial)
+			lastBookmark = e.Revision
+			isInitial = false
+		} else {
 			changes = append(changes, e)
-			continue
+			switch {
+			case isInitial && e.Type != watch.Added:
+				err = errors.New("it is among the initial events")
+			case e.Revision <= lastBookmark:
+				err = fmt.Errorf("it is after a bookmark at %d", lastBookmark)
+			}
 		}
-		if minRevision := max(promised, w.Revision); e.Revision < minRevision {
-			return nil, 0, fmt.Errorf("event %d: %v, below %d", i, e, minRevision)
+		if err != nil {
+			return nil, 0, fmt.Errorf("event %d: %v: %w", i, e, err)
 		}
-		// Initial events may have any revision up to that of the bookmark behind them.
-		isOrdered := !w.EndsInitial || ends == 1 && !e.EndsInitial
-		if last := len(changes) - 1; isOrdered && last >= 0 && changes[last].Revision > e.Revision {
-			return nil, 0, fmt.Errorf("event %d: %v, after %v", i, e, changes[last])
-		}
-		promised = e.Revision
 	}
-	return changes, promised, nil
+	return changes, lastBookmark, nil
+}
+
+// checkBookmark returns an error if a bookmark must not come after these changes and the last bookmark before it. isInitial means
+// that no bookmark has ended the initial events yet, which may have any revision up to that of the bookmark.
+func (w Watch) checkBookmark(e Event, changes []Event, lastBookmark uint64, isInitial bool) error {
+	minRevision := max(lastBookmark, w.Revision)
+	switch {
+	case !w.Bookmarks:
+		return errors.New("the watch allows no bookmarks")
+	case e.EndsInitial && !isInitial:
+		return errors.New("the initial events have ended, or need no such end")
+	case isInitial && !e.EndsInitial:
+		return errors.New("it is among the initial events")
+	case e.Revision < minRevision:
+		return fmt.Errorf("it is below %d", minRevision)
+	case !isInitial && len(changes) > 0 && changes[len(changes)-1].Revision > e.Revision:
+		return fmt.Errorf("it is after %v", changes[len(changes)-1])
+	}
+	return nil
 }
 
 // sameEvents returns how the first wrong event of got differs from want. Both must have the same length.
 func sameEvents(got, want []Event) error {
 	for i := range got {
 		if !got[i].Equal(want[i]) {
-			return unequal(got, want, i)
+			return mismatch(got, want, i)
 		}
 	}
 	return nil
 }
 
-// unequal returns how the event i of got differs from want.
-func unequal(got, want []Event, i int) error {
-	say := func(what string) error { return fmt.Errorf("event %d %s: got %v, want %v", i, what, got[i], want[i]) }
+// mismatch returns how the event i of got differs from that of want.
+func mismatch(got, want []Event, i int) error {
+	describe := func(what string) error { return fmt.Errorf("event %d %s: got %v, want %v", i, what, got[i], want[i]) }
 	switch {
 	case i+1 < len(want) && got[i].Equal(want[i+1]):
-		return say("is missing")
+		return describe("is missing")
 	case i > 0 && got[i].Equal(got[i-1]):
-		return say("came twice")
+		return describe("came twice")
 	case got[i].Key == want[i].Key && (got[i].Revision == want[i].Revision || got[i].Type == watch.Deleted):
-		return errors.Join(say("differs"), errors.New(Difference(got[i].Object, want[i].Object)))
+		return errors.Join(describe("differs"), errors.New(Difference(got[i].Object, want[i].Object)))
 	}
-	return say("differs")
+	return describe("differs")
 }
 
-// advance applies an event to a state.
-func advance(state map[string][]byte, e Event) {
+// advance applies an event to the objects of a state, by key.
+func advance(objects map[string][]byte, e Event) {
 	if e.Type == watch.Deleted {
-		delete(state, e.Key)
+		delete(objects, e.Key)
 		return
 	}
-	state[e.Key] = e.Object
+	objects[e.Key] = e.Object
 }
 
-// initial returns the initial events of a state, in the order of keys.
-func initial(state map[string][]byte) []Event {
-	all := make([]Event, 0, len(state))
-	for _, key := range slices.Sorted(maps.Keys(state)) {
-		all = append(all, Event{Type: watch.Added, Object: state[key], Key: key})
+// initial returns the initial events of a state, in the order of keys. objects are those of the state.
+func initial(objects map[string][]byte) []Event {
+	all := make([]Event, 0, len(objects))
+	for _, key := range slices.Sorted(maps.Keys(objects)) {
+		all = append(all, Event{Type: watch.Added, Object: objects[key], Key: key})
 	}
 	return all
 }

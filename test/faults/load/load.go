@@ -146,7 +146,7 @@ func (l *Load) judgeFailure(q Question, answer ask.Answer, err error, mustServe 
 func (l *Load) judge(hit Hit, atLeast uint64) {
 	required := oracle.List{Revision: atLeast}
 	if hit.Question.BoundsAge() {
-		required.Holds = oracle.Within(l.maxAge(hit.Answered), hit.Asked)
+		required.ConfirmedBy = oracle.Within(l.maxAge(hit.Answered), hit.Asked)
 	}
 	if err := required.Judge(hit.List.Revision, l.Ledger.BeforeOfAll); err != nil {
 		l.Tally.AddMistake("%s: %v: %s", hit.Question, err, hit.Answer.Source())

@@ -271,7 +271,7 @@ func (f *follower) mayCross(e oracle.Event) bool {
 	if f.from == 0 || !f.fromMemory || f.timeline == current {
 		return false
 	}
-	if !plane.Leads(inmemory.Widgets, f.timeline, current, f.revision, f.Select) {
+	if !plane.Converges(inmemory.Widgets, f.timeline, current, f.revision, f.Select) {
 		return false
 	}
 	if e.Type == watch.Bookmark {

@@ -21,25 +21,28 @@ import (
 // ControlPlane is an etcd and the API servers in front of it, behind one address.
 type ControlPlane struct {
 	*Etcd
-	// certificate is a closed server, which serves nothing. All servers use its TLS certificate.
+	// certificate is a closed server, which is there only for its TLS certificate. All servers use that certificate.
 	certificate *httptest.Server
 
 	mu          sync.Mutex // guards the following fields, and those of the servers
 	servers     []*Server
 	connections int               // the number of connections so far
 	generation  int               // the generation of the newest definition of widgets
-	forms       []usedForm        // all forms that servers have ever written
-	rights      []right           // all changes of rights, in order
+	forms       []usedForm        // the forms that servers have written so far
+	rights      []right           // the changes of rights so far, in order
 	requests    int               // the number of requests so far, for Audit-Id
 	served      []Kind            // what servers list and watch
 	documents   map[string]string // what servers answer at other paths
 }
 
-// usedForm is a form in which some server has written from since to until. If until is zero, a server still writes in it.
+// usedForm is a form in which servers wrote until a time. If until is zero, a server still writes in it.
 type usedForm struct {
 	Form
-	since, until time.Time
+	until time.Time
 }
+
+// isUsedAfter reports whether a server wrote in the form after a time.
+func (u usedForm) isUsedAfter(at time.Time) bool { return u.until.IsZero() || u.until.After(at) }
 
 // right allows or forbids a user to list all widgets, from a time on.
 type right struct {
@@ -97,12 +100,12 @@ func (c *ControlPlane) dial(ctx context.Context) (net.Conn, error) {
 	}
 	c.mu.Lock()
 	c.connections++
-	to := up[c.connections%len(up)].listener
+	listener := up[c.connections%len(up)].listener
 	c.mu.Unlock()
-	if to == nil {
+	if listener == nil {
 		return nil, syscall.ECONNREFUSED // the server has stopped meanwhile
 	}
-	return to.Dial(ctx, "", "")
+	return listener.Dial(ctx, "", "")
 }
 
 // Serve makes servers list and watch another kind. Only Own may.
@@ -126,7 +129,7 @@ func (c *ControlPlane) SetDocument(path, document string) {
 	c.documents[path] = document
 }
 
-// document returns what servers answer at a path; "": nothing.
+// document returns what servers answer at a path, or "" for paths that SetDocument and documents do not name.
 func (c *ControlPlane) document(path string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,13 +168,14 @@ func (c *ControlPlane) Define() {
 		More: definitionOfWidgets,
 	})
 	for _, s := range servers {
-		time.AfterFunc(rand.N(maxLag), func() { s.learn(generation) })
+		time.AfterFunc(rand.N(maxLag), func() { s.learnDefinition(generation) })
 	}
 }
 
-// updateForms records which forms have come into use, and which are no longer in use by any server that is up.
+// updateForms records which forms have come into use, and which ones no server that is up writes any longer.
 func (c *ControlPlane) updateForms() {
-	now, written := time.Now(), map[Form]bool{}
+	now := time.Now()
+	written := map[Form]bool{} // by a server that is up
 	for _, s := range c.Servers() {
 		if s.IsUp() {
 			written[s.current().form] = true
@@ -189,7 +193,7 @@ func (c *ControlPlane) updateForms() {
 		}
 	}
 	for f := range written {
-		c.forms = append(c.forms, usedForm{Form: f, since: now})
+		c.forms = append(c.forms, usedForm{Form: f})
 	}
 }
 
@@ -200,9 +204,12 @@ func (c *ControlPlane) MayWrite(f Form, definitionSince, releaseSince time.Time)
 	defer c.mu.Unlock()
 	hasDefinition, hasRelease := false, false
 	for _, used := range c.forms {
-		usedSince := func(since time.Time) bool { return used.until.IsZero() || used.until.After(since) }
-		hasDefinition = hasDefinition || used.Definition == f.Definition && usedSince(definitionSince)
-		hasRelease = hasRelease || used.Release == f.Release && usedSince(releaseSince)
+		if used.Definition == f.Definition && used.isUsedAfter(definitionSince) {
+			hasDefinition = true
+		}
+		if used.Release == f.Release && used.isUsedAfter(releaseSince) {
+			hasRelease = true
+		}
 	}
 	return hasDefinition && hasRelease
 }
@@ -227,7 +234,7 @@ func (c *ControlPlane) AllowedSince(user string, since time.Time) bool {
 	allowed := false
 	for _, r := range c.rights {
 		switch {
-		case r.user != user:
+		case r.user != user: // the right of somebody else
 		case !r.since.After(since): // of the changes up to since, the last one counts
 			allowed = r.allowed
 		default: // a later change

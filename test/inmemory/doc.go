@@ -5,4 +5,11 @@
 // HTTP, which are tested with a real kube-apiserver.
 //
 // [Etcd] keeps its whole history, so that [Etcd.List] and [Etcd.Events] can say what the right answer was at any time.
+//
+// Terms:
+//
+//   - A timeline is a history of etcd. When etcd is restored from a backup, a new timeline begins, whose revisions after that of
+//     the backup are given a second time.
+//   - The release of a server is its version, which an update changes.
+//   - A form is how a server writes a widget. It depends on the definition that the server knows, and on its release.
 package inmemory

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Kind is a kind of objects, which servers list at Path.
+// Kind is a kind of objects. Servers list them at Path.
 type Kind struct {
 	Path, APIVersion, Kind string
 	Namespaced             bool
@@ -37,8 +37,8 @@ type Object struct {
 	Color           string // the value of the label "color"; "": no label
 	Revision        int64
 	Value           int    // in the spec of a widget; each write sets another value
-	More            string // JSON after the metadata, from its comma on; widgets have their spec instead
-	MoreMeta        string // JSON at the beginning of the metadata, up to its comma
+	More            string // JSON after the metadata, with a comma before it; widgets have their spec instead
+	MoreMeta        string // JSON at the beginning of the metadata, with a comma behind it
 }
 
 // key returns the key by which lists are ordered.
@@ -75,7 +75,7 @@ func (k Kind) write(o Object, revision int64, f Form) string {
 		k.APIVersion, k.Kind, o.MoreMeta, labels, o.Name, namespace, revision, more)
 }
 
-// Change is a change of an object. Old is nil for a creation, New for a deletion.
+// Change is a write of an object. Old is nil for a creation, and New for a deletion.
 type Change struct {
 	Revision int64
 	At       time.Time
@@ -85,11 +85,11 @@ type Change struct {
 
 // Etcd is the storage. Its methods are safe for concurrent use.
 type Etcd struct {
-	keepsAll atomic.Bool // older states are never compacted
+	keepsAll atomic.Bool // whether older states are never compacted
 
 	mu       sync.Mutex // guards the following fields
 	revision int64
-	// timelines has all changes of each timeline. The last timeline is the current one; Restore appends another.
+	// timelines has all changes of each timeline. The last is the current one.
 	timelines [][]Change
 	written   chan struct{} // closed at the next change
 	values    int           // the number of writes so far, for Object.Value
@@ -118,49 +118,48 @@ func (e *Etcd) next() <-chan struct{} {
 }
 
 // Put writes an object and returns the revision.
-func (e *Etcd) Put(k Kind, o Object) int64 { return e.change(k, o, false) }
+func (e *Etcd) Put(k Kind, o Object) int64 { return e.change(k, o.key(), &o) }
 
 // Delete deletes an object, if it exists, and returns the revision.
-func (e *Etcd) Delete(k Kind, o Object) int64 { return e.change(k, o, true) }
+func (e *Etcd) Delete(k Kind, o Object) int64 { return e.change(k, o.key(), nil) }
 
-// change adds a change to the current timeline and returns the revision.
-func (e *Etcd) change(k Kind, o Object, deletes bool) int64 {
+// change adds the change of an object to the current timeline and returns the revision. after is nil for a deletion.
+func (e *Etcd) change(k Kind, key string, after *Object) int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.values++
-	o.Value = e.values
-	ch := Change{At: time.Now(), path: k.Path}
 	timeline := &e.timelines[len(e.timelines)-1]
+	var before *Object
 	for _, earlier := range slices.Backward(*timeline) {
-		if earlier.path == k.Path && earlier.object().key() == o.key() {
-			ch.Old = earlier.New
+		if earlier.path == k.Path && earlier.object().key() == key {
+			before = earlier.New
 			break
 		}
 	}
-	if deletes && ch.Old == nil {
+	if before == nil && after == nil {
 		return e.revision
 	}
 	e.revision++
-	ch.Revision, o.Revision = e.revision, e.revision
-	if !deletes {
-		ch.New = &o
+	if after != nil {
+		after.Value = e.values
+		after.Revision = e.revision
 	}
-	*timeline = append(*timeline, ch)
+	*timeline = append(*timeline, Change{Revision: e.revision, At: time.Now(), path: k.Path, Old: before, New: after})
 	close(e.written)
 	e.written = make(chan struct{})
 	return e.revision
 }
 
-// object returns the object after the change, or before it if it was deleted.
+// object returns the object after the change, or the deleted object.
 func (ch Change) object() *Object { return cmp.Or(ch.New, ch.Old) }
 
 // Restore restores etcd to an older revision and begins a new timeline. No server may be up.
 func (e *Etcd) Restore(revision int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	last := e.timelines[len(e.timelines)-1]
-	keep, _ := slices.BinarySearchFunc(last, revision+1, func(ch Change, rev int64) int { return cmp.Compare(ch.Revision, rev) })
-	e.timelines = append(e.timelines, slices.Clone(last[:keep]))
+	timeline := slices.Clone(e.timelines[len(e.timelines)-1])
+	isLost := func(ch Change) bool { return ch.Revision > revision }
+	e.timelines = append(e.timelines, slices.DeleteFunc(timeline, isLost))
 	e.revision = revision
 }
 
@@ -202,22 +201,22 @@ type Select struct {
 	Namespace, Name, Color string
 }
 
-// has reports whether s selects an object. It never selects nil.
-func (s Select) has(o *Object) bool {
+// selects reports whether s selects an object. It never selects nil.
+func (s Select) selects(o *Object) bool {
 	fits := func(want, got string) bool { return want == "" || got == want }
 	return o != nil && fits(s.Namespace, o.Namespace) && fits(s.Name, o.Name) && fits(s.Color, o.Color)
 }
 
 // List returns the selected objects at a revision of a timeline, in the order of keys.
 func (e *Etcd) List(timeline int, k Kind, revision int64, s Select) (found []Object) {
-	state := map[string]*Object{}
+	state := map[string]*Object{} // nil: deleted
 	for _, ch := range e.changes(timeline) {
 		if ch.path == k.Path && ch.Revision <= revision {
 			state[ch.object().key()] = ch.New
 		}
 	}
 	for _, o := range state {
-		if s.has(o) {
+		if s.selects(o) {
 			found = append(found, *o)
 		}
 	}
@@ -244,7 +243,7 @@ func EventLine(eventType, object string) string {
 
 // event returns the event of a change for a watch of the selected objects. ok is false if there is none.
 func (s Select) event(ch Change) (_ Event, ok bool) {
-	before, after := s.has(ch.Old), s.has(ch.New)
+	before, after := s.selects(ch.Old), s.selects(ch.New)
 	switch {
 	case after && before:
 		return Event{Type: "MODIFIED", Object: *ch.New, Revision: ch.Revision}, true
@@ -274,21 +273,21 @@ func (e *Etcd) SameUpTo(k Kind, a, b int, revision int64) bool {
 	return slices.Equal(e.Events(a, k, 0, revision, Select{}), e.Events(b, k, 0, revision, Select{}))
 }
 
-// Leads reports whether a client ends with the right objects, by key and revision, after a change of timelines: the client has
+// Converges reports whether a client ends with the right objects, by key and revision, after a change of timelines. The client has
 // the state of the timeline from at a revision, and then gets all changes of the timeline to after that revision.
-func (e *Etcd) Leads(k Kind, from, to int, revision int64, s Select) bool {
-	has := revisionsOf(e.List(from, k, revision, s))
+func (e *Etcd) Converges(k Kind, from, to int, revision int64, s Select) bool {
+	revisions := revisionsOf(e.List(from, k, revision, s))
 	for _, ch := range e.changes(to) {
 		key := ch.object().key()
 		switch {
-		case ch.path != k.Path || ch.Revision <= revision:
-		case s.has(ch.New):
-			has[key] = ch.Revision
+		case ch.path != k.Path || ch.Revision <= revision: // the client does not get it
+		case s.selects(ch.New):
+			revisions[key] = ch.Revision
 		default:
-			delete(has, key)
+			delete(revisions, key)
 		}
 	}
-	return maps.Equal(has, revisionsOf(e.List(to, k, e.Head(to), s)))
+	return maps.Equal(revisions, revisionsOf(e.List(to, k, e.Head(to), s)))
 }
 
 // revisionsOf returns the revisions of objects by their keys.

@@ -15,19 +15,19 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// Hop is a transport between a client and a control plane. Tests make it do what no API server does, or what one does rarely: it
-// answers requests itself, holds them back, and sends lines into watches or ends them. It counts requests. Its methods are safe
-// for concurrent use. Those of the control plane are there, too: what a test writes reaches watches by itself.
+// Hop is a transport between a client and a control plane. Tests make it do what API servers never or rarely do: it answers
+// requests itself, holds them back, and sends lines into watches or ends them. It counts requests. Its methods are safe for
+// concurrent use. It has the methods of the control plane, too, whose writes reach watches by themselves.
 type Hop struct {
 	*ControlPlane
 	to http.RoundTripper
 
 	mu        sync.Mutex // guards the following fields
 	intercept Intercept
-	status    map[string]int           // of answers in place of the servers', by "verb path"
-	stalls    map[string]chan struct{} // lists and reads wait until the channel of their path is closed
+	statuses  map[string]int           // of answers in place of the servers', by "verb path"
+	stallEnds map[string]chan struct{} // lists and reads wait until the channel of their path is closed
 	requests  map[string]int           // the number of requests, by "verb path"
-	watched   map[string][]string      // the resourceVersions of watches, by path
+	revisions map[string][]string      // the resourceVersions of watches, by path
 	watches   map[string][]*hopWatch   // by path
 	silent    map[string]bool          // the paths whose watches have no bookmarks of the servers
 }
@@ -50,8 +50,8 @@ func NewHop(t testing.TB, plane *ControlPlane) *Hop {
 		time.Sleep(time.Hour) // requests that are on their way end
 	})
 	return &Hop{
-		ControlPlane: plane, to: client.Transport, status: map[string]int{}, stalls: map[string]chan struct{}{},
-		requests: map[string]int{}, watched: map[string][]string{}, watches: map[string][]*hopWatch{}, silent: map[string]bool{},
+		ControlPlane: plane, to: client.Transport, statuses: map[string]int{}, stallEnds: map[string]chan struct{}{},
+		requests: map[string]int{}, revisions: map[string][]string{}, watches: map[string][]*hopWatch{}, silent: map[string]bool{},
 	}
 }
 
@@ -62,45 +62,60 @@ func (h *Hop) Config() *rest.Config {
 
 // RoundTrip implements [http.RoundTripper].
 func (h *Hop) RoundTrip(r *http.Request) (*http.Response, error) {
-	path, verb := r.URL.Path, h.verb(r)
-	h.mu.Lock()
-	h.requests[verb+" "+path]++
-	if verb == "watch" {
-		h.watched[path] = append(h.watched[path], r.URL.Query().Get("resourceVersion"))
-	}
-	stallEnds, status := h.stalls[path], h.status[verb+" "+path]
-	hold, instead := time.Duration(0), (*http.Response)(nil)
-	if h.intercept != nil {
-		hold, instead = h.intercept(r)
-	}
-	h.mu.Unlock()
-	if stallEnds != nil && verb != "watch" {
+	verb := h.verb(r)
+	do := h.receive(r, verb)
+	if do.stallEnds != nil {
 		select {
-		case <-stallEnds:
+		case <-do.stallEnds:
 		case <-r.Context().Done():
 			return nil, r.Context().Err()
 		}
 	}
-	if hold > 0 {
+	if do.hold > 0 {
 		select {
-		case <-time.After(hold):
+		case <-time.After(do.hold):
 		case <-r.Context().Done():
 			return nil, r.Context().Err()
 		}
 	}
-	switch {
-	case instead != nil:
-		return instead, nil
-	case status != 0:
-		return Answer(r, status, StatusOf(status, "")+"\n"), nil
+	if do.instead != nil {
+		return do.instead, nil
 	}
 	onward := r.Clone(r.Context())
 	onward.Close = false // the hop has its own connections, which it keeps: a handshake takes long
 	answer, err := h.to.RoundTrip(onward)
 	if err == nil && verb == "watch" && answer.StatusCode == http.StatusOK {
-		h.follow(path, answer)
+		h.follow(r.URL.Path, answer)
 	}
 	return answer, err
+}
+
+// treatment is what a hop does with a request: it waits for the end of a stall and for hold, and then gives the answer instead.
+// If there is none, the servers answer.
+type treatment struct {
+	stallEnds chan struct{} // nil: no stall
+	hold      time.Duration
+	instead   *http.Response
+}
+
+// receive counts a request and returns its treatment.
+func (h *Hop) receive(r *http.Request, verb string) (do treatment) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	path := r.URL.Path
+	h.requests[verb+" "+path]++
+	if verb == "watch" {
+		h.revisions[path] = append(h.revisions[path], r.URL.Query().Get("resourceVersion"))
+	} else {
+		do.stallEnds = h.stallEnds[path]
+	}
+	if h.intercept != nil {
+		do.hold, do.instead = h.intercept(r)
+	}
+	if status := h.statuses[verb+" "+path]; do.instead == nil && status != 0 {
+		do.instead = Answer(r, status, StatusOf(status, "")+"\n")
+	}
+	return do
 }
 
 // verb returns the verb by which requests are counted: list, watch or get.
@@ -149,7 +164,8 @@ func (h *Hop) follow(path string, answer *http.Response) {
 	h.mu.Unlock()
 	go func() {
 		defer func() { _ = body.Close() }()
-		for lines := bufio.NewReader(body); ; {
+		lines := bufio.NewReader(body)
+		for {
 			line, err := lines.ReadBytes('\n')
 			if h.passes(path, line) {
 				watch.send(line)
@@ -164,9 +180,11 @@ func (h *Hop) follow(path string, answer *http.Response) {
 
 // passes reports whether a line of a watch is sent on.
 func (h *Hop) passes(path string, line []byte) bool {
+	isBookmark := bytes.HasPrefix(line, []byte(`{"type":"BOOKMARK"`))
+	endsInitial := bytes.Contains(line, []byte("initial-events-end"))
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return !h.silent[path] || !bytes.HasPrefix(line, []byte(`{"type":"BOOKMARK"`)) || bytes.Contains(line, []byte("initial-events-end"))
+	return !h.silent[path] || !isBookmark || endsInitial
 }
 
 // Send sends a line to all watches of path.
@@ -206,15 +224,15 @@ func (h *Hop) Silence(path string) {
 func (h *Hop) Stall(path string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.stalls[path] = make(chan struct{})
+	h.stallEnds[path] = make(chan struct{})
 }
 
 // Unstall ends Stall.
 func (h *Hop) Unstall(path string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	close(h.stalls[path])
-	delete(h.stalls, path)
+	close(h.stallEnds[path])
+	delete(h.stallEnds, path)
 }
 
 // SetIntercept makes intercept see all requests from now on; nil: none.
@@ -229,7 +247,7 @@ func (h *Hop) SetStatus(status int, verbPaths ...string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, verbPath := range verbPaths {
-		h.status[verbPath] = status
+		h.statuses[verbPath] = status
 	}
 }
 
@@ -254,5 +272,5 @@ func (h *Hop) AllRequests() (n int) {
 func (h *Hop) Watched(path string) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return append([]string{}, h.watched[path]...)
+	return append([]string{}, h.revisions[path]...)
 }

@@ -1,6 +1,7 @@
 package inmemory
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -29,7 +30,8 @@ type List struct {
 	Start string // the key at which the page begins
 }
 
-// namespaceOf returns the namespace of a path of a kind's lists, or "" for all namespaces. ok is false for other paths.
+// namespaceOf returns the namespace that a list of a kind at the path target covers, or "" for all namespaces. ok is false if no
+// such list is at that path.
 func namespaceOf(target string, k Kind) (namespace string, ok bool) {
 	if target == k.Path {
 		return "", true
@@ -42,7 +44,8 @@ func namespaceOf(target string, k Kind) (namespace string, ok bool) {
 func readQuery(r *http.Request, k Kind, namespace string) (q query) {
 	values := r.URL.Query()
 	q.Namespace = namespace
-	q.revision, q.match = -1, values.Get("resourceVersionMatch")
+	q.match = values.Get("resourceVersionMatch")
+	q.revision = -1
 	if rev := values.Get("resourceVersion"); rev != "" {
 		q.revision, _ = strconv.ParseInt(rev, 10, 64)
 	}
@@ -55,43 +58,60 @@ func readQuery(r *http.Request, k Kind, namespace string) (q query) {
 	if color, ok := strings.CutPrefix(values.Get("labelSelector"), "color="); ok && k == Widgets {
 		q.Color = color
 	}
-	if t, err := body.DecodeToken(values.Get("continue")); err == nil {
-		q.revision, q.match = t.Revision, "Exact"
-		q.Start = strings.TrimPrefix(path.Join(namespace, t.Start), "/")
+	if token, err := body.DecodeToken(values.Get("continue")); err == nil {
+		q.revision = token.Revision
+		q.match = "Exact"
+		q.Start = strings.TrimPrefix(path.Join(namespace, token.Start), "/")
 	}
 	return q
+}
+
+// isExact reports whether a list must have exactly q.revision.
+func (q query) isExact() bool {
+	return q.match == "Exact" || q.match == "" && q.revision > 0 && q.Limit > 0
 }
 
 // list answers a list as kube-apiserver does, from the watch cache or from etcd.
 func (s *Server) list(w http.ResponseWriter, r *http.Request, k Kind, q query) {
 	accept := r.Header.Get("Accept")
 	if k == Widgets && !strings.Contains(accept, "json") && accept != "" && !strings.Contains(accept, "*/*") {
-		fail(w, http.StatusNotAcceptable, "NotAcceptable")
+		writeStatus(w, http.StatusNotAcceptable, "NotAcceptable")
 		return
 	}
-	at, head := s.current().revision, s.plane.Revision()
-	isExact := q.match == "Exact" || q.match == "" && q.revision > 0 && q.Limit > 0
-	switch {
-	case isExact && q.revision < s.plane.compacted():
-		fail(w, http.StatusGone, "Expired")
+	revision, status, reason := s.listRevision(r.Context(), q)
+	if status != http.StatusOK {
+		writeStatus(w, status, reason)
 		return
-	case isExact && q.revision > head:
-		fail(w, http.StatusGatewayTimeout, "Timeout")
-		return
-	case isExact:
-		at = q.revision
-	case q.revision < 0:
-		at = head
-	case q.revision == 0:
+	}
+	if q.revision == 0 && !q.isExact() {
 		q.Limit = 0 // the watch cache ignores a limit
-	case !s.awaitRevision(r.Context(), q.revision, 3*time.Second):
-		fail(w, http.StatusGatewayTimeout, "Timeout")
-		return
-	default:
-		at = s.current().revision
 	}
-	form, onlyMetadata := s.current().form, strings.Contains(accept, "PartialObjectMetadataList")
-	_, _ = io.WriteString(w, s.plane.write(s.plane.Timelines()-1, k, at, q.List, onlyMetadata, func(int) Form { return form }))
+	written := k
+	if strings.Contains(accept, "PartialObjectMetadataList") {
+		written = metadata
+	}
+	form := s.current().form
+	_, _ = io.WriteString(w, s.plane.write(s.plane.Timelines()-1, k, written, revision, q.List, func(int) Form { return form }))
+}
+
+// listRevision returns the revision of the answer to a list, or the status and the reason of a refusal.
+func (s *Server) listRevision(ctx context.Context, q query) (revision int64, status int, reason string) {
+	cached, head := s.current().revision, s.plane.Revision()
+	switch {
+	case q.isExact() && q.revision < s.plane.compacted():
+		return 0, http.StatusGone, "Expired"
+	case q.isExact() && q.revision > head:
+		return 0, http.StatusGatewayTimeout, "Timeout"
+	case q.isExact():
+		return q.revision, http.StatusOK, ""
+	case q.revision < 0:
+		return head, http.StatusOK, ""
+	case q.revision == 0:
+		return cached, http.StatusOK, ""
+	case !s.awaitRevision(ctx, q.revision, 3*time.Second):
+		return 0, http.StatusGatewayTimeout, "Timeout"
+	}
+	return s.current().revision, http.StatusOK, ""
 }
 
 // compacted returns the oldest revision whose state etcd has.
@@ -104,48 +124,45 @@ func (e *Etcd) compacted() int64 {
 
 // WriteList returns a list at a revision of a timeline, as servers write it. form returns the form of the i-th item.
 func (e *Etcd) WriteList(timeline int, k Kind, revision int64, l List, form func(i int) Form) string {
-	return e.write(timeline, k, revision, l, false, form)
+	return e.write(timeline, k, k, revision, l, form)
 }
 
-// write is WriteList. With onlyMetadata, items have nothing but their metadata.
-func (e *Etcd) write(timeline int, k Kind, revision int64, l List, onlyMetadata bool, form func(i int) Form) string {
-	within := e.List(timeline, k, revision, Select{Namespace: l.Namespace})
-	for len(within) > 0 && within[0].key() < l.Start {
-		within = within[1:]
-	}
-	written := k
-	if onlyMetadata {
-		written = metadata
+// write is WriteList for objects of the kind listed, each written as of the kind written: as itself or as metadata.
+func (e *Etcd) write(timeline int, listed, written Kind, revision int64, l List, form func(i int) Form) string {
+	objects := e.List(timeline, listed, revision, Select{Namespace: l.Namespace})
+	for len(objects) > 0 && objects[0].key() < l.Start {
+		objects = objects[1:]
 	}
 	var items []string
-	next, remaining := "", ""
-	for i, o := range within {
-		if l.has(&o) {
+	token, remainingCount := "", ""
+	for i, o := range objects {
+		if l.selects(&o) {
 			items = append(items, written.write(o, o.Revision, form(len(items))))
 		}
-		left := len(within) - i - 1 // all later objects, selected or not
-		if isPageEnd := l.Limit > 0 && len(items) == l.Limit && left > 0; isPageEnd {
-			start := o.key() + "\x00"
-			if l.Namespace != "" {
-				start = strings.TrimPrefix(start, l.Namespace+"/")
-			}
-			next = body.Token{Version: "meta.k8s.io/v1", Revision: revision, Start: "/" + start}.Encode()
-			if l.Color == "" && l.Name == "" {
-				remaining = fmt.Sprintf(`"remainingItemCount":%d,`, left)
-			}
-			break
+		remaining := len(objects) - i - 1 // selected or not
+		if l.Limit == 0 || len(items) < l.Limit || remaining == 0 {
+			continue
 		}
+		start := o.key() + "\x00"
+		if l.Namespace != "" {
+			start = strings.TrimPrefix(start, l.Namespace+"/")
+		}
+		token = body.Token{Version: "meta.k8s.io/v1", Revision: revision, Start: "/" + start}.Encode()
+		if l.Color == "" && l.Name == "" {
+			remainingCount = fmt.Sprintf(`"remainingItemCount":%d,`, remaining)
+		}
+		break
 	}
 	return fmt.Sprintf(`{"apiVersion":%q,"items":[%s],"kind":%q,"metadata":{"continue":%q,%s"resourceVersion":"%d"}}`+"\n",
-		written.APIVersion, strings.Join(items, ","), written.Kind+"List", next, remaining, revision)
+		written.APIVersion, strings.Join(items, ","), written.Kind+"List", token, remainingCount, revision)
 }
 
-// Start returns the key at which the page of a continue token begins; "" if token is none. For a list of one namespace, the key
-// has no namespace.
-func Start(token string) string {
-	t, err := body.DecodeToken(token)
+// Start returns the key at which the page of a continue token begins, or "" if the text is no token. For a list of one namespace,
+// the key has no namespace.
+func Start(text string) string {
+	token, err := body.DecodeToken(text)
 	if err != nil {
 		return ""
 	}
-	return strings.TrimPrefix(t.Start, "/")
+	return strings.TrimPrefix(token.Start, "/")
 }

@@ -24,8 +24,8 @@ type Server struct {
 	server   *http.Server // nil before the first start
 	starts   int
 	state    serverState
-	refusal  int           // the status of all answers; 0: answers are as usual
-	hangs    chan struct{} // requests wait until it is closed; nil: requests do not wait
+	refusal  int           // the status of all answers; 0: requests are not refused
+	hangEnds chan struct{} // requests wait until it is closed; nil: they do not wait
 }
 
 // serverState is the state of a server at one time.
@@ -56,16 +56,16 @@ func (s *Server) IsUp() bool {
 	return s.listener != nil
 }
 
-// current returns the current state.
+// current returns the current state, with the revision that the watch cache has now.
 func (s *Server) current() serverState {
 	head := s.plane.Revision()
 	s.plane.mu.Lock()
 	defer s.plane.mu.Unlock()
-	now := s.state
-	if !now.frozen {
-		now.revision = head
+	state := s.state
+	if !state.frozen {
+		state.revision = head
 	}
-	return now
+	return state
 }
 
 // Start starts the server as a process of a release. Its watch cache begins at the current revision.
@@ -84,7 +84,7 @@ func (s *Server) Start(release string) {
 	s.state.frozen = false
 	s.state.form = Form{Definition: s.plane.generation, Release: release}
 	s.refusal = 0
-	s.hangs = nil
+	s.hangEnds = nil
 	s.server = server
 	s.listener = listener
 	holder := fmt.Sprintf("%s_%d", s.name, s.starts)
@@ -104,41 +104,49 @@ func (s *Server) Stop() {
 		return
 	}
 	_ = server.Close()
-	s.change(func() {})
+	s.update(func() {}) // ends Hang and wakes watches
 	s.plane.updateForms()
 }
 
-// change ends Hang, lets do change the server's fields, and wakes watches.
-func (s *Server) change(do func()) {
+// update ends Hang, changes the server's fields by set, and wakes watches.
+func (s *Server) update(set func()) {
 	s.plane.mu.Lock()
 	defer s.plane.mu.Unlock()
-	if s.hangs != nil {
-		close(s.hangs)
-		s.hangs = nil
+	if s.hangEnds != nil {
+		close(s.hangEnds)
+		s.hangEnds = nil
 	}
-	do()
+	set()
 	close(s.state.changed)
 	s.state.changed = make(chan struct{})
 }
 
 // Heal ends Freeze, Hang and Refuse.
-func (s *Server) Heal() { s.change(func() { s.state.frozen, s.refusal = false, 0 }) }
+func (s *Server) Heal() {
+	s.update(func() {
+		s.state.frozen = false
+		s.refusal = 0
+	})
+}
 
 // Freeze makes the watch cache stay at the current revision. It ends Hang.
 func (s *Server) Freeze() {
-	at := s.plane.Revision()
-	s.change(func() { s.state.frozen, s.state.revision = true, at })
+	revision := s.plane.Revision()
+	s.update(func() {
+		s.state.frozen = true
+		s.state.revision = revision
+	})
 }
 
 // Hang makes the server accept requests and not answer.
-func (s *Server) Hang() { s.change(func() { s.hangs = make(chan struct{}) }) }
+func (s *Server) Hang() { s.update(func() { s.hangEnds = make(chan struct{}) }) }
 
 // Refuse makes the server answer all requests with a status. It ends Hang.
-func (s *Server) Refuse(status int) { s.change(func() { s.refusal = status }) }
+func (s *Server) Refuse(status int) { s.update(func() { s.refusal = status }) }
 
-// learn makes the server write by a definition, unless it knows a newer one.
-func (s *Server) learn(generation int) {
-	s.change(func() { s.state.form.Definition = max(s.state.form.Definition, generation) })
+// learnDefinition makes the server write by the definition of a generation, unless it knows a newer one.
+func (s *Server) learnDefinition(generation int) {
+	s.update(func() { s.state.form.Definition = max(s.state.form.Definition, generation) })
 	s.plane.updateForms()
 }
 
@@ -147,13 +155,13 @@ func (s *Server) awaitRevision(ctx context.Context, revision int64, timeout time
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	for {
-		written, now := s.plane.Etcd.next(), s.current()
-		if now.revision >= revision {
+		written, state := s.plane.Etcd.next(), s.current()
+		if state.revision >= revision {
 			return true
 		}
 		select {
 		case <-written:
-		case <-now.changed:
+		case <-state.changed:
 		case <-timer.C:
 			return false
 		case <-ctx.Done():
@@ -165,13 +173,13 @@ func (s *Server) awaitRevision(ctx context.Context, revision int64, timeout time
 // serve answers a request.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.plane.mu.Lock()
-	hangs, refusal := s.hangs, s.refusal
+	hangEnds, refusal := s.hangEnds, s.refusal
 	s.plane.requests++
 	w.Header().Set("Audit-Id", fmt.Sprintf("%08d-0000-4000-8000-000000000000", s.plane.requests))
 	s.plane.mu.Unlock()
-	if hangs != nil {
+	if hangEnds != nil {
 		select {
-		case <-hangs:
+		case <-hangEnds:
 		case <-r.Context().Done():
 			return
 		}
@@ -182,7 +190,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case refusal != 0:
 		w.Header().Set("Retry-After", "1")
-		fail(w, refusal, "")
+		writeStatus(w, refusal, "")
 	case r.Method == http.MethodPost:
 		s.review(w, r, user)
 	default:
@@ -202,7 +210,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, user string) {
 			allowed = s.plane.Allowed(user)
 		}
 		if !allowed {
-			fail(w, http.StatusForbidden, "Forbidden")
+			writeStatus(w, http.StatusForbidden, "Forbidden")
 			return
 		}
 		if q := readQuery(r, kind, namespace); r.URL.Query().Get("watch") == "true" {
@@ -217,7 +225,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, user string) {
 		document = fmt.Sprintf(`{"major":"1","minor":"36","gitVersion":%q}`, s.current().form.Release)
 	}
 	if document == "" {
-		fail(w, http.StatusNotFound, "NotFound")
+		writeStatus(w, http.StatusNotFound, "NotFound")
 		return
 	}
 	_, _ = io.WriteString(w, document)
@@ -231,8 +239,8 @@ var documents = map[string]string{
 		`{"name":"widgets","singularName":"widget","kind":"Widget","namespaced":true,"verbs":["list","watch"]}]}`,
 }
 
-// fail answers with a Status.
-func fail(w http.ResponseWriter, status int, reason string) {
+// writeStatus answers with a Status.
+func writeStatus(w http.ResponseWriter, status int, reason string) {
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, StatusOf(status, reason)+"\n")
 }

@@ -1,6 +1,7 @@
 package inmemory
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -12,9 +13,9 @@ import (
 const (
 	// bookmarkInterval is the time between two bookmarks.
 	bookmarkInterval = time.Minute
-	// lastBookmark is how long before its end a watch has its last bookmark.
-	lastBookmark = 2 * time.Second
-	// maxOldForm is how long a watch may go on in its old form after the definition has changed.
+	// lastBookmarkLead is the time between the last bookmark of a watch and the end of the watch.
+	lastBookmarkLead = 2 * time.Second
+	// maxOldForm is the longest time for which a watch goes on in its old form after the definition has changed.
 	maxOldForm = time.Minute
 )
 
@@ -28,9 +29,9 @@ func Bookmark(k Kind, revision int64, endsInitial bool) string {
 		k.APIVersion, k.Kind, annotations, revision)
 }
 
-// beginWatch sends the initial events of a watch, if it has any, and returns the revision from which it goes on. ok is false if
-// the watch is over.
-func (s *Server) beginWatch(r *http.Request, k Kind, q query, timeout time.Duration, send func(line string)) (at int64, ok bool) {
+// beginWatch sends the initial events of a watch, if it has any, and returns the revision from which the watch goes on. ok is false
+// if the watch is over.
+func (s *Server) beginWatch(r *http.Request, k Kind, q query, timeout time.Duration, send func(line string)) (revision int64, ok bool) {
 	state, values := s.current(), r.URL.Query()
 	streaming := values.Get("sendInitialEvents") == "true"
 	if !streaming && q.revision > 0 {
@@ -47,14 +48,14 @@ func (s *Server) beginWatch(r *http.Request, k Kind, q query, timeout time.Durat
 	if !s.awaitRevision(r.Context(), minRevision, timeout) {
 		return 0, false
 	}
-	at = s.current().revision
-	for _, o := range s.plane.List(s.plane.Timelines()-1, k, at, q.Select) {
+	revision = s.current().revision
+	for _, o := range s.plane.List(s.plane.Timelines()-1, k, revision, q.Select) {
 		send(Event{Type: "ADDED", Object: o, Revision: o.Revision}.Write(k, state.form))
 	}
 	if streaming && values.Get("allowWatchBookmarks") == "true" {
-		send(Bookmark(k, at, true))
+		send(Bookmark(k, revision, true))
 	}
-	return at, true
+	return revision, true
 }
 
 // watch answers a watch as kube-apiserver does, from the watch cache.
@@ -65,10 +66,10 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 		timeout = time.Duration(seconds) * time.Second
 	}
 	ends := time.Now().Add(timeout)
-	bookmarks := bookmarkSchedule{next: ends}
+	bookmarks := bookmarkSchedule{next: ends} // none
 	if values.Get("allowWatchBookmarks") == "true" {
 		bookmarks.next = time.Now().Add(bookmarkInterval + rand.N(5*time.Second))
-		bookmarks.last = ends.Add(-lastBookmark)
+		bookmarks.last = ends.Add(-lastBookmarkLead)
 	}
 	send := func(line string) {
 		_, _ = io.WriteString(w, line)
@@ -77,44 +78,51 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 	w.WriteHeader(http.StatusOK)
 	send("")
 	form := s.current().form // for the whole watch
-	at, ok := s.beginWatch(r, k, q, timeout, send)
+	sent, ok := s.beginWatch(r, k, q, timeout, send)
 	if !ok {
 		return
 	}
-	oldFormEnds := ends // unless the definition changes
+	formEnds := ends // unless the definition changes
 	for {
 		written, state := s.plane.Etcd.next(), s.current()
-		if state.revision > at {
-			for _, ev := range s.plane.Events(s.plane.Timelines()-1, k, at, state.revision, q.Select) {
+		if state.revision > sent {
+			for _, ev := range s.plane.Events(s.plane.Timelines()-1, k, sent, state.revision, q.Select) {
 				send(ev.Write(k, form))
 			}
-			at = state.revision
+			sent = state.revision
 		}
 		now := time.Now()
-		if k == Widgets && state.form.Definition != form.Definition && oldFormEnds.Equal(ends) {
-			oldFormEnds = now.Add(rand.N(maxOldForm))
+		if k == Widgets && state.form.Definition != form.Definition && formEnds.Equal(ends) {
+			formEnds = now.Add(rand.N(maxOldForm))
 		}
-		if !now.Before(ends) || !now.Before(oldFormEnds) {
+		if !now.Before(ends) || !now.Before(formEnds) {
 			return
 		}
-		if !state.frozen && bookmarks.take(now) {
-			send(Bookmark(k, at, false))
+		if !state.frozen && bookmarks.takeDue(now) {
+			send(Bookmark(k, sent, false))
 		}
-		wake := min(time.Until(ends), time.Until(oldFormEnds), bookmarks.untilNext(now))
-		if isHeldBack := state.frozen && wake <= 0; isHeldBack {
-			wake = time.Second
+		wait := min(time.Until(ends), time.Until(formEnds), bookmarks.untilNext(now))
+		if state.frozen && wait <= 0 { // a bookmark is due, but a frozen server sends none
+			wait = time.Second
 		}
-		timer := time.NewTimer(wake)
-		select {
-		case <-written:
-		case <-state.changed:
-		case <-timer.C:
-		case <-r.Context().Done():
-			timer.Stop()
+		if !waitForChange(r.Context(), written, state.changed, wait) {
 			return
 		}
-		timer.Stop()
 	}
+}
+
+// waitForChange waits until etcd is written, the server's state changes, or timeout is over. It returns false if ctx ends.
+func waitForChange(ctx context.Context, written, changed <-chan struct{}, timeout time.Duration) bool {
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-written:
+	case <-changed:
+	case <-timer.C:
+	case <-ctx.Done():
+		return false
+	}
+	return true
 }
 
 // bookmarkSchedule has the times at which a watch has bookmarks: one after each bookmarkInterval, and one before its end.
@@ -123,8 +131,8 @@ type bookmarkSchedule struct {
 	last time.Time // of the bookmark before the end; zero once that bookmark is sent
 }
 
-// take reports whether a bookmark is due, and plans the next one.
-func (b *bookmarkSchedule) take(now time.Time) bool {
+// takeDue returns whether a bookmark is due. If so, it plans the next bookmark.
+func (b *bookmarkSchedule) takeDue(now time.Time) bool {
 	isLast := !b.last.IsZero() && !now.Before(b.last)
 	if !isLast && now.Before(b.next) {
 		return false

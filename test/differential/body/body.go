@@ -45,44 +45,47 @@ func (t Token) Encode() string {
 	return base64.RawURLEncoding.EncodeToString(data)
 }
 
-// sameToken reports whether two tokens lead to the same page. Only a slash at the beginning of start may differ: a page that
+// isSamePage reports whether two tokens lead to the same page. Only a slash at the beginning of Start may differ: a page that
 // kube-apiserver has read from etcd has none.
-func sameToken(a, b string) bool {
-	ta, errA := DecodeToken(a)
-	tb, errB := DecodeToken(b)
+func isSamePage(a, b string) bool {
+	tokenA, errA := DecodeToken(a)
+	tokenB, errB := DecodeToken(b)
 	if errA != nil || errB != nil {
 		return a == b
 	}
-	ta.Start, tb.Start = strings.TrimPrefix(ta.Start, "/"), strings.TrimPrefix(tb.Start, "/")
-	return ta == tb
+	tokenA.Start = strings.TrimPrefix(tokenA.Start, "/")
+	tokenB.Start = strings.TrimPrefix(tokenB.Start, "/")
+	return tokenA == tokenB
 }
 
-// SameButToken reports whether two lists have the same tokens, though they may be written differently, and are equal otherwise.
+// SameButToken reports whether two lists have tokens of the same page, which may be written differently, and are equal otherwise.
 func SameButToken(a, b []byte) bool {
-	ta, tb, ok := tokensOfSame(a, b)
-	return ok && ta != "" && sameToken(ta, tb)
+	tokenA, tokenB, isSame := cutTokens(a, b)
+	return isSame && tokenA != "" && isSamePage(tokenA, tokenB)
 }
 
 // OnlyTokenMissing returns the token of the list b. ok reports whether a lacks that token, and is equal to b otherwise.
 func OnlyTokenMissing(a, b []byte) (token string, ok bool) {
-	ta, tb, ok := tokensOfSame(a, b)
-	return tb, ok && ta == "" && tb != ""
+	tokenA, tokenB, isSame := cutTokens(a, b)
+	return tokenB, isSame && tokenA == "" && tokenB != ""
 }
 
-// tokensOfSame returns the tokens of two lists. same reports whether the lists are equal without the tokens.
-func tokensOfSame(a, b []byte) (ta, tb string, same bool) {
-	la, errA := read(a)
-	lb, errB := read(b)
+// cutTokens returns the tokens of two lists. isSame reports whether the lists are equal without the tokens.
+func cutTokens(a, b []byte) (tokenA, tokenB string, isSame bool) {
+	listA, errA := read(a)
+	listB, errB := read(b)
 	if errA != nil || errB != nil {
 		return "", "", false
 	}
-	ta, tb = la.meta.Continue, lb.meta.Continue
-	la.meta.Continue, lb.meta.Continue = "", ""
-	return ta, tb, reflect.DeepEqual(la, lb)
+	tokenA = listA.meta.Continue
+	tokenB = listB.meta.Continue
+	listA.meta.Continue = ""
+	listB.meta.Continue = ""
+	return tokenA, tokenB, reflect.DeepEqual(listA, listB)
 }
 
-// Mixes reports whether each object of a list is written as at the same place of one of the others, and what is around the objects,
-// too.
+// Mixes reports whether a list mixes others: each of its objects has the bytes of the object at the same place of one of the
+// others, and so has what is around its objects.
 func Mixes(mixed []byte, others ...[]byte) bool {
 	var otherParts [][][]byte
 	for _, other := range others {
@@ -90,47 +93,52 @@ func Mixes(mixed []byte, others ...[]byte) bool {
 	}
 	parts := split(mixed)
 	for i, part := range parts {
-		isSame := func(other [][]byte) bool { return len(other) == len(parts) && bytes.Equal(other[i], part) }
-		if !slices.ContainsFunc(otherParts, isSame) {
+		hasPart := func(other [][]byte) bool { return len(other) == len(parts) && bytes.Equal(other[i], part) }
+		if !slices.ContainsFunc(otherParts, hasPart) {
 			return false
 		}
 	}
 	return len(parts) > 0
 }
 
-// split returns the objects of a list, and what is around them, as separate parts; nothing for what is no list.
+// split returns what is around the objects of a list, and the objects, as separate parts. It returns nil if body is no list.
 func split(body []byte) (parts [][]byte) {
-	raw, isProtobuf := bytes.CutPrefix(body, protobufMagic)
-	if !isProtobuf {
-		var list map[string]json.RawMessage
-		var items []json.RawMessage
-		if json.Unmarshal(body, &list) != nil || json.Unmarshal(list["items"], &items) != nil {
-			return nil
-		}
-		delete(list, "items")
-		around, _ := json.Marshal(list) // the maps of one list are written in one order
-		parts = append(parts, around)
-		for _, item := range items {
-			parts = append(parts, item)
-		}
-		return parts
+	if raw, ok := bytes.CutPrefix(body, protobufMagic); ok {
+		return splitProtobuf(raw)
 	}
+	var list map[string]json.RawMessage
+	var items []json.RawMessage
+	if json.Unmarshal(body, &list) != nil || json.Unmarshal(list["items"], &items) != nil {
+		return nil
+	}
+	delete(list, "items")
+	around, _ := json.Marshal(list) // in the order of keys
+	parts = append(parts, around)
+	for _, item := range items {
+		parts = append(parts, item)
+	}
+	return parts
+}
+
+// splitProtobuf is split for a list in protobuf, without its magic.
+func splitProtobuf(raw []byte) (parts [][]byte) {
 	var envelope runtime.Unknown
 	if envelope.Unmarshal(raw) != nil {
 		return nil
 	}
-	rest := envelope.Raw // the metadata and the objects are fields, one after the other
-	for len(rest) > 0 {
-		_, _, n := protowire.ConsumeField(rest)
+	fields := envelope.Raw // the metadata and the objects, one after the other
+	envelope.Raw = nil
+	around, _ := envelope.Marshal()
+	parts = append(parts, around)
+	for len(fields) > 0 {
+		_, _, n := protowire.ConsumeField(fields)
 		if n < 0 {
 			return nil
 		}
-		parts = append(parts, rest[:n])
-		rest = rest[n:]
+		parts = append(parts, fields[:n])
+		fields = fields[n:]
 	}
-	envelope.Raw = nil
-	around, _ := envelope.Marshal()
-	return append(parts, around)
+	return parts
 }
 
 // ListMeta returns the metadata of a list, in JSON or protobuf.
@@ -142,9 +150,9 @@ func ListMeta(body []byte) (metav1.ListMeta, error) {
 // list is a list in parts.
 type list struct {
 	meta metav1.ListMeta
-	// envelope is the envelope of protobuf, without the list in it.
+	// envelope is the envelope of a list in protobuf, without the list in it.
 	envelope runtime.Unknown
-	// rest is the text without the token in JSON, and the list without the metadata in protobuf.
+	// rest is the body without the token in JSON, and the list without its metadata in protobuf.
 	rest []byte
 }
 
@@ -156,24 +164,25 @@ func read(body []byte) (list, error) {
 	if raw, ok := bytes.CutPrefix(body, protobufMagic); ok {
 		return readProtobuf(raw)
 	}
-	var o struct {
+	var parsed struct {
 		Metadata metav1.ListMeta `json:"metadata"`
 	}
-	if err := json.Unmarshal(body, &o); err != nil {
+	if err := json.Unmarshal(body, &parsed); err != nil {
 		return list{}, fmt.Errorf("a list: %w", err)
 	}
-	l, meta := list{meta: o.Metadata, rest: body}, o.Metadata
-	if meta.Continue == "" {
+	l := list{meta: parsed.Metadata, rest: body}
+	token := l.meta.Continue
+	if token == "" {
 		return l, nil
 	}
-	// A last page of a built-in type has no field continue, and one of a custom type has an empty one.
-	for _, text := range []string{`,"continue":"` + meta.Continue + `"`, ",\n    \"continue\": \"" + meta.Continue + `"`} {
-		l.rest = bytes.Replace(body, []byte(text), nil, 1)
+	// The rest is that of a last page, which has no field continue if the type is built in, and an empty one if it is custom.
+	for _, field := range []string{`,"continue":"` + token + `"`, ",\n    \"continue\": \"" + token + `"`} {
+		l.rest = bytes.Replace(body, []byte(field), nil, 1)
 		if len(l.rest) < len(body) {
 			return l, nil
 		}
 	}
-	l.rest = bytes.Replace(body, []byte(`"`+meta.Continue+`"`), []byte(`""`), 1)
+	l.rest = bytes.Replace(body, []byte(`"`+token+`"`), []byte(`""`), 1)
 	return l, nil
 }
 
@@ -183,7 +192,8 @@ func readProtobuf(envelope []byte) (l list, err error) {
 	if err := l.envelope.Unmarshal(envelope); err != nil {
 		return l, fmt.Errorf("a protobuf envelope: %w", err)
 	}
-	l.rest, l.envelope.Raw = l.envelope.Raw, nil
+	l.rest = l.envelope.Raw
+	l.envelope.Raw = nil
 	var current metav1.PartialObjectMetadataList
 	var old metav1beta1.PartialObjectMetadataList
 	if l.envelope.APIVersion == "meta.k8s.io/v1beta1" && l.envelope.Kind == "PartialObjectMetadataList" {
@@ -196,7 +206,7 @@ func readProtobuf(envelope []byte) (l list, err error) {
 		return l, fmt.Errorf("the protobuf of a list: %w", err)
 	}
 	l.meta = current.ListMeta
-	text, err := l.meta.Marshal()
-	l.rest = bytes.Replace(l.rest, protowire.AppendBytes(nil, text), nil, 1)
+	meta, err := l.meta.Marshal()
+	l.rest = bytes.Replace(l.rest, protowire.AppendBytes(nil, meta), nil, 1)
 	return l, err
 }

@@ -26,8 +26,8 @@ func configMaps(t *testing.T, token, item string) []byte {
 	return slices.Concat(protobufMagic, body)
 }
 
-// TestTokens: SameButToken reports true if both lists have a token, of the same revision and start but for a slash, and are
-// equal otherwise. OnlyTokenMissing reports true if only the second has a token, and they are equal otherwise.
+// TestTokens: SameButToken reports true if both lists have a token, with the same revision and the same start except for a slash,
+// and are equal otherwise. OnlyTokenMissing reports true if only the second has a token, and they are equal otherwise.
 func TestTokens(t *testing.T) {
 	encoded := func(revision int64, start string) string {
 		return Token{Version: "meta.k8s.io/v1", Revision: revision, Start: start}.Encode()
@@ -45,11 +45,13 @@ func TestTokens(t *testing.T) {
 		return out.Bytes()
 	}
 	protobuf := func(token, item string) []byte { return configMaps(t, token, item) }
-	for form, list := range map[string]func(token, item string) []byte{"JSON": compact, "indented": indented, "protobuf": protobuf} {
-		for name, test := range map[string]struct {
+	for form, list := range map[string]func(token, item string) []byte{
+		"JSON": compact, "indented": indented, "protobuf": protobuf,
+	} {
+		for name, tt := range map[string]struct {
 			a, b        []byte
-			wantSame    bool
-			wantMissing bool
+			wantSame    bool // of SameButToken
+			wantMissing bool // of OnlyTokenMissing
 		}{
 			"only the slash":                   {a: list(slashed, "i"), b: list(unslashed, "i"), wantSame: true},
 			"another start":                    {a: list(slashed, "i"), b: list(encoded(7, "/b\x00"), "i")},
@@ -60,16 +62,16 @@ func TestTokens(t *testing.T) {
 			"the second has none":              {a: list(slashed, "i"), b: list("", "i")},
 			"the first has none, another item": {a: list("", "i"), b: list(slashed, "j")},
 			"both have none":                   {a: list("", "i"), b: list("", "i")},
-			"the first has none, another form": {a: list("", "i"), b: slices.Concat([]byte(" "), list(slashed, "i"))},
+			"the first has none, other spaces": {a: list("", "i"), b: slices.Concat([]byte(" "), list(slashed, "i"))},
 			"equal lists":                      {a: list(slashed, "i"), b: list(slashed, "i"), wantSame: true},
 		} {
 			t.Run(form+": "+name, func(t *testing.T) {
-				if got := SameButToken(test.a, test.b); got != test.wantSame {
-					t.Errorf("SameButToken is %t, want %t", got, test.wantSame)
+				if got := SameButToken(tt.a, tt.b); got != tt.wantSame {
+					t.Errorf("SameButToken is %t, want %t", got, tt.wantSame)
 				}
-				token, got := OnlyTokenMissing(test.a, test.b)
-				if got != test.wantMissing {
-					t.Errorf("OnlyTokenMissing is %t, want %t", got, test.wantMissing)
+				token, got := OnlyTokenMissing(tt.a, tt.b)
+				if got != tt.wantMissing {
+					t.Errorf("OnlyTokenMissing is %t, want %t", got, tt.wantMissing)
 				}
 				if got && token != slashed {
 					t.Errorf("OnlyTokenMissing returns the token %q, want %q", token, slashed)
@@ -79,7 +81,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestMixes: a list may have each object from another list, but nothing that neither has at that place.
+// TestMixes: a mix of two lists has each object from one of them, at the same place, and nothing else.
 func TestMixes(t *testing.T) {
 	inJSON := func(revision, first, second string) []byte {
 		return []byte(`{"kind":"L","metadata":{"resourceVersion":"` + revision + `"},"items":[{"x":"` + first + `"},{"x":"` + second + `"}]}`)
@@ -95,19 +97,19 @@ func TestMixes(t *testing.T) {
 		return slices.Concat(protobufMagic, envelope)
 	}
 	for form, list := range map[string]func(revision, first, second string) []byte{"JSON": inJSON, "protobuf": inProtobuf} {
-		a, b := list("7", "a", "a"), list("7", "b", "b")
+		twoAs, twoBs := list("7", "a", "a"), list("7", "b", "b")
 		for name, tt := range map[string]struct {
 			mixed []byte
 			want  bool
 		}{
 			"one of each":      {mixed: list("7", "a", "b"), want: true},
-			"the first":        {mixed: a, want: true},
+			"the first":        {mixed: twoAs, want: true},
 			"another object":   {mixed: list("7", "a", "c")},
 			"another revision": {mixed: list("8", "a", "b")},
 			"no list":          {mixed: []byte("{}")},
 		} {
-			if got := Mixes(tt.mixed, a, b); got != tt.want {
-				t.Errorf("%s, %s: %t, want %t", form, name, got, tt.want)
+			if got := Mixes(tt.mixed, twoAs, twoBs); got != tt.want {
+				t.Errorf("%s, %s: Mixes is %t, want %t", form, name, got, tt.want)
 			}
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/watch"
@@ -12,65 +11,68 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// templates has the bytes of the bookmarks that either side has sent, with masked revisions. Its zero value is empty. Safe
-// for concurrent use.
-type templates struct {
-	mu     sync.Mutex
-	seen   map[template]string
-	served map[template]bool // kube-apiserver has sent a bookmark of this sort
-}
-
-// template is a sort of bookmarks, all of which have the same bytes but for the revision.
-type template struct {
+// bookmarkSort is a sort of bookmarks. All of one sort have the same bytes but for the revision.
+type bookmarkSort struct {
 	resource       string
 	representation representation
-	end            bool
+	endsInitial    bool
 	digits         int // of the revision: the lengths in protobuf depend on it
 }
 
-// templateOf returns the sort of a bookmark, and its bytes with masked revision.
-func templateOf(w watchRequest, e oracle.Event) (template, string) {
-	revision := strconv.FormatUint(e.Revision, 10)
-	masked := bytes.ReplaceAll(e.Object, []byte(revision), []byte(strings.Repeat("#", len(revision))))
-	return template{
+// sortOf returns the sort of a bookmark, and its bytes with a masked revision.
+func sortOf(w watchRequest, bookmark oracle.Event) (sort bookmarkSort, masked string) {
+	revision := strconv.FormatUint(bookmark.Revision, 10)
+	mask := bytes.Repeat([]byte("#"), len(revision))
+	return bookmarkSort{
 		resource:       w.Resource.GroupVersionResource.String(),
 		representation: w.eventsIn(),
-		end:            e.EndsInitial,
+		endsInitial:    bookmark.EndsInitial,
 		digits:         len(revision),
-	}, string(masked)
+	}, string(bytes.ReplaceAll(bookmark.Object, []byte(revision), mask))
 }
 
-// compare adds the bookmarks among the events that kube-apiserver served and listproxy proxied. If one of them differs from
-// an earlier bookmark of its sort, from either side, compare returns the difference.
-func (t *templates) compare(w watchRequest, served, proxied []oracle.Event) *difference {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.seen == nil {
-		t.seen, t.served = map[template]string{}, map[template]bool{}
+// bookmarkRecord has the bytes of each sort of bookmarks that either side has sent. The zero bookmarkRecord is empty. It is safe
+// for concurrent use.
+type bookmarkRecord struct {
+	mu     sync.Mutex
+	masked map[bookmarkSort]string // the bytes with masked revisions
+	direct map[bookmarkSort]bool   // whether kube-apiserver has sent a bookmark of the sort
+}
+
+// compare adds the bookmarks among the events that kube-apiserver (direct) and listproxy (proxy) sent. If one of them differs
+// from an earlier bookmark of its sort, from either side, compare returns the difference.
+func (b *bookmarkRecord) compare(w watchRequest, direct, proxy []oracle.Event) *difference {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.masked == nil {
+		b.masked = map[bookmarkSort]string{}
+		b.direct = map[bookmarkSort]bool{}
 	}
-	for i, e := range slices.Concat(served, proxied) {
+	for i, e := range slices.Concat(direct, proxy) {
 		if e.Type != watch.Bookmark {
 			continue
 		}
-		key, masked := templateOf(w, e)
-		if want, ok := t.seen[key]; ok && want != masked {
+		sort, masked := sortOf(w, e)
+		if want, ok := b.masked[sort]; ok && want != masked {
 			return newDifference(wrongBookmark, "%s", oracle.Difference([]byte(masked), []byte(want)))
 		}
-		t.seen[key] = masked
-		t.served[key] = t.served[key] || i < len(served)
+		b.masked[sort] = masked
+		if isDirect := i < len(direct); isDirect {
+			b.direct[sort] = true
+		}
 	}
 	return nil
 }
 
-// hasUnserved reports whether listproxy has sent a bookmark of a sort that kube-apiserver has not sent yet.
-func (t *templates) hasUnserved(w watchRequest, proxied []oracle.Event) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.ContainsFunc(proxied, func(e oracle.Event) bool {
+// hasNewSort reports whether the events have a bookmark of a sort that kube-apiserver has not sent yet.
+func (b *bookmarkRecord) hasNewSort(w watchRequest, events []oracle.Event) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.ContainsFunc(events, func(e oracle.Event) bool {
 		if e.Type != watch.Bookmark {
 			return false
 		}
-		key, _ := templateOf(w, e)
-		return !t.served[key]
+		sort, _ := sortOf(w, e)
+		return !b.direct[sort]
 	})
 }

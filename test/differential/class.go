@@ -8,8 +8,8 @@ type part struct {
 	Page      page
 }
 
-// class is a kind of lists. Lists of different classes may take different paths through listproxy's code, so the differential
-// counts the answers of each class (report.go), and asks for classes that lack answers.
+// class is a kind of lists. Lists of different classes may take different paths through listproxy's code. So the report has the
+// classes that were compared, and a deck asks for each class.
 type class struct {
 	Representation representation
 	Selector       selector
@@ -43,10 +43,10 @@ var (
 func classes() []class {
 	var all []class
 	for _, r := range representations {
-		for _, s := range selectors {
-			for _, covered := range scopes {
+		for _, sel := range selectors {
+			for _, sc := range scopes {
 				for _, p := range parts {
-					all = append(all, class{Representation: r, Selector: s, Scope: covered, part: p})
+					all = append(all, class{Representation: r, Selector: sel, Scope: sc, part: p})
 				}
 			}
 		}
@@ -134,10 +134,9 @@ const (
 
 // possibleFor reports whether a list of a resource can be of the class.
 func (c class) possibleFor(r cluster.Resource) bool {
-	if r.Namespaced == (c.Scope == wholeCluster) {
-		return false
-	}
-	return c.Selector != byFields || len(r.Fields) > 0
+	isClusterScope := c.Scope == wholeCluster
+	canSelect := c.Selector != byFields || len(r.Fields) > 0
+	return r.Namespaced != isClusterScope && canSelect
 }
 
 // classOf returns the class of a list. ok is false for a list that is refused or forwarded in any case, and for a page if the

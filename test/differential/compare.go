@@ -3,6 +3,7 @@ package differential
 import (
 	"bytes"
 	"context"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -24,16 +25,16 @@ import (
 )
 
 const (
-	// bound is listproxy's --staleness-bound. A list of anyRevision from memory must hold each write that was confirmed so long
-	// before the request.
+	// bound is listproxy's --staleness-bound. A list of anyRevision from memory must have each write that was confirmed this time
+	// before the request, or earlier.
 	bound = 10 * time.Second
-	// patience ends a wait for something that must come; no test passes because of it.
+	// patience bounds a wait for something that must come. No test passes because of it.
 	patience = 5 * time.Minute
-	// maxPages ends a walk.
+	// maxPages bounds a walk through the pages of a list.
 	maxPages = 40
 )
 
-// Each test takes random numbers from its own stream of one seed.
+// The second halves of seeds. They make the random choices of the tests independent of each other.
 const (
 	listsStream   = 3
 	watchesStream = 5
@@ -41,24 +42,25 @@ const (
 	oddStream     = 9
 )
 
-// comparator asks listproxy and kube-apiserver the same questions, and reports how the answers differ. Safe for concurrent use.
+// comparator asks listproxy and kube-apiserver the same questions, and reports how the answers differ. It is safe for concurrent
+// use.
 type comparator struct {
 	cluster       *cluster.Cluster
-	direct, proxy *side
+	direct, proxy *side // kube-apiserver and listproxy
 	report        *report
 	// revisionsBefore has a revision of each resource from before listproxy started. No state in memory is older.
 	revisionsBefore map[schema.GroupResource]uint64
 
-	// What the API server has: streaming lists, and sharded lists and watches.
-	watchList, hasShards bool
-	// pagesAny means that the API server obeys a limit at resourceVersion=0, as it does without a watch cache.
-	pagesAny bool
+	watchList bool // the API server has streaming lists
+	hasShards bool // the API server has sharded lists and watches
+	// obeysLimitAtZero means that the API server obeys a limit at resourceVersion=0, as it does without a watch cache.
+	obeysLimitAtZero bool
 
-	sent templates
+	bookmarks bookmarkRecord
 }
 
-// run has workers call compare until ctx ends, each with a generator of its own.
-func (c *comparator) run(ctx context.Context, rng *rand.Rand, workers int, compare func(context.Context, *generator)) {
+// runWorkers has workers call compare until ctx ends, each with a generator of its own.
+func (c *comparator) runWorkers(ctx context.Context, rng *rand.Rand, workers int, compare func(context.Context, *generator)) {
 	var all sync.WaitGroup
 	for range workers {
 		g := &generator{rng: cluster.Split(rng), cluster: c.cluster, watchList: c.watchList, hasShards: c.hasShards}
@@ -71,20 +73,20 @@ func (c *comparator) run(ctx context.Context, rng *rand.Rand, workers int, compa
 	all.Wait()
 }
 
-// lists compares lists until ctx ends.
-func (c *comparator) lists(ctx context.Context, seed uint64, workers int) {
+// compareLists compares lists until ctx ends.
+func (c *comparator) compareLists(ctx context.Context, seed uint64, workers int) {
 	rng := rand.New(rand.NewPCG(seed, listsStream))
 	d := newDeck(cluster.Split(rng), c.cluster.Resources)
-	c.run(ctx, rng, workers, func(ctx context.Context, g *generator) { c.list(ctx, g, d) })
+	c.runWorkers(ctx, rng, workers, func(ctx context.Context, g *generator) { c.compareNextList(ctx, g, d) })
 }
 
-// list compares a list or its pages. Two of three times the list is of the deck's next card.
-func (c *comparator) list(ctx context.Context, g *generator, d *deck) {
+// compareNextList compares a list or its pages. Two of three times the list is of the deck's next card.
+func (c *comparator) compareNextList(ctx context.Context, g *generator, d *deck) {
 	switch {
 	case !g.oneIn(3):
 		c.compareCard(ctx, g, d)
 	case g.oneIn(20):
-		if q, ok := g.forged(); ok {
+		if q, ok := g.forgedToken(); ok {
 			c.compare(ctx, q)
 		}
 	default:
@@ -95,18 +97,18 @@ func (c *comparator) list(ctx context.Context, g *generator, d *deck) {
 // compareCard compares a list of the class and resource on the deck's next card.
 func (c *comparator) compareCard(ctx context.Context, g *generator, d *deck) {
 	next := d.deal()
-	done := false
+	isCompared := false
 	if q, ok := g.listOf(next.class, next.Resource); ok {
 		if next.Page == nextPage {
 			const maxPages = 3 // the second is a next page
-			done = c.walk(ctx, g, q, maxPages) > 1
+			isCompared = c.walk(ctx, g, q, maxPages) > 1
 		} else {
 			answers, ok := c.compare(ctx, q)
-			done = ok && answers.proxy.Code == http.StatusOK
+			isCompared = ok && answers.proxy.Code == http.StatusOK
 		}
 	}
 	// A walk may have changed the class on the way.
-	if !done || !c.report.has(next.class) {
+	if !isCompared || !c.report.hasList(next.class) {
 		d.putBack(next)
 	}
 }
@@ -114,31 +116,32 @@ func (c *comparator) compareCard(ctx context.Context, g *generator, d *deck) {
 // compareRandom compares a random list. If that is a first page, it now and then compares all pages.
 func (c *comparator) compareRandom(ctx context.Context, g *generator) {
 	q, ok := g.randomList()
-	switch {
-	case !ok:
-	case !q.Odd && q.Semantics != anyRevision && q.Query.Get("limit") != "" && g.oneIn(6):
+	if !ok {
+		return
+	}
+	if !q.Odd && q.Semantics != anyRevision && q.Query.Get("limit") != "" && g.oneIn(6) {
 		c.walk(ctx, g, q, maxPages)
-	default:
+		return
+	}
+	c.compare(ctx, q)
+	if g.oneIn(8) { // another user asks for the same list right afterwards
+		q.User = pick(g, c.cluster.Users...)
 		c.compare(ctx, q)
-		if g.oneIn(8) { // another user asks for the same list right afterwards
-			q.User = pick(g, c.cluster.Users...)
-			c.compare(ctx, q)
-		}
 	}
 }
 
-// pair has the answers of both sides to one question.
+// pair has the answers of listproxy and of kube-apiserver to one question.
 type pair struct {
 	proxy, direct ask.Answer
 }
 
 // oneTimedOut reports whether only one answer is an error because kube-apiserver's cache did not reach the revision within three
 // seconds (storage/cacher, waitUntilFreshAndBlock). Such a pair cannot be compared.
-func (a pair) oneTimedOut() bool {
-	return a.proxy.NotThereYet() != a.direct.NotThereYet()
+func (p pair) oneTimedOut() bool {
+	return p.proxy.NotThereYet() != p.direct.NotThereYet()
 }
 
-// compare sends a question to both sides and reports a difference. It is not ok if there was a difference, or if ctx ended.
+// compare sends a question to both sides and reports a difference. ok is false if there was a difference, or if ctx ended.
 func (c *comparator) compare(ctx context.Context, q question) (answers pair, ok bool) {
 	const pause = 50 * time.Millisecond
 	started := time.Now()
@@ -151,26 +154,26 @@ func (c *comparator) compare(ctx context.Context, q question) (answers pair, ok 
 		return answers, false
 	}
 	if found == nil {
-		c.report.comparedList(q, answers.proxy)
+		c.report.addList(q, answers.proxy)
 		return answers, true
 	}
 	found.Question = q.String()
 	found.CacheStatus = answers.proxy.Source()
-	c.report.add(*found)
+	c.report.addDifference(*found)
 	return answers, false
 }
 
 // indexEnds reports whether listproxy's answer lacks a token only because kube-apiserver's index of pods by node ends there.
 //
 // From this index kube-apiserver takes the first page of a notOlderThan or mostRecent with spec.nodeName=. It gives a token only
-// if more pods of the node follow. The exact list that the page is compared with has a token if any pods follow. So this asks
+// if more pods of the node follow. The exact list that the page is compared with has a token if any pods follow. So indexEnds asks
 // kube-apiserver whether pods of the node follow.
-func (c *comparator) indexEnds(ctx context.Context, q question, a pair) bool {
+func (c *comparator) indexEnds(ctx context.Context, q question, answers pair) bool {
 	node, ok := q.indexedNode()
-	if !ok || a.proxy.Code != http.StatusOK || a.direct.Code != http.StatusOK {
+	if !ok || answers.proxy.Code != http.StatusOK || answers.direct.Code != http.StatusOK {
 		return false
 	}
-	token, ok := body.OnlyTokenMissing(a.proxy.Body, a.direct.Body)
+	token, ok := body.OnlyTokenMissing(answers.proxy.Body, answers.direct.Body)
 	if !ok {
 		return false
 	}
@@ -194,14 +197,14 @@ func (c *comparator) compareOnce(ctx context.Context, q question) (answers pair,
 	if answers.proxy, err = c.proxy.ask(ctx, q); err != nil {
 		return answers, newDifference(noAnswer, "%v", err)
 	}
-	exactly := q
-	if q.effective().changesWithTime() && answers.proxy.Code == http.StatusOK {
+	directQuestion := q
+	if q.effectiveSemantics().changesWithTime() && answers.proxy.Code == http.StatusOK {
 		var d *difference
-		if exactly, d = c.atRevisionOf(ctx, answers.proxy, q, asked); d != nil {
+		if directQuestion, d = c.atRevisionOf(ctx, answers.proxy, q, asked); d != nil {
 			return answers, d
 		}
 	}
-	if answers.direct, err = c.direct.ask(ctx, exactly); err != nil {
+	if answers.direct, err = c.direct.ask(ctx, directQuestion); err != nil {
 		return answers, newDifference(noAnswer, "%v", err)
 	}
 	if answers.direct.Code == http.StatusGone && answers.proxy.Code == http.StatusOK {
@@ -216,10 +219,10 @@ func (c *comparator) compareOnce(ctx context.Context, q question) (answers pair,
 	return answers, d
 }
 
-// atRevisionOf returns the question for the same list at exactly the revision of listproxy's answer a. It returns a difference if
-// a is wrong at any revision: too old, or of another shape than kube-apiserver's answer.
-func (c *comparator) atRevisionOf(ctx context.Context, a ask.Answer, q question, asked time.Time) (question, *difference) {
-	meta, err := body.ListMeta(a.Body)
+// atRevisionOf returns the question for the same list at exactly the revision of listproxy's answer. It returns a difference if the
+// answer is wrong at any revision: too old, or of another shape than kube-apiserver's.
+func (c *comparator) atRevisionOf(ctx context.Context, proxy ask.Answer, q question, asked time.Time) (question, *difference) {
+	meta, err := body.ListMeta(proxy.Body)
 	if err != nil {
 		return q, newDifference(wrongBody, "%v", err)
 	}
@@ -227,21 +230,21 @@ func (c *comparator) atRevisionOf(ctx context.Context, a ask.Answer, q question,
 	if err != nil {
 		return q, newDifference(wrongBody, "%v", err)
 	}
-	if d := c.checkAge(q, a, revision, asked); d != nil {
+	if d := c.checkAge(q, proxy, revision, asked); d != nil {
 		return q, d
 	}
-	const oneIn = 8 // answers, since it costs one more request
-	if revision%oneIn == 0 {
-		if d := c.checkShape(ctx, q, a.Header, meta.Continue != ""); d != nil {
+	const shapeInterval = 8 // one answer in 8 is checked, since that costs one more request
+	if revision%shapeInterval == 0 {
+		if d := c.checkShape(ctx, q, proxy.Header, meta.Continue != ""); d != nil {
 			return q, d
 		}
 	}
-	return q.at(revision, c.pagesAny && !a.FromMemory()), nil
+	return q.atRevision(revision, c.obeysLimitAtZero && !proxy.FromMemory()), nil
 }
 
 // checkShape sends kube-apiserver a question whose answer changes with time, and compares what does not change: the status, the
-// Content-Type, and for anyRevision whether a page follows.
-func (c *comparator) checkShape(ctx context.Context, q question, header http.Header, continues bool) *difference {
+// Content-Type, and for anyRevision whether a page follows. header and hasToken are those of listproxy's answer.
+func (c *comparator) checkShape(ctx context.Context, q question, header http.Header, hasToken bool) *difference {
 	direct, err := c.direct.ask(ctx, q)
 	switch {
 	case err != nil:
@@ -252,37 +255,39 @@ func (c *comparator) checkShape(ctx context.Context, q question, header http.Hea
 		return newDifference(wrongStatus, "200, not %d: %.300s", direct.Code, direct.Body)
 	case direct.Header.Get("Content-Type") != header.Get("Content-Type"):
 		return newDifference(wrongHeader, "%q, not %q", header.Get("Content-Type"), direct.Header.Get("Content-Type"))
-	case q.Semantics != anyRevision, c.pagesAny:
+	case q.Semantics != anyRevision, c.obeysLimitAtZero:
 		return nil // whether a page follows may have changed
 	}
 	meta, err := body.ListMeta(direct.Body)
-	if err != nil || (meta.Continue != "") != continues {
-		return newDifference(wrongBody, "a token: %v, not %v, %v", continues, meta.Continue != "", err)
+	directHasToken := meta.Continue != ""
+	if err != nil || directHasToken != hasToken {
+		return newDifference(wrongBody, "a token: %v, not %v, %v", hasToken, directHasToken, err)
 	}
 	return nil
 }
 
-// checkAge checks that the revision of an answer is not too old. A forwarded anyRevision may have any age: it is as old as
+// checkAge checks that the revision of listproxy's answer is not too old. A forwarded anyRevision may have any age: it is as old as
 // kube-apiserver's cache.
-func (c *comparator) checkAge(q question, a ask.Answer, revision uint64, asked time.Time) *difference {
-	demand := oracle.List{Revision: q.Revision}
-	wrong := tooOld
-	switch q.effective() {
+func (c *comparator) checkAge(q question, proxy ask.Answer, revision uint64, asked time.Time) *difference {
+	kind := tooOld
+	var required oracle.List
+	switch q.effectiveSemantics() {
 	case notOlderThan:
+		required.Revision = q.Revision
 	case anyRevision:
-		if !a.FromMemory() {
+		if !proxy.FromMemory() {
 			return nil
 		}
-		demand = oracle.List{ConfirmedBy: oracle.Within(bound, asked)}
-		wrong = frozen
+		kind = tooStale
+		required.ConfirmedBy = oracle.Within(bound, asked)
 	case mostRecent:
-		demand = oracle.List{ConfirmedBy: asked}
+		required.ConfirmedBy = asked
 	default:
 		return nil
 	}
 	newest := func(at time.Time) uint64 { return c.cluster.Ledger.Before(q.Resource.GroupResource(), at) }
-	if err := demand.Judge(revision, newest); err != nil {
-		return newDifference(wrong, "%v", err)
+	if err := required.Judge(revision, newest); err != nil {
+		return newDifference(kind, "%v", err)
 	}
 	return nil
 }
@@ -290,7 +295,7 @@ func (c *comparator) checkAge(q question, a ask.Answer, revision uint64, asked t
 // difference returns how listproxy's answer got differs from kube-apiserver's want.
 func (c *comparator) difference(q question, got, want ask.Answer) *difference {
 	if !strings.HasPrefix(got.Source(), "listproxy; ") {
-		return newDifference(unmarked, "%v", got.Header)
+		return newDifference(noCacheStatus, "%v", got.Header)
 	}
 	if got.Code != want.Code {
 		return newDifference(wrongStatus, "%d, not %d:\n  %.300s\n  %.300s", got.Code, want.Code, got.Body, want.Body)
@@ -298,7 +303,7 @@ func (c *comparator) difference(q question, got, want ask.Answer) *difference {
 	if d := headerDifference(q, got.Header, want.Header); d != nil {
 		return d
 	}
-	if q.Clocked {
+	if q.HasAges {
 		got.Body = ages.ReplaceAll(got.Body, []byte(`"age"`))
 		want.Body = ages.ReplaceAll(want.Body, []byte(`"age"`))
 	}
@@ -309,8 +314,8 @@ func (c *comparator) difference(q question, got, want ask.Answer) *difference {
 		c.report.count("tokens that differed in the slash")
 		return nil
 	}
-	sameButCurrent := bytes.Equal(currentRevision.ReplaceAll(got.Body, nil), currentRevision.ReplaceAll(want.Body, nil))
-	if got.Code == http.StatusGatewayTimeout && sameButCurrent {
+	if got.Code == http.StatusGatewayTimeout &&
+		bytes.Equal(currentRevision.ReplaceAll(got.Body, nil), currentRevision.ReplaceAll(want.Body, nil)) {
 		return nil
 	}
 	return newDifference(wrongBody, "%s", oracle.Difference(got.Body, want.Body))
@@ -322,22 +327,18 @@ var ages = regexp.MustCompile(`"(\d+[smhdy])+"`)
 // currentRevision matches the revision that kube-apiserver had when it refused one of the future.
 var currentRevision = regexp.MustCompile(`current: \d+`)
 
-// headerDifference compares all headers except those that doc.go names.
+// headerDifference compares all headers except those that doc.go names, and X-Future, which only odd servers send.
 func headerDifference(q question, got, want http.Header) *difference {
-	strip := func(h http.Header) http.Header {
-		h = h.Clone()
-		for name := range h {
-			if strings.HasPrefix(name, "X-Kubernetes-Pf-") {
-				h.Del(name)
-			}
-		}
+	strip := func(header http.Header) http.Header {
+		stripped := header.Clone()
+		maps.DeleteFunc(stripped, func(name string, _ []string) bool { return strings.HasPrefix(name, "X-Kubernetes-Pf-") })
 		for _, name := range []string{"Date", "Content-Length", "Cache-Status", "X-Future"} {
-			h.Del(name)
+			stripped.Del(name)
 		}
-		if q.Header.Get("Audit-Id") == "" && len(h["Audit-Id"]) == 1 {
-			h.Set("Audit-Id", "one")
+		if q.Header.Get("Audit-Id") == "" && len(stripped["Audit-Id"]) == 1 {
+			stripped.Set("Audit-Id", "of the server")
 		}
-		return h
+		return stripped
 	}
 	if d := cmp.Diff(strip(want), strip(got)); d != "" {
 		return newDifference(wrongHeader, "(-kube-apiserver +listproxy)\n%s", d)
@@ -345,8 +346,8 @@ func headerDifference(q question, got, want http.Header) *difference {
 	return nil
 }
 
-// walk compares up to maxPages pages of a list, and returns their number. q asks for the first. The token for the next page is
-// taken from either side at random, since tokens are interchangeable.
+// walk compares up to maxPages pages of a list, one after the other, and returns their number. q asks for the first page. The
+// token for the next page comes from either side at random, since tokens are interchangeable.
 func (c *comparator) walk(ctx context.Context, g *generator, q question, maxPages int) (pages int) {
 	for range maxPages {
 		answers, ok := c.compare(ctx, q)
@@ -354,19 +355,19 @@ func (c *comparator) walk(ctx context.Context, g *generator, q question, maxPage
 			return pages
 		}
 		pages++
-		from := answers.proxy
+		page := answers.proxy.Body
 		if g.oneIn(2) && answers.direct.Code < 300 {
-			from = answers.direct
+			page = answers.direct.Body
 		}
-		meta, err := body.ListMeta(from.Body)
+		meta, err := body.ListMeta(page)
 		if err != nil {
-			c.report.add(difference{Kind: wrongBody, Question: q.String(), Detail: err.Error()})
+			c.report.addDifference(difference{Kind: wrongBody, Question: q.String(), Detail: err.Error()})
 			return pages
 		}
 		if meta.Continue == "" {
 			break
 		}
-		q = g.next(q, meta.Continue)
+		q = g.followingPage(q, meta.Continue)
 	}
 	c.report.count("walks")
 	return pages

@@ -37,7 +37,7 @@ type deck struct {
 func newDeck(rng *rand.Rand, resources []cluster.Resource) *deck {
 	d := &deck{rng: rng}
 	for _, r := range resources {
-		if !slices.Contains(focus, r.Resource) || r.Reader {
+		if !slices.Contains(focus, r.Resource) || r.ReadOnly {
 			continue
 		}
 		for _, class := range classes() {

@@ -14,10 +14,10 @@ import (
 const (
 	// writesPerSecond is how often objects change while lists and watches are compared.
 	writesPerSecond = 60
-	// minWatches is the number of watches that are compared at least.
+	// minWatches is the least number of watches that are compared.
 	minWatches = 20
-	// coverageAfter is the number of comparisons after which every class must have been compared. A machine of two cores makes
-	// as many in about a minute and a half.
+	// coverageAfter is the number of comparisons after which every class must have been compared. A machine with two cores makes
+	// this number in about a minute and a half.
 	coverageAfter = 8000
 )
 
@@ -29,7 +29,7 @@ func TestFirstState(t *testing.T) {
 			cached++
 		}
 	}
-	pageByPage := strings.Count(proxy.Log(), "loaded page by page")
+	pageByPage := strings.Count(sharedProxy.Log(), "loaded page by page")
 	if *watchList && pageByPage > 0 {
 		t.Errorf("%d collections were loaded page by page, want none", pageByPage)
 	}
@@ -45,7 +45,7 @@ func TestLists(t *testing.T) {
 	c := newComparator(t)
 	const askers, minPerSecond = 24, 10 // on the slowest machine
 	minLists := int(minPerSecond * duration.Seconds())
-	c.lists(untilEnough(t, c, *duration, minLists), *seed, askers)
+	c.compareLists(untilEnough(t, c, *duration, minLists), *seed, askers)
 	finish(t, c.report, *share)
 	if c.report.lost > 0 { // etcd is not compacted during the test
 		t.Errorf("listproxy answered %d lists of revisions that kube-apiserver no longer has", c.report.lost)
@@ -62,7 +62,7 @@ func TestLists(t *testing.T) {
 // checkCoverage requires that each class of lists and each user has been compared, and a shard from memory.
 func checkCoverage(t *testing.T, r *report) {
 	t.Helper()
-	if missing := slices.DeleteFunc(classes(), r.has); len(missing) > 0 {
+	if missing := slices.DeleteFunc(classes(), r.hasList); len(missing) > 0 {
 		t.Errorf("after %d comparisons, %d classes of lists were not compared: %+v", r.comparisons(), len(missing), missing)
 	}
 	if hasShards && r.shardHits == 0 {
@@ -80,7 +80,7 @@ func TestWatches(t *testing.T) {
 	churn(t, shared, writesPerSecond)
 	c := newComparator(t)
 	const watchers = 48
-	c.watches(untilEnough(t, c, *duration, minWatches), *seed, watchers)
+	c.compareWatches(untilEnough(t, c, *duration, minWatches), *seed, watchers)
 	finish(t, c.report, *share)
 }
 
@@ -89,7 +89,7 @@ func TestWatches(t *testing.T) {
 func TestNewestOfQuietResources(t *testing.T) {
 	quiet := []string{"configmaps", "gadgets"}
 	const writesPerSecond, askers = 20, 12
-	const minLists = 60
+	const minDuration, minLists = 0, 60
 	churn(t, shared, writesPerSecond, quiet...)
 	c := newComparator(t)
 	rng := rand.New(rand.NewPCG(*seed, quietStream))
@@ -97,7 +97,7 @@ func TestNewestOfQuietResources(t *testing.T) {
 	quietLists.cards = slices.DeleteFunc(quietLists.cards, func(c card) bool {
 		return c.Semantics != mostRecent || !slices.Contains(quiet, c.Resource.Resource)
 	})
-	c.run(untilEnough(t, c, 0, minLists), rng, askers, func(ctx context.Context, g *generator) {
+	c.runWorkers(untilEnough(t, c, minDuration, minLists), rng, askers, func(ctx context.Context, g *generator) {
 		c.compareCard(ctx, g, quietLists)
 	})
 	finish(t, c.report, *share)

@@ -1,20 +1,32 @@
 // Package differential sends the same requests to listproxy and to kube-apiserver while objects change, and compares the
 // answers: the status, the headers and the bytes of the body, and of a watch each event.
 //
+// # Terms
+//
+//   - The two sides are called direct (kube-apiserver) and proxy (listproxy).
+//   - A [question] is a request for a list or a watch. Its [semantics] say which state it asks for.
+//   - A walk asks for the pages of a list, one after the other.
+//   - An answer from memory is a hit. Others are forwarded: they are kube-apiserver's.
+//
 // # What a list is compared with
 //
 // Some requests have the same answer at any time: exact revisions, continuations, and requests that are refused. They are
-// sent to both sides. The answers to others (any, not-older-than, consistent) change with time. These requests are sent to
-// listproxy, whose answer names a revision, and kube-apiserver is asked for the same list at exactly that revision. The
-// revision must not be too old. The answer to a not-older-than has at least the revision that the request names. A
-// consistent answer has every write that was confirmed before the request, and an any from memory every write that was
-// confirmed [bound] before, as --staleness-bound promises. A forwarded any may be of any age.
+// sent to both sides. The answers to others change with time. These requests are sent to listproxy, whose answer names a
+// revision, and kube-apiserver is asked for the same list at exactly that revision. The revision must not be too old:
 //
-// kube-apiserver reads two kinds of requests in a special way. It reads a list of a single key (metadata.name= in one
-// namespace) with a revision and a limit from etcd as it is now, though other lists would be Exact. Such a list is compared
-// as a consistent. And it reads a first page of pods with spec.nodeName= from an index, unless the page is exact. A page
-// from the index has no token if no more pods of the node follow, while an exact one has a token if any pods follow. So the
-// page may lack the token if everything else is equal, and kube-apiserver says that no pods of the node follow.
+//	semantics        what the answer must have
+//	not-older-than   at least the revision that the request names
+//	consistent       every write that was confirmed before the request
+//	any, a hit       every write that was confirmed [bound] before the request, as --staleness-bound promises
+//	any, forwarded   no requirement
+//
+// kube-apiserver reads two kinds of requests in a special way:
+//
+//   - A list of a single key (metadata.name= in one namespace) with a revision and a limit is read from etcd as it is now, though
+//     other lists would be Exact. Such a list is compared as a consistent one.
+//   - A first page of pods with spec.nodeName= is read from an index, unless the page is exact. It has no token if no more pods of
+//     the node follow, while an exact page has a token if any pods follow. So the page may lack the token if everything else is
+//     equal, and kube-apiserver says that no pods of the node follow.
 //
 // # What a watch is compared with
 //
@@ -44,8 +56,8 @@
 //
 // # What may differ
 //
-//   - The continue token of a page that one side took from etcd and the other from a cache: only the first lacks the slash
-//     before its start key. Both are decoded, and such pages are counted.
+//   - The continue token of a page that one side took from etcd and the other from a cache. The token from etcd lacks the slash
+//     before its start key. Both tokens are decoded, and such pages are counted.
 //   - Date, X-Kubernetes-Pf-* and Cache-Status; Content-Length, which depends on the hops in between; and Audit-Id if the
 //     client sent none.
 //   - That a revision is not reached yet, if kube-apiserver's cache reached it between the two answers. Both sides are asked

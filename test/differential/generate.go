@@ -11,18 +11,18 @@ import (
 	"github.com/listproxy/listproxy/test/differential/cluster"
 )
 
-// recent is the greatest age of a revision that lists name. listproxy keeps 2m30s.
+// recent is the greatest age of a revision that lists name. listproxy keeps those of 2m30s.
 const recent = 45 * time.Second
 
 // generator makes random lists and watches. It is for one goroutine.
 type generator struct {
 	rng       *rand.Rand
 	cluster   *cluster.Cluster
-	watchList bool // kube-apiserver has streaming lists
-	hasShards bool // kube-apiserver has sharded lists and watches
+	watchList bool // the API server has streaming lists
+	hasShards bool // the API server has sharded lists and watches
 }
 
-// oneIn reports true once in n times.
+// oneIn returns true once in n times.
 func (g *generator) oneIn(n int) bool { return g.rng.IntN(n) == 0 }
 
 // pick returns one of all at random.
@@ -49,8 +49,8 @@ func (g *generator) newQuestion(r cluster.Resource) question {
 	return q
 }
 
-// randomScope returns a question by a random user for a random resource or namespace, which may not exist.
-func (g *generator) randomScope() question {
+// newRandomQuestion returns a question by a random user for a random resource or namespace, which may not exist.
+func (g *generator) newRandomQuestion() question {
 	q := g.newQuestion(pick(g, g.cluster.Resources...))
 	switch {
 	case !q.Resource.Namespaced:
@@ -68,7 +68,7 @@ func (g *generator) randomScope() question {
 	return q
 }
 
-// listOf returns a list of a class, or the first page of a walk to it. It is not ok if no revision is known yet.
+// listOf returns a list of a class, or the first page if the class is that of a next page. ok is false if no revision is known yet.
 func (g *generator) listOf(c class, r cluster.Resource) (_ question, ok bool) {
 	q := g.newQuestion(r)
 	if c.Scope == oneNamespace {
@@ -78,13 +78,13 @@ func (g *generator) listOf(c class, r cluster.Resource) (_ question, ok bool) {
 	if c.Page == nextPage {
 		q.Query.Set("limit", pick(g, "1", "1", "2", "3")) // small, so that a page follows
 	}
-	g.shard(&q)
+	g.setShard(&q)
 	return q, ok
 }
 
-// randomList returns a random list, which may be odd, or the first page of a walk. It is not ok if no revision is known yet.
+// randomList returns a random list, which may be odd, or the first page of a walk. ok is false if no revision is known yet.
 func (g *generator) randomList() (_ question, ok bool) {
-	q := g.randomScope()
+	q := g.newRandomQuestion()
 	c := class{Representation: plainJSON, Selector: byNothing, part: pick(g, parts...)}
 	if g.oneIn(2) {
 		c.Representation = pick(g, representations...)
@@ -94,21 +94,21 @@ func (g *generator) randomList() (_ question, ok bool) {
 	}
 	ok = g.setClass(&q, c)
 	if g.oneIn(6) {
-		g.oddity(&q)
+		g.makeOdd(&q)
 	} else {
-		g.shard(&q)
+		g.setShard(&q)
 	}
 	return q, ok
 }
 
-// setClass makes a question one of a class, except for its scope. It is not ok if no revision is known yet.
+// setClass makes a question ask for a list of a class, except for its scope. ok is false if no revision is known yet.
 func (g *generator) setClass(q *question, c class) (ok bool) {
-	g.represent(q, c.Representation)
-	g.selectBy(q, c.Selector)
+	g.setRepresentation(q, c.Representation)
+	g.setSelectors(q, c.Selector)
 	return g.setPart(q, c.part)
 }
 
-// setPart makes a question one for a state and a page. It is not ok if no revision is known yet.
+// setPart makes a question ask for a state and a page. ok is false if no revision is known yet.
 func (g *generator) setPart(q *question, p part) (ok bool) {
 	q.Semantics = p.Semantics
 	if p.Page != wholeList {
@@ -142,12 +142,12 @@ func (g *generator) setPart(q *question, p part) (ok bool) {
 	return true
 }
 
-// next returns the question for the page after one with a token. Now and then it changes what may change during a walk.
-func (g *generator) next(before question, token string) question {
+// followingPage returns the question for the page after one with a token. Now and then it changes what may change during a walk.
+func (g *generator) followingPage(before question, token string) question {
 	q := g.newQuestion(before.Resource)
 	q.Namespace, q.User = before.Namespace, before.User
 	q.Representation = before.Representation
-	q.Odd, q.Clocked = before.Odd, before.Clocked
+	q.Odd, q.HasAges = before.Odd, before.HasAges
 	q.Semantics, q.Origin = continued, before.Origin
 	if q.Origin == "" {
 		q.Origin = before.Semantics
@@ -167,10 +167,10 @@ func (g *generator) next(before question, token string) question {
 		}
 	}
 	if g.oneIn(20) {
-		g.represent(&q, pick(g, representations...))
+		g.setRepresentation(&q, pick(g, representations...))
 	}
 	if g.oneIn(12) {
-		g.selectBy(&q, pick(g, selectors...))
+		g.setSelectors(&q, pick(g, selectors...))
 	}
 	if g.oneIn(30) && q.Resource.Namespaced {
 		// In another scope the token means another key, or is refused.
@@ -180,12 +180,12 @@ func (g *generator) next(before question, token string) question {
 	return q
 }
 
-// forged returns a question with a continue token that no page had. It is not ok if no revision is known yet.
-func (g *generator) forged() (_ question, ok bool) {
-	q := g.randomScope()
-	g.represent(&q, pick(g, representations...))
+// forgedToken returns a question with a continue token that no page had. ok is false if no revision is known yet.
+func (g *generator) forgedToken() (_ question, ok bool) {
+	q := g.newRandomQuestion()
+	g.setRepresentation(&q, pick(g, representations...))
 	if g.oneIn(2) {
-		g.selectBy(&q, pick(g, selectors...))
+		g.setSelectors(&q, pick(g, selectors...))
 	}
 	revision, ok := g.cluster.Ledger.Pick(g.rng, q.Resource.GroupResource(), recent)
 	if !ok {
@@ -201,7 +201,7 @@ func (g *generator) forged() (_ question, ok bool) {
 		"/~", "/a\u2028<&>", "/\U0010ffff",
 	)}
 	q.Semantics = continued
-	switch g.rng.IntN(12) { // from 4 on, these fields stay
+	switch g.rng.IntN(12) { // in 8 of 12 cases, these fields stay
 	case 0: // goes on at the newest state
 		token.Revision = -1
 		q.Semantics = mostRecent
@@ -214,7 +214,7 @@ func (g *generator) forged() (_ question, ok bool) {
 		q.Semantics = mostRecent
 	}
 	text := token.Encode()
-	switch g.rng.IntN(12) { // from 2 on, the text stays
+	switch g.rng.IntN(12) { // in 10 of 12 cases, the text stays
 	case 0:
 		text += "="
 	case 1:

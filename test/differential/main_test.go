@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,8 +33,8 @@ var (
 
 // What all tests share.
 var (
-	shared *cluster.Cluster
-	proxy  *harness.Proxy
+	shared      *cluster.Cluster
+	sharedProxy *harness.Proxy
 	// hasShards reports whether the API server answers sharded lists and watches.
 	hasShards bool
 	// revisionsBefore has a revision of each resource from before listproxy started.
@@ -67,14 +68,14 @@ func setUp(s *harness.Suite) error {
 	if shared, err = cluster.New(s.Context(), plane, *seed); err != nil {
 		return err
 	}
-	proxy, err = s.Proxy(harness.ProxyOptions{
+	sharedProxy, err = s.Proxy(harness.ProxyOptions{
 		Upstream: plane.RESTConfig(controlplane.Feed),
 		Args:     proxyArgs(shared),
 	})
 	if err != nil {
 		return err
 	}
-	if err := shared.WriteThrough(proxy.RESTConfig(plane.RESTConfig(controlplane.Admin))); err != nil {
+	if err := shared.WriteThrough(sharedProxy.RESTConfig(plane.RESTConfig(controlplane.Admin))); err != nil {
 		return err
 	}
 	revisionsBefore = shared.ForgetWrites()
@@ -92,13 +93,13 @@ func proxyArgs(c *cluster.Cluster) []string {
 func newComparator(t *testing.T) *comparator {
 	t.Helper()
 	direct := newSide("kube-apiserver", shared.Plane.URL(), shared.Plane.CA())
-	c := newComparatorOf(t, proxy, direct, shared, revisionsBefore)
+	c := newComparatorOf(t, sharedProxy, direct, shared, revisionsBefore)
 	c.hasShards = hasShards
 	return c
 }
 
-// newComparatorOf returns a comparator of a listproxy and kube-apiserver (direct), with every resource in memory. before has a
-// revision of each resource from before this listproxy started.
+// newComparatorOf returns a comparator of a listproxy and kube-apiserver (direct), with every resource of contents in memory.
+// before has a revision of each resource from before this listproxy started.
 func newComparatorOf(
 	t *testing.T, p *harness.Proxy, direct *side, contents *cluster.Cluster, before map[schema.GroupResource]uint64,
 ) *comparator {
@@ -117,24 +118,21 @@ func newComparatorOf(
 func churn(t *testing.T, c *cluster.Cluster, perSecond int, spared ...string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		c.Churn(ctx, *seed, perSecond, spared...)
-	}()
+	var churning sync.WaitGroup
+	churning.Go(func() { c.Churn(ctx, *seed, perSecond, spared...) })
 	t.Cleanup(func() {
 		cancel()
-		<-ended
+		churning.Wait()
 	})
 }
 
-// untilEnough returns a context that ends when the time after is over and c has made minComparisons, whichever is later. The
-// test fails if it takes longer than patience.
-func untilEnough(t *testing.T, c *comparator, after time.Duration, minComparisons int) context.Context {
+// untilEnough returns a context that ends when minDuration is over and c has made minComparisons, whichever is later. The test
+// fails if that takes longer than patience.
+func untilEnough(t *testing.T, c *comparator, minDuration time.Duration, minComparisons int) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		defer cancel()
-		clock.Sleep(ctx, after)
+		clock.Sleep(ctx, minDuration)
 		if !poll.Await(t, patience, func() bool { return c.report.comparisons() >= minComparisons }) && ctx.Err() == nil {
 			t.Errorf("%d comparisons, want at least %d", c.report.comparisons(), minComparisons)
 		}

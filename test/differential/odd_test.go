@@ -22,7 +22,7 @@ func TestOddServers(t *testing.T) {
 		name        string
 		odd         hop.Odd
 		serverFlags []string // of another kube-apiserver; nil: the shared one
-		noCache     bool     // the server has no watch cache and no streaming lists, by its flags
+		noCache     bool     // whether these flags turn off the watch cache and streaming lists
 	}{
 		{name: "revisions are a clock", odd: hop.Odd{ClockRevisions: true}},
 		{name: "lost and late bookmarks, and revisions that fall", odd: hop.Odd{LateBookmarks: true, RevisionFalls: true}},
@@ -49,19 +49,19 @@ func TestOddServers(t *testing.T) {
 				url = server.URL()
 			}
 			c := newOddComparator(t, url, tt.odd)
-			c.pagesAny = tt.noCache // etcd honours the limit at resourceVersion=0
 			if tt.noCache {
+				c.obeysLimitAtZero = true
 				c.watchList = false
 			}
 			rng := rand.New(rand.NewPCG(*seed, oddStream))
 			d := newDeck(cluster.Split(rng), c.cluster.Resources)
 			const askers, minComparisons = 12, 50
 			enough := untilEnough(t, c, *duration/3, minComparisons) // a third, since the cases share the machine
-			c.run(enough, rng, askers, func(ctx context.Context, g *generator) {
+			c.runWorkers(enough, rng, askers, func(ctx context.Context, g *generator) {
 				if w, ok := g.watch(); ok && g.oneIn(2) {
 					c.compareWatch(ctx, g, w)
 				} else {
-					c.list(ctx, g, d)
+					c.compareNextList(ctx, g, d)
 				}
 			})
 			const minShare = 0.5 // on a busy machine
@@ -85,13 +85,13 @@ func newOddComparator(t *testing.T, url string, odd hop.Odd) *comparator {
 	for i := range resources {
 		resources[i].JSONOnly = odd.JSONOnly
 	}
-	at, err := shared.SeenThrough(t.Context(), directHop.RESTConfig(admin), resources)
+	seen, err := shared.SeenThrough(t.Context(), directHop.RESTConfig(admin), resources)
 	expect.NoError(t, err)
-	before := at.ForgetWrites()
+	before := seen.ForgetWrites()
 
-	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: upstreamHop.RESTConfig(plane.RESTConfig(controlplane.Feed)), Args: proxyArgs(at)})
-	expect.NoError(t, at.WriteThrough(p.RESTConfig(admin)))
+	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: upstreamHop.RESTConfig(plane.RESTConfig(controlplane.Feed)), Args: proxyArgs(seen)})
+	expect.NoError(t, seen.WriteThrough(p.RESTConfig(admin)))
 	const writesPerSecond = 20
-	churn(t, at, writesPerSecond)
-	return newComparatorOf(t, p, newSide("kube-apiserver", directHop.URL(), directHop.CA()), at, before)
+	churn(t, seen, writesPerSecond)
+	return newComparatorOf(t, p, newSide("kube-apiserver", directHop.URL(), directHop.CA()), seen, before)
 }

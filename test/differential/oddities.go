@@ -2,9 +2,9 @@ package differential
 
 import "strconv"
 
-// oddity adds something unusual to a question. Unless it is a harmless parameter, the question is marked as odd, and may be
+// makeOdd adds something unusual to a question. Unless it is a harmless parameter, the question is marked as odd, and may be
 // forwarded.
-func (g *generator) oddity(q *question) {
+func (g *generator) makeOdd(q *question) {
 	changes := []func(*question){g.setUnusualSelector, g.setUnusualForm, g.setUnusualParameter, g.spellUnusually}
 	if g.oneIn(len(changes) + 1) {
 		g.addHarmlessParameter(q)
@@ -14,8 +14,8 @@ func (g *generator) oddity(q *question) {
 	pick(g, changes...)(q)
 }
 
-// parameter is the name and the value of a parameter of the query.
-type parameter [2]string
+// parameter is a parameter of the query.
+type parameter struct{ name, value string }
 
 // addHarmlessParameter adds a parameter that does not change a list.
 func (g *generator) addHarmlessParameter(q *question) {
@@ -23,18 +23,18 @@ func (g *generator) addHarmlessParameter(q *question) {
 		g, parameter{"timeoutSeconds", "7"}, parameter{"timeout", "30s"}, parameter{"allowWatchBookmarks", "true"},
 		parameter{"labelSelector", ""}, parameter{"fieldSelector", ""}, parameter{"continue", ""},
 	)
-	if !q.Query.Has(added[0]) {
-		q.Query.Set(added[0], added[1])
+	if !q.Query.Has(added.name) {
+		q.Query.Set(added.name, added.value)
 	}
 }
 
 // setUnusualSelector adds a selector that kube-apiserver refuses, or reads in an unusual way.
 func (g *generator) setUnusualSelector(q *question) {
 	if g.oneIn(2) {
-		q.Query.Set("labelSelector", pick(g, badSelectors...))
+		q.Query.Set("labelSelector", pick(g, refusedLabelSelectors...))
 		return
 	}
-	q.Query.Set("fieldSelector", pick(g, unusualFields...))
+	q.Query.Set("fieldSelector", pick(g, unusualFieldSelectors...))
 }
 
 // setUnusualForm asks for a representation that is always forwarded, or for indentation in an unusual way. Tables and
@@ -51,11 +51,11 @@ func (g *generator) setUnusualForm(q *question) {
 			"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
 			"application/json;as=Table;v=v1;g=meta.k8s.io",
 		)
-		q.Clocked = true
+		q.HasAges = true
 	case n < 5:
 		accept("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json")
-		q.Clocked = true
-	case n < 7 && !q.effective().changesWithTime():
+		q.HasAges = true
+	case n < 7 && !q.effectiveSemantics().changesWithTime():
 		accept("application/yaml", "application/cbor", "application/cbor,application/json", "application/yaml"+asMetadata)
 	case n < 9:
 		accept(oddAccepts()...)
@@ -96,17 +96,17 @@ func (g *generator) setUnusualParameter(q *question) {
 		{"continue", "AAAA"},
 		{"fieldManager", "x"},
 	}...)
-	if unusual[0] == "resourceVersion" && q.Semantics != exact && q.Semantics != legacyExact {
+	if unusual.name == "resourceVersion" && q.Semantics != exact && q.Semantics != legacyExact {
 		// The comparison would no longer know the revision.
 		unusual = parameter{"unknown", "2"}
 	}
-	q.Query.Set(unusual[0], unusual[1])
-	if unusual[0] == "limit" && q.Semantics == legacyExact {
+	q.Query.Set(unusual.name, unusual.value)
+	if unusual.name == "limit" && q.Semantics == legacyExact {
 		// Without a limit it would be a NotOlderThan, and a limit of 0 or "" is none.
 		q.Query.Set("resourceVersionMatch", "Exact")
 		q.Semantics = exact
 	}
-	if unusual[0] == "continue" {
+	if unusual.name == "continue" {
 		q.Query.Del("resourceVersionMatch")
 	}
 }

@@ -25,7 +25,7 @@ type question struct {
 	Namespace string // "" for the whole resource
 	Path      string // replaces the resource's path, unless ""
 	Query     url.Values
-	RawQuery  string // is appended to the query as it is
+	RawQuery  string // appended to the query as it is
 	User      cluster.User
 	Header    http.Header
 	HTTP1     bool
@@ -39,10 +39,10 @@ type question struct {
 	Representation representation
 	// Revision is the revision that the question names, or 0.
 	Revision uint64
-	// Odd reports that the question may be refused, or read in more ways than one.
+	// Odd reports whether the question may be refused, or read in more ways than one.
 	Odd bool
-	// Clocked reports that the answer has ages, which are not compared.
-	Clocked bool
+	// HasAges reports whether the answer is a Table, which has ages. They are not compared.
+	HasAges bool
 }
 
 // exactly returns the question for a list at a revision, in JSON.
@@ -53,7 +53,7 @@ func exactly(r cluster.Resource, namespace string, user cluster.User, revision u
 	}
 }
 
-// target returns the path and the query.
+// target returns the path and the query as they are sent.
 func (q question) target() string {
 	target := q.Path
 	if target == "" {
@@ -79,21 +79,21 @@ func (q question) String() string {
 	return fmt.Sprintf("GET %s as %s over %s %v (%s)", q.target(), q.User.Name, protocol, q.Header, q.Semantics)
 }
 
-// at returns the question for the same list at exactly a revision. pagesAny reports whether the server honours the limit of an
-// anyRevision, as it does without a watch cache.
-func (q question) at(revision uint64, pagesAny bool) question {
+// atRevision returns the question for the same list at exactly a revision. obeysLimitAtZero reports whether the answer to q obeyed
+// the limit of an anyRevision.
+func (q question) atRevision(revision uint64, obeysLimitAtZero bool) question {
 	query := maps.Clone(q.Query)
 	if token := q.Query.Get("continue"); token != "" {
-		// A token of revision -1 means the newest: it gets this revision, and the same start.
-		if t, err := body.DecodeToken(token); err == nil {
-			t.Revision = int64(revision)
-			query.Set("continue", t.Encode())
+		// A token of revision -1, which means the newest, gets this revision. Its start stays.
+		if decoded, err := body.DecodeToken(token); err == nil {
+			decoded.Revision = int64(revision)
+			query.Set("continue", decoded.Encode())
 		}
 	} else {
 		query.Set("resourceVersion", strconv.FormatUint(revision, 10))
 		query.Set("resourceVersionMatch", "Exact")
 	}
-	if q.Semantics == anyRevision && !pagesAny {
+	if q.Semantics == anyRevision && !obeysLimitAtZero {
 		// kube-apiserver's cache ignores this limit, and so does listproxy.
 		query.Del("limit")
 	}
@@ -101,9 +101,9 @@ func (q question) at(revision uint64, pagesAny bool) question {
 	return q
 }
 
-// effective returns the semantics by which kube-apiserver answers. A legacyExact of a single key (metadata.name=) is read
+// effectiveSemantics returns the semantics by which kube-apiserver answers. A legacyExact of a single key (metadata.name=) is read
 // from etcd as it is now (storage.ValidateListOptions).
-func (q question) effective() semantics {
+func (q question) effectiveSemantics() semantics {
 	if q.Semantics == legacyExact && q.readsSingleKey() {
 		return mostRecent
 	}
@@ -137,7 +137,7 @@ func (q question) namespaceRead() string {
 	return namespace
 }
 
-// readsSingleKey reports whether kube-apiserver reads a single key.
+// readsSingleKey reports whether kube-apiserver reads a single key of etcd: of one object, which the field selector names.
 func (q question) readsSingleKey() bool {
 	isLaterPage := q.Query.Get("continue") != ""
 	isOfManyNamespaces := q.Resource.Namespaced && q.namespaceRead() == ""
@@ -148,7 +148,7 @@ func (q question) readsSingleKey() bool {
 	return ok && name != "" && len(content.IsPathSegmentName(name)) == 0
 }
 
-// indexedNode returns the node whose pods kube-apiserver takes from its index of pods by node. It is not ok for other lists.
+// indexedNode returns the node whose pods kube-apiserver takes from its index of pods by node. ok is false for other lists.
 func (q question) indexedNode() (node string, ok bool) {
 	hasLimit := q.Query.Get("limit") != "" || strings.Contains(q.RawQuery, "limit=")
 	readsCache := q.Semantics == notOlderThan || q.Semantics == mostRecent
@@ -177,7 +177,7 @@ func (q question) shouldHit() bool {
 		return false // there is no such path
 	case q.Odd, q.Representation == forwardedForm:
 		return false
-	case q.effective() != q.Semantics:
+	case q.effectiveSemantics() != q.Semantics:
 		return false // kube-apiserver reads it from etcd as it is now
 	case q.Representation.isMetadata() && q.selectsTypeFields():
 		return false // a collection of metadata does not hold the fields of the type

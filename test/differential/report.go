@@ -13,18 +13,18 @@ import (
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
-// differenceKind is a kind of a difference.
+// differenceKind is a kind of differences.
 type differenceKind string
 
 // The kinds of differences of lists.
 const (
-	wrongStatus differenceKind = "status"
-	wrongHeader differenceKind = "header"
-	wrongBody   differenceKind = "body"
-	tooOld      differenceKind = "too-old" // a notOlderThan or mostRecent below the revision that it must have
-	frozen      differenceKind = "frozen"  // an anyRevision that lacks a write of more than bound ago
-	noAnswer    differenceKind = "no-answer"
-	unmarked    differenceKind = "unmarked" // an answer without a Cache-Status
+	wrongStatus   differenceKind = "status"
+	wrongHeader   differenceKind = "header"
+	wrongBody     differenceKind = "body"
+	tooOld        differenceKind = "too-old" // a notOlderThan or mostRecent below the revision that it must have
+	tooStale      differenceKind = "frozen"  // an anyRevision that lacks a write of more than bound ago
+	noAnswer      differenceKind = "no-answer"
+	noCacheStatus differenceKind = "unmarked" // an answer without a Cache-Status
 )
 
 // The kinds of differences of watches.
@@ -37,9 +37,9 @@ const (
 	wrongRefusal differenceKind = "refusal"
 	// wrongEnd is a stream that ended while the other side's went on.
 	wrongEnd differenceKind = "ended"
-	// wrongReference is a mistake of this package: kube-apiserver's own events are not what the oracle demands.
+	// wrongReference is a mistake of this package: kube-apiserver's own watch does not fit the track.
 	wrongReference differenceKind = "reference"
-	// incomparable is no difference, and in no report: the two sides answered at moments that cannot be compared.
+	// incomparable is no difference, and is in no report. The two sides answered at moments that cannot be compared.
 	incomparable differenceKind = "incomparable"
 )
 
@@ -69,23 +69,23 @@ type report struct {
 	mu      sync.Mutex
 	started time.Time
 
-	all        int // comparisons
-	answerable int // of these, should come from memory
-	hits       int // of these, did
-	behind     int // of the answerable, were forwarded because the feed was late
+	all        int // the comparisons
+	answerable int // those of a question that memory should answer
+	hits       int // the answerable ones that memory answered
+	behind     int // the answerable ones that were forwarded because the feed was late
 
-	counts      map[string]int // of comparisons by representation, selector, …, and of what else happened
-	users       map[string]int // comparisons by the user's name
-	shardHits   int            // shards from memory
-	lost        int            // answers of revisions that kube-apiserver no longer has
-	classes     map[class]bool // that were compared
-	kinds       map[differenceKind]int
-	differences []difference // the first maxDifferences
+	counts      map[string]int         // of comparisons by representation, selector, …, and of what else happened
+	users       map[string]int         // the comparisons by the user's name
+	shardHits   int                    // the shards from memory
+	lost        int                    // the answers of revisions that kube-apiserver no longer has
+	classes     map[class]bool         // those that were compared
+	kinds       map[differenceKind]int // the number of differences
+	differences []difference           // the first maxDifferences
 }
 
 // share returns the share of the answerable questions that listproxy answered from memory, from 0 to 1. Questions for which
-// memory was behind do not count: their number depends on how late kube-apiserver's watches are. [comparator.awaitCaughtUp]
-// requires that memory catches up.
+// memory was behind do not count, since their number depends on how late kube-apiserver's watches are. That memory catches up is
+// required by [comparator.awaitCaughtUp].
 func (r *report) share() float64 { return float64(r.hits) / float64(max(1, r.answerable-r.behind)) }
 
 // lostRevision is why an answer cannot be compared.
@@ -98,11 +98,11 @@ func newReport() *report {
 	}
 }
 
-// compared counts a comparison of an answer, which should come from memory if it is answerable. names are further counts to
-// raise.
-func (r *report) compared(q question, a ask.Answer, answerable bool, names ...string) {
-	_, why, _ := strings.Cut(a.Source(), "detail=")
-	source := why
+// addComparison counts a comparison of an answer, which should come from memory if it is answerable. It raises the counts of names,
+// too.
+func (r *report) addComparison(q question, a ask.Answer, answerable bool, names ...string) {
+	_, forwardReason, _ := strings.Cut(a.Source(), "detail=")
+	source := forwardReason
 	if a.FromMemory() {
 		source = "memory"
 	}
@@ -124,14 +124,14 @@ func (r *report) compared(q question, a ask.Answer, answerable bool, names ...st
 		r.hits++
 		return
 	}
-	if isLate := why == string(reason.Stale) || why == string(reason.NotProven); isLate {
+	if forwardReason == string(reason.Stale) || forwardReason == string(reason.NotProven) {
 		r.behind++
 	}
-	r.counts["missed: "+why+" "+q.Resource.Resource]++
+	r.counts["missed: "+forwardReason+" "+q.Resource.Resource]++
 }
 
-// comparedList counts a list that was compared.
-func (r *report) comparedList(q question, a ask.Answer) {
+// addList counts the comparison of a list.
+func (r *report) addList(q question, a ask.Answer) {
 	var names []string
 	if class, ok := q.classOf(); ok && a.Code == http.StatusOK {
 		names = []string{
@@ -142,7 +142,7 @@ func (r *report) comparedList(q question, a ask.Answer) {
 		r.classes[class] = true
 		r.mu.Unlock()
 	}
-	r.compared(q, a, q.shouldHit(), names...)
+	r.addComparison(q, a, q.shouldHit(), names...)
 }
 
 // count raises a count.
@@ -159,8 +159,8 @@ func (r *report) addLost() {
 	r.lost++
 }
 
-// add adds a difference.
-func (r *report) add(d difference) {
+// addDifference adds a difference.
+func (r *report) addDifference(d difference) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.kinds[d.Kind]++
@@ -176,8 +176,8 @@ func (r *report) comparisons() int {
 	return r.all
 }
 
-// has reports whether a list of a class has been compared.
-func (r *report) has(c class) bool {
+// hasList reports whether a list of a class has been compared.
+func (r *report) hasList(c class) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.classes[c]

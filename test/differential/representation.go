@@ -46,17 +46,14 @@ func acceptHeaders(r cluster.Resource, representation representation) []string {
 	panic("no Accept header of " + representation)
 }
 
-// simplestAccept returns the simplest Accept header for a representation of a list, or of the events of a watch.
-func (r representation) simplestAccept(watch bool) string {
+// simplestAccept returns the simplest Accept header for a list in a representation.
+func (r representation) simplestAccept() string {
 	accept := asJSON
 	if r.isProtobuf() {
 		accept = asProtobuf
 	}
 	if r.isMetadata() {
 		accept += asMetadata
-	}
-	if watch {
-		accept = ofEvents(accept)
 	}
 	return accept
 }
@@ -66,8 +63,8 @@ func ofEvents(accept string) string {
 	return strings.ReplaceAll(accept, "PartialObjectMetadataList", "PartialObjectMetadata")
 }
 
-// represent makes a question one for a representation.
-func (g *generator) represent(q *question, representation representation) {
+// setRepresentation makes a question ask for a representation.
+func (g *generator) setRepresentation(q *question, representation representation) {
 	q.Representation = representation
 	q.Header.Del("Accept")
 	q.Header.Del("User-Agent")
@@ -76,30 +73,30 @@ func (g *generator) represent(q *question, representation representation) {
 		q.Header.Set("Accept", accept)
 	}
 	if representation.isIndented() {
-		g.indent(q)
+		g.setIndentation(q)
 	}
 }
 
-// indent makes a question one for indented JSON, in one of the ways in which clients ask for it.
-func (g *generator) indent(q *question) {
+// setIndentation makes a question ask for indented JSON, in one of the ways in which clients do.
+func (g *generator) setIndentation(q *question) {
 	switch g.rng.IntN(4) {
 	case 0:
 		q.Query.Set("pretty", pick(g, "true", "1", "t", "TRUE"))
 	case 1:
-		q.Header.Set("User-Agent", pick(g, humans...))
+		q.Header.Set("User-Agent", pick(g, humanAgents...))
 	case 2: // an empty parameter leaves the User-Agent to decide
-		q.Header.Set("User-Agent", pick(g, humans...))
+		q.Header.Set("User-Agent", pick(g, humanAgents...))
 		q.Query.Set("pretty", "")
 	case 3: // a parameter of the first clause, which kube-apiserver takes
 		accept := cmp.Or(q.Header.Get("Accept"), asJSON)
-		first, rest, more := strings.Cut(accept, ",")
-		first = strings.TrimRight(first, " ") + ";pretty=1"
-		if more {
-			first += "," + rest
+		first, others, hasOthers := strings.Cut(accept, ",")
+		accept = strings.TrimRight(first, " ") + ";pretty=1"
+		if hasOthers {
+			accept += "," + others
 		}
-		q.Header.Set("Accept", first)
+		q.Header.Set("Accept", accept)
 	}
 }
 
-// humans are User-Agents that get indented JSON.
-var humans = []string{"curl/8.5.0", "Wget/1.21", "Mozilla/5.0 (X11; Linux x86_64)"}
+// humanAgents are User-Agents that get indented JSON.
+var humanAgents = []string{"curl/8.5.0", "Wget/1.21", "Mozilla/5.0 (X11; Linux x86_64)"}

@@ -31,16 +31,16 @@ var labelSelectors = []string{
 	"notin", "in=x", "in notin (in)", "in=in",
 }
 
-// badSelectors are label selectors that kube-apiserver refuses.
-var badSelectors = []string{
+// refusedLabelSelectors are those that kube-apiserver refuses.
+var refusedLabelSelectors = []string{
 	// Not of the grammar.
 	"tier in (", "tier in (web", "tier in web", "=x", "a b", "tier=a b", "tier===web", "tier,,turn", "!tier=web", ",",
 	// Keys and values that are not allowed.
 	"turn>x", "-x=1", "a/b/c", "x=é",
 }
 
-// unusualFields are field selectors that kube-apiserver refuses for most types, or reads in an unusual way.
-var unusualFields = []string{
+// unusualFieldSelectors are those that kube-apiserver refuses for most types, or reads in an unusual way.
+var unusualFieldSelectors = []string{
 	// Fields that most types do not have.
 	"spec.unknown=x", "metadata.labels=x", "metadata.uid=x", "status.podIPs=10.1.0.1", "Metadata.name=a", "metadata.name=a,spec.unknown=x",
 	// Old names of fields, which some types still have.
@@ -52,13 +52,13 @@ var unusualFields = []string{
 // metadataSelector returns a random field selector that every type accepts.
 func (g *generator) metadataSelector(r cluster.Resource) string {
 	terms := []string{g.nameTerm(r)}
-	if r.Namespaced {
-		switch g.rng.IntN(4) {
-		case 0:
-			terms = []string{g.namespaceTerm()}
-		case 1:
-			terms = append(terms, g.namespaceTerm())
-		}
+	n := g.rng.IntN(4) // in 2 of 4 cases, the name stays alone
+	switch {
+	case !r.Namespaced: // there is no other field
+	case n == 0:
+		terms = []string{g.namespaceTerm()}
+	case n == 1:
+		terms = append(terms, g.namespaceTerm())
 	}
 	if g.oneIn(6) {
 		terms = append(terms, g.nameTerm(r))
@@ -109,16 +109,16 @@ var shardSelectors = []string{
 	"shardRange(object.metadata.namespace, '0x0000000000000000', '0x10000000000000000')",
 }
 
-// shard asks for a shard now and then, where the API server knows shards (ShardedListAndWatch, alpha since 1.36). Pages of
+// setShard asks for a shard now and then, where the API server knows shards (ShardedListAndWatch, alpha since 1.36). Pages of
 // shards are not compared: kube-apiserver counts what remains after a page in its cache in another way than in etcd.
-func (g *generator) shard(q *question) {
+func (g *generator) setShard(q *question) {
 	if g.hasShards && !q.Query.Has("limit") && g.oneIn(6) {
 		q.Query.Set("shardSelector", pick(g, shardSelectors...))
 	}
 }
 
-// selectBy replaces the label and field selectors of a question by random ones of a kind.
-func (g *generator) selectBy(q *question, kind selector) {
+// setSelectors replaces the label and field selectors of a question by random ones of a kind.
+func (g *generator) setSelectors(q *question, kind selector) {
 	q.Query.Del("labelSelector")
 	q.Query.Del("fieldSelector")
 	if kind == byLabels || kind == byBoth {

@@ -25,14 +25,19 @@ type stream struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when nothing more is read
 
-	mu     sync.Mutex // guards the following fields
-	events []oracle.Event
-	ended  bool
-	err    error // nil if the stream ended between two events, or by close
+	mu       sync.Mutex // guards progress
+	progress progress
 }
 
-// openStream sends a watch and returns when its header is there. It fails if that takes longer than watchPatience: the header
-// must not wait for the first event. Events are read until the end or close.
+// progress is what a stream has received so far.
+type progress struct {
+	events   []oracle.Event
+	hasEnded bool
+	err      error // nil if the stream ended between two events, or by close
+}
+
+// openStream sends a watch and returns when the header of the answer is there. It fails if that takes longer than watchPatience:
+// the header must not wait for the first event. Events are read until the end or close.
 func openStream(ctx context.Context, side *side, q question) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	timeout := time.AfterFunc(watchPatience, cancel)
@@ -47,7 +52,7 @@ func openStream(ctx context.Context, side *side, q question) (*stream, error) {
 		defer cancel()
 		defer close(s.done)
 		defer func() { _ = resp.Body.Close() }()
-		s.ended = true
+		s.progress.hasEnded = true
 		s.Body, err = io.ReadAll(resp.Body)
 		return s, err
 	}
@@ -60,31 +65,33 @@ func (s *stream) follow(ctx context.Context, resp *http.Response) {
 	defer close(s.done)
 	defer func() { _ = resp.Body.Close() }()
 	in := events.NewReader(resp.Body, resp.Header.Get("Content-Type"))
-	for s.add(ctx, in) {
+	for s.readEvent(ctx, in) {
 	}
 }
 
-// add reads one event and adds it. It reports false at the end.
-func (s *stream) add(ctx context.Context, in *events.Reader) bool {
+// readEvent reads one event and adds it. It returns false at the end.
+func (s *stream) readEvent(ctx context.Context, in *events.Reader) bool {
 	e, err := nextEvent(in)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
-		s.events = append(s.events, e)
+		s.progress.events = append(s.progress.events, e)
 		return true
 	}
-	s.ended = true
+	s.progress.hasEnded = true
 	if ctx.Err() == nil && !errors.Is(err, io.EOF) {
-		s.err = err
+		s.progress.err = err
 	}
 	return false
 }
 
-// received returns the events so far, whether the stream has ended, and its error.
-func (s *stream) received() (events []oracle.Event, ended bool, err error) {
+// soFar returns a copy of the stream's progress.
+func (s *stream) soFar() progress {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.events), s.ended, s.err
+	now := s.progress
+	now.events = slices.Clone(now.events)
+	return now
 }
 
 // close ends the watch. The events remain.

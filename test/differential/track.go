@@ -16,10 +16,10 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// track is the truth about the objects that a watch selects: their state at a revision, from an exact list of
-// kube-apiserver's, and each event after that revision, from a watch of kube-apiserver's.
+// track is the truth about the objects that a watch selects. kube-apiserver's list at an exact revision gives their state, and
+// its watch from there gives each event after that revision.
 type track struct {
-	from   uint64
+	from   uint64            // the revision
 	state  map[string][]byte // objects by key, as events have them
 	stream *stream
 }
@@ -28,17 +28,17 @@ type track struct {
 // the revision. The caller closes the track.
 func openTrack(ctx context.Context, direct *side, w watchRequest, from uint64) (*track, error) {
 	list := w.exactList(from)
-	a, err := direct.ask(ctx, list)
+	answer, err := direct.ask(ctx, list)
 	switch {
 	case err != nil:
 		return nil, err
-	case a.Code == http.StatusGone:
+	case answer.Code == http.StatusGone:
 		return nil, nil
-	case a.Code != http.StatusOK:
-		return nil, fmt.Errorf("%s: %s", list, a)
+	case answer.Code != http.StatusOK:
+		return nil, fmt.Errorf("%s: %s", list, answer)
 	}
 	t := &track{from: from}
-	if t.state, err = stateOf(a.Body, w); err != nil {
+	if t.state, err = stateOf(answer.Body, w); err != nil {
 		return nil, fmt.Errorf("%s: %w", list, err)
 	}
 	if t.stream, err = openStream(ctx, direct, w.watchFrom(from)); err != nil {
@@ -52,14 +52,13 @@ func openTrack(ctx context.Context, direct *side, w watchRequest, from uint64) (
 
 // events returns the events so far, without bookmarks.
 func (t *track) events() []oracle.Event {
-	events, _, _ := t.stream.received()
-	return slices.DeleteFunc(events, func(e oracle.Event) bool { return e.Type == watch.Bookmark })
+	return slices.DeleteFunc(t.stream.soFar().events, func(e oracle.Event) bool { return e.Type == watch.Bookmark })
 }
 
-// ended reports whether kube-apiserver has ended the watch of the track, after which the track lacks events.
-func (t *track) ended() bool {
-	events, ended, _ := t.stream.received()
-	return ended || len(events) > 0 && events[0].Type == watch.Error
+// hasEnded reports whether kube-apiserver has ended the watch of the track, which lacks events from then on.
+func (t *track) hasEnded() bool {
+	now := t.stream.soFar()
+	return now.hasEnded || len(now.events) > 0 && now.events[0].Type == watch.Error
 }
 
 func (t *track) close() { t.stream.close() }
@@ -67,7 +66,7 @@ func (t *track) close() { t.stream.close() }
 // exactList returns the admin's list of what the watch selects, at exactly a revision.
 func (w watchRequest) exactList(revision uint64) question {
 	q := exactly(w.Resource, w.Namespace, w.admin, revision)
-	q.Header.Set("Accept", w.eventsIn().simplestAccept(false))
+	q.Header.Set("Accept", w.eventsIn().simplestAccept())
 	for _, name := range []string{"labelSelector", "fieldSelector", "shardSelector"} {
 		if w.Query.Has(name) {
 			q.Query[name] = w.Query[name]
@@ -81,7 +80,7 @@ func (w watchRequest) watchFrom(revision uint64) question {
 	q := w.exactList(revision)
 	q.Query.Del("resourceVersionMatch")
 	q.Query.Set("watch", "true")
-	q.Header.Set("Accept", w.eventsIn().simplestAccept(true))
+	q.Header.Set("Accept", ofEvents(q.Header.Get("Accept")))
 	return q
 }
 

@@ -30,17 +30,16 @@ func (c *comparator) warmUp(ctx context.Context) error {
 	return err
 }
 
-// awaitCaughtUp waits until memory has every resource at the revision of the last write of any resource, since memory may be
-// behind for a while only. The last write must be recent: memory does not keep old revisions.
+// awaitCaughtUp waits until memory has every resource at the revision of the last write of any resource. Memory may be behind, but
+// only for a while. The last write must be recent, since memory does not keep old revisions.
 func (c *comparator) awaitCaughtUp(ctx context.Context) error {
 	revision := c.cluster.Ledger.NewestOfAll()
 	admin := c.cluster.Users[0]
-	var exacts, anys []question
+	var all []question
 	for _, r := range c.cluster.Resources {
-		exacts = append(exacts, exactly(r, "", admin, revision))
-		anys = append(anys, anyOf(r, admin))
+		all = append(all, exactly(r, "", admin, revision), anyOf(r, admin))
 	}
-	return c.awaitHits(ctx, append(exacts, anys...))
+	return c.awaitHits(ctx, all)
 }
 
 // anyOf returns the question for a resource at any revision.

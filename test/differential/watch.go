@@ -36,19 +36,19 @@ const (
 type watchRequest struct {
 	question
 	admin     cluster.User
-	watchList bool // kube-apiserver has streaming lists
+	watchList bool // the API server has streaming lists
 
 	start     start
 	initial   choice // sendInitialEvents
 	bookmarks bool   // allowWatchBookmarks
 	// seconds is a short timeoutSeconds, after which the watch may end while its events are compared; 0 if there is none.
 	seconds int
-	// unusual reports whether no client would write such a request. Its events are the same, but need not come from memory.
-	// (question.Odd says that a request is refused, or ends at once.)
+	// unusual reports whether only a test writes such a request. It has the same events as the usual request, but they need not
+	// come from memory. (question.Odd says that a request is refused, or ends at once.)
 	unusual bool
 }
 
-// eventsIn returns the representation of the objects in the events. A resource without protobuf gets the second clause of
+// eventsIn returns the representation of the objects in the events. If the resource has no protobuf, that is the second clause of
 // the Accept header. Custom resources (cluster.Group) have protobuf for their metadata only.
 func (w watchRequest) eventsIn() representation {
 	switch {
@@ -60,7 +60,7 @@ func (w watchRequest) eventsIn() representation {
 	return w.Representation
 }
 
-// begins returns what the watch begins with, and whether a bookmark ends the initial events.
+// begins returns what the watch begins with, and whether a bookmark ends its initial events.
 func (w watchRequest) begins() (_ oracle.Beginning, endsInitial bool) {
 	hasRevision := w.start != fromUnset && w.start != fromZero && w.start != fromZeros
 	switch {
@@ -89,13 +89,13 @@ func (w watchRequest) shouldHit() bool {
 	return w.question.shouldHit()
 }
 
-// watch returns a random watch. It is not ok if no revision is known yet.
+// watch returns a random watch. ok is false if no revision is known yet.
 func (g *generator) watch() (watchRequest, bool) {
-	w := watchRequest{question: g.randomScope(), admin: g.cluster.Users[0], watchList: g.watchList}
+	w := watchRequest{question: g.newRandomQuestion(), admin: g.cluster.Users[0], watchList: g.watchList}
 	w.Semantics = watching
-	g.represent(&w.question, pick(g, plainJSON, protobuf, metadataJSON, metadataProtobuf))
-	g.selectBy(&w.question, pick(g, byNothing, byNothing, byLabels, byMetadata, byFields, byBoth))
-	g.shard(&w.question)
+	g.setRepresentation(&w.question, pick(g, plainJSON, protobuf, metadataJSON, metadataProtobuf))
+	g.setSelectors(&w.question, pick(g, byNothing, byNothing, byLabels, byMetadata, byFields, byBoth))
+	g.setShard(&w.question)
 	g.acceptEvents(&w)
 	w.Odd = w.Namespace != "" && !w.Resource.Namespaced // no such path exists
 	w.initial = pick(g, absent, absent, yes, yes, no)
@@ -117,7 +117,7 @@ func (g *generator) watch() (watchRequest, bool) {
 	if !asClientsDo {
 		g.addIneffective(&w)
 		if g.oneIn(4) {
-			g.oddWatch(&w)
+			g.makeWatchOdd(&w)
 		}
 	}
 	return w, true
@@ -136,7 +136,7 @@ func (g *generator) acceptEvents(w *watchRequest) {
 	w.Header.Set("Accept", accept)
 }
 
-// setBookmarks asks for bookmarks if w.bookmarks.
+// setBookmarks asks for bookmarks if w.bookmarks is true.
 func (g *generator) setBookmarks(w *watchRequest) {
 	if w.bookmarks {
 		w.Query.Set("allowWatchBookmarks", g.spelled(w, yes))
@@ -175,7 +175,7 @@ func (g *generator) beginAnywhere(w *watchRequest) {
 	w.Query.Set("watch", g.spelled(w, yes))
 }
 
-// spelled returns a choice in one of the spellings that kube-apiserver accepts.
+// spelled returns a choice in one of the spellings that kube-apiserver accepts. If that is unusual, w is marked so.
 func (g *generator) spelled(w *watchRequest, c choice) string {
 	if !g.oneIn(12) {
 		return string(c)
@@ -188,7 +188,7 @@ func (g *generator) spelled(w *watchRequest, c choice) string {
 	return spelled
 }
 
-// startAt sets the resourceVersion for w.start. It is not ok if no revision is known yet.
+// startAt sets the resourceVersion for w.start. ok is false if no revision is known yet.
 func (g *generator) startAt(w *watchRequest) bool {
 	const maxAge = 30 * time.Second // kube-apiserver keeps events for a shorter time than listproxy keeps lists
 	newest := g.cluster.Ledger.NewestOfAll()
@@ -224,22 +224,19 @@ func (g *generator) addIneffective(w *watchRequest) {
 		return
 	}
 	w.unusual = true
-	switch g.rng.IntN(5) {
-	case 0:
-		w.Query.Set("limit", pick(g, "1", "500", "0"))
-	case 1:
-		w.Query.Set("pretty", pick(g, "true", "1"))
-	case 2:
-		w.Query.Set("timeout", pick(g, "abc", "1s"))
-	case 3:
+	if g.oneIn(5) {
 		w.Header.Set("User-Agent", pick(g, "curl/8.5.0", "kubectl/v1.36.3"))
-	case 4:
-		w.Query.Set("unknown", "parameter")
+		return
 	}
+	added := pick(
+		g, parameter{"limit", pick(g, "1", "500", "0")}, parameter{"pretty", pick(g, "true", "1")},
+		parameter{"timeout", pick(g, "abc", "1s")}, parameter{"unknown", "parameter"},
+	)
+	w.Query.Set(added.name, added.value)
 }
 
-// oddWatch changes the watch into one that is refused, or that ends at once.
-func (g *generator) oddWatch(w *watchRequest) {
+// makeWatchOdd changes the watch into one that is refused, or that ends at once.
+func (g *generator) makeWatchOdd(w *watchRequest) {
 	w.Odd = true
 	set := func(name, value string) func() { return func() { w.Query.Set(name, value) } }
 	accept := func(value string) func() { return func() { w.Header.Set("Accept", value) } }

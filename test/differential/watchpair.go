@@ -20,20 +20,20 @@ import (
 )
 
 const (
-	// watchPatience ends a wait for the header or for events of a watch.
+	// watchPatience bounds a wait for the header or for events of a watch.
 	watchPatience = time.Minute
-	// referencePatience is watchPatience for kube-apiserver's own two streams. On a busy machine they may differ for longer,
-	// which is not what is tested.
-	referencePatience = 5 * watchPatience
+	// trackPatience bounds a wait until kube-apiserver's own watch fits the track. On a busy machine that may take longer than
+	// watchPatience, which is not what is tested.
+	trackPatience = 5 * watchPatience
 	// A watch is read for minReadTime to maxReadTime before it is compared, and an odd one for oddReadTime.
 	minReadTime = 100 * time.Millisecond
 	maxReadTime = 3100 * time.Millisecond
 	oddReadTime = 300 * time.Millisecond
 )
 
-// watches compares watches until ctx ends.
-func (c *comparator) watches(ctx context.Context, seed uint64, workers int) {
-	c.run(ctx, rand.New(rand.NewPCG(seed, watchesStream)), workers, func(ctx context.Context, g *generator) {
+// compareWatches compares watches until ctx ends.
+func (c *comparator) compareWatches(ctx context.Context, seed uint64, workers int) {
+	c.runWorkers(ctx, rand.New(rand.NewPCG(seed, watchesStream)), workers, func(ctx context.Context, g *generator) {
 		if w, ok := g.watch(); ok {
 			c.compareWatch(ctx, g, w)
 		}
@@ -58,8 +58,8 @@ func (c *comparator) oldestAllowed(r cluster.Resource) uint64 {
 	return max(c.revisionsBefore[kind], c.cluster.Ledger.Before(kind, time.Now().Add(-bound)))
 }
 
-// compareWatch sends a watch to both sides, reads for a while, and compares the events. It tries again if the two cannot be
-// compared.
+// compareWatch sends a watch to both sides, reads for a while, and compares the events. If the two cannot be compared, it tries
+// again, up to maxTries times.
 func (c *comparator) compareWatch(ctx context.Context, g *generator, w watchRequest) {
 	const maxTries = 8
 	for range maxTries {
@@ -75,10 +75,10 @@ func (c *comparator) compareWatch(ctx context.Context, g *generator, w watchRequ
 			return
 		case found.Kind != incomparable:
 			found.Question = w.String()
-			if p.proxied != nil {
-				found.CacheStatus = p.proxied.Source()
+			if p.proxy != nil {
+				found.CacheStatus = p.proxy.Source()
 			}
-			c.report.add(*found)
+			c.report.addDifference(*found)
 			return
 		}
 		c.report.count("asked again")
@@ -92,20 +92,20 @@ type watchPair struct {
 	request  watchRequest
 	readTime time.Duration // before the comparison
 
-	served, proxied *stream      // by kube-apiserver, and by listproxy
-	reference       *track       // the true state and events; nil if kube-apiserver no longer has the revision
-	expected        oracle.Watch // what both streams must be
+	direct, proxy *stream      // of kube-apiserver, and of listproxy
+	track         *track       // nil if kube-apiserver no longer has the revision
+	expected      oracle.Watch // what both streams must be
 }
 
-// close ends both watches and the reference.
+// close ends both watches and the track.
 func (p *watchPair) close() {
-	for _, s := range []*stream{p.served, p.proxied} {
+	for _, s := range []*stream{p.direct, p.proxy} {
 		if s != nil {
 			s.close()
 		}
 	}
-	if p.reference != nil {
-		p.reference.close()
+	if p.track != nil {
+		p.track.close()
 	}
 }
 
@@ -114,46 +114,46 @@ func (p *watchPair) run(ctx context.Context) *difference {
 	if d := p.open(ctx); d != nil {
 		return d
 	}
-	d := p.c.difference(p.request.question, p.proxied.Answer, p.served.Answer)
-	if d != nil || p.served.Code != http.StatusOK {
+	d := p.c.difference(p.request.question, p.proxy.Answer, p.direct.Answer)
+	if d != nil || p.direct.Code != http.StatusOK {
 		return d
 	}
 	if p.request.Odd { // only ends are compared
 		clock.Sleep(ctx, oddReadTime)
-		return p.settle(ctx, p.compareEnds)
+		return p.awaitEqual(ctx, p.compareEnds)
 	}
 	clock.Sleep(ctx, p.readTime)
 	if p.expected.UpTo, d = p.c.currentRevision(ctx); d != nil {
 		return d
 	}
-	if d := p.settle(ctx, p.compareEvents); d != nil {
+	if d := p.awaitEqual(ctx, p.compareEvents); d != nil {
 		return d
 	}
-	if d := p.learnBookmarks(ctx); d != nil {
+	if d := p.compareNewBookmarks(ctx); d != nil {
 		return d
 	}
-	return p.checkFuture(ctx)
+	return p.checkRevisions(ctx)
 }
 
 // count counts the comparison and its events in the report.
 func (p *watchPair) count() {
-	events, _, _ := p.proxied.received()
-	for _, e := range events {
+	for _, e := range p.proxy.soFar().events {
 		p.c.report.count("events of type " + string(e.Type))
 	}
-	if p.proxied.FromMemory() && p.proxied.Header.Get("Content-Encoding") != "" {
+	if p.proxy.FromMemory() && p.proxy.Header.Get("Content-Encoding") != "" {
 		p.c.report.count("compressed, from memory")
 	}
 	w := p.request
-	p.c.report.compared(w.question, p.proxied.Answer, w.shouldHit() && p.proxied.Code == http.StatusOK,
+	p.c.report.addComparison(w.question, p.proxy.Answer, w.shouldHit() && p.proxy.Code == http.StatusOK,
 		"representation "+string(w.Representation), "selector "+string(w.selectorKind()), "scope "+string(w.scopeCovered()),
 		fmt.Sprintf("resourceVersion=%s sendInitialEvents=%s", w.start, w.initial))
 }
 
-// learnBookmarks compares a bookmark of a sort that only listproxy has sent so far. For that it has kube-apiserver send one.
-func (p *watchPair) learnBookmarks(ctx context.Context) *difference {
-	proxied, _, _ := p.proxied.received()
-	if !p.c.sent.hasUnserved(p.request, proxied) {
+// compareNewBookmarks makes kube-apiserver send a bookmark if listproxy has sent one of a sort that kube-apiserver has not, and
+// compares the two.
+func (p *watchPair) compareNewBookmarks(ctx context.Context) *difference {
+	proxy := p.proxy.soFar()
+	if !p.c.bookmarks.hasNewSort(p.request, proxy.events) {
 		return nil
 	}
 	q := p.request.watchFrom(p.expected.UpTo)
@@ -172,19 +172,18 @@ func (p *watchPair) learnBookmarks(ctx context.Context) *difference {
 	case <-s.done:
 	case <-ctx.Done():
 	}
-	served, _, _ := s.received()
-	if d := p.c.sent.compare(p.request, served, nil); d != nil {
+	if d := p.c.bookmarks.compare(p.request, s.soFar().events, nil); d != nil {
 		return d
 	}
-	if p.c.sent.hasUnserved(p.request, proxied) {
+	if p.c.bookmarks.hasNewSort(p.request, proxy.events) {
 		p.c.report.count("bookmarks of a sort that only listproxy has sent")
 	}
 	return nil
 }
 
-// checkFuture requires that no event of listproxy's has a revision above etcd's.
-func (p *watchPair) checkFuture(ctx context.Context) *difference {
-	events, _, _ := p.proxied.received()
+// checkRevisions requires that no event of listproxy's has a revision above etcd's.
+func (p *watchPair) checkRevisions(ctx context.Context) *difference {
+	events := p.proxy.soFar().events
 	newest, d := p.c.currentRevision(ctx)
 	if d != nil {
 		return d
@@ -197,7 +196,7 @@ func (p *watchPair) checkFuture(ctx context.Context) *difference {
 	return nil
 }
 
-// open opens the reference, and then the watch at both sides.
+// open opens the track, and then the watch at both sides.
 func (p *watchPair) open(ctx context.Context) *difference {
 	w := p.request
 	p.expected = oracle.Watch{Bookmarks: w.bookmarks, Revision: w.Revision, MinRevision: p.c.oldestAllowed(w.Resource)}
@@ -206,18 +205,18 @@ func (p *watchPair) open(ctx context.Context) *difference {
 	if p.expected.Begins == oracle.FromRevision {
 		p.expected.From = min(w.Revision, p.c.cluster.Ledger.NewestOfAll())
 	}
-	var referenceErr, servedErr, proxiedErr error
+	var trackErr, directErr, proxyErr error
 	if !w.Odd {
-		p.reference, referenceErr = openTrack(ctx, p.c.direct, w, p.expected.From)
+		p.track, trackErr = openTrack(ctx, p.c.direct, w, p.expected.From)
 	}
 	if w.start == fromUnset { // every write that was confirmed before the watch is sent
 		p.expected.MinRevision = max(p.expected.MinRevision, p.c.cluster.Ledger.NewestOfAll())
 	}
 	var all sync.WaitGroup
-	all.Go(func() { p.served, servedErr = openStream(ctx, p.c.direct, w.question) })
-	all.Go(func() { p.proxied, proxiedErr = openStream(ctx, p.c.proxy, w.question) })
+	all.Go(func() { p.direct, directErr = openStream(ctx, p.c.direct, w.question) })
+	all.Go(func() { p.proxy, proxyErr = openStream(ctx, p.c.proxy, w.question) })
 	all.Wait()
-	if err := errors.Join(servedErr, proxiedErr, referenceErr); err != nil {
+	if err := errors.Join(directErr, proxyErr, trackErr); err != nil {
 		return newDifference(noAnswer, "%v", err)
 	}
 	var d *difference
@@ -225,15 +224,15 @@ func (p *watchPair) open(ctx context.Context) *difference {
 	return d
 }
 
-// settle repeats compare until there is no difference, and returns the last difference if that takes longer than
+// awaitEqual repeats compare until there is no difference. It returns the last difference if that takes longer than
 // watchPatience.
-func (p *watchPair) settle(ctx context.Context, compare func() *difference) *difference {
+func (p *watchPair) awaitEqual(ctx context.Context, compare func() *difference) *difference {
 	const pause = 20 * time.Millisecond
 	for started := time.Now(); ; clock.Sleep(ctx, pause) {
 		d := compare()
 		patience := watchPatience
 		if d != nil && d.Kind == wrongReference {
-			patience = referencePatience
+			patience = trackPatience
 		}
 		if d == nil || d.Kind == incomparable || time.Since(started) > patience || ctx.Err() != nil {
 			return d
@@ -241,36 +240,36 @@ func (p *watchPair) settle(ctx context.Context, compare func() *difference) *dif
 	}
 }
 
-// compareEvents compares the events of both sides so far with the reference.
+// compareEvents compares the events of both sides so far with the track.
 func (p *watchPair) compareEvents() *difference {
-	served, servedEnded, servedErr := p.served.received()
-	proxied, proxiedEnded, proxiedErr := p.proxied.received()
-	if proxiedErr != nil || servedErr != nil {
-		return newDifference(wrongEnd, "listproxy's stream: %v, and kube-apiserver's: %v", proxiedErr, servedErr)
+	direct, proxy := p.direct.soFar(), p.proxy.soFar()
+	if proxy.err != nil || direct.err != nil {
+		return newDifference(wrongEnd, "listproxy's stream: %v, and kube-apiserver's: %v", proxy.err, direct.err)
 	}
-	if isRefused(served) || isRefused(proxied) {
-		return p.compareRefusals(served, proxied)
+	if isRefused(direct.events) || isRefused(proxy.events) {
+		return p.compareRefusals(direct.events, proxy.events)
 	}
-	if p.reference == nil {
+	if p.track == nil {
 		return newDifference(incomparable, "a revision that is too old")
 	}
-	if p.reference.ended() {
+	if p.track.hasEnded() {
 		p.c.report.addLost()
 		return newDifference(incomparable, lostRevision)
 	}
-	if p.request.seconds == 0 && servedEnded != proxiedEnded {
-		return newDifference(wrongEnd, "after %d events: %t, and kube-apiserver's after %d: %t", len(proxied), proxiedEnded, len(served), servedEnded)
+	if p.request.seconds == 0 && direct.hasEnded != proxy.hasEnded {
+		return newDifference(wrongEnd, "after %d events: %t, and kube-apiserver's after %d: %t",
+			len(proxy.events), proxy.hasEnded, len(direct.events), direct.hasEnded)
 	}
 	expected := p.expected
-	expected.State = p.reference.state
-	expected.Events = p.reference.events()
-	if err := expected.Judge(served, servedEnded); err != nil {
+	expected.State = p.track.state
+	expected.Events = p.track.events()
+	if err := expected.Judge(direct.events, direct.hasEnded); err != nil {
 		return newDifference(wrongReference, "%v", err)
 	}
-	if err := expected.Judge(proxied, proxiedEnded); err != nil {
+	if err := expected.Judge(proxy.events, proxy.hasEnded); err != nil {
 		return newDifference(wrongEvents, "%v", err)
 	}
-	return p.c.sent.compare(p.request, served, proxied)
+	return p.c.bookmarks.compare(p.request, direct.events, proxy.events)
 }
 
 // isRefused reports whether the events end with an ERROR.
@@ -278,17 +277,17 @@ func isRefused(events []oracle.Event) bool {
 	return len(events) > 0 && events[len(events)-1].Type == watch.Error
 }
 
-// revisionsOfError matches the revisions in the message of an ERROR, of which the current one differs each time.
+// revisionsOfError matches the revisions in the message of an ERROR. The current revision differs each time.
 var revisionsOfError = regexp.MustCompile(`current: \d+|\(\d+\)`)
 
 // compareRefusals compares the events of both sides, at least one of which ends with an ERROR.
-func (p *watchPair) compareRefusals(served, proxied []oracle.Event) *difference {
+func (p *watchPair) compareRefusals(direct, proxy []oracle.Event) *difference {
 	switch {
-	case isRefused(served) && isRefused(proxied):
-		if len(served) != len(proxied) {
+	case isRefused(direct) && isRefused(proxy):
+		if len(direct) != len(proxy) {
 			return newDifference(incomparable, "refused after other events")
 		}
-		got, want := proxied[len(proxied)-1].Object, served[len(served)-1].Object
+		got, want := proxy[len(proxy)-1].Object, direct[len(direct)-1].Object
 		if !bytes.Equal(revisionsOfError.ReplaceAll(got, nil), revisionsOfError.ReplaceAll(want, nil)) {
 			return newDifference(wrongRefusal, "%s", oracle.Difference(got, want))
 		}
@@ -296,23 +295,22 @@ func (p *watchPair) compareRefusals(served, proxied []oracle.Event) *difference 
 		return nil
 	case p.request.start == fromFuture:
 		return newDifference(incomparable, "the revision came in the meantime, or one side gave up before")
-	case isRefused(served) && p.request.start != fromDistant && len(proxied) > 0:
+	case isRefused(direct) && p.request.start != fromDistant && len(proxy) > 0:
 		// listproxy may keep a longer history than kube-apiserver.
 		p.c.report.addLost()
 		return newDifference(incomparable, lostRevision)
 	}
 	return newDifference(wrongRefusal, "%d events, of which the last is a refusal: %t; kube-apiserver's %d: %t",
-		len(proxied), isRefused(proxied), len(served), isRefused(served))
+		len(proxy), isRefused(proxy), len(direct), isRefused(direct))
 }
 
 // compareEnds requires that both streams have ended after equally many events, or neither.
 func (p *watchPair) compareEnds() *difference {
-	served, servedEnded, servedErr := p.served.received()
-	proxied, proxiedEnded, proxiedErr := p.proxied.received()
-	isSameEnd := servedEnded == proxiedEnded && (servedErr == nil) == (proxiedErr == nil)
-	if isSameEnd && (!servedEnded || len(served) == len(proxied)) {
+	direct, proxy := p.direct.soFar(), p.proxy.soFar()
+	isSameEnd := direct.hasEnded == proxy.hasEnded && (direct.err == nil) == (proxy.err == nil)
+	if isSameEnd && (!direct.hasEnded || len(direct.events) == len(proxy.events)) {
 		return nil
 	}
 	return newDifference(wrongEnd, "%d events, ended: %t, %v; kube-apiserver's %d: %t, %v",
-		len(proxied), proxiedEnded, proxiedErr, len(served), servedEnded, servedErr)
+		len(proxy.events), proxy.hasEnded, proxy.err, len(direct.events), direct.hasEnded, direct.err)
 }

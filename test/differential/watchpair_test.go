@@ -10,71 +10,68 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// streamOf returns a stream with these events so far, ended or not.
-func streamOf(ended bool, err error, received ...oracle.Event) *stream {
-	s := &stream{cancel: func() {}, done: make(chan struct{}), events: received, ended: ended, err: err}
-	close(s.done)
-	return s
+// open returns a stream that goes on after these events.
+func open(events ...oracle.Event) *stream { return &stream{progress: progress{events: events}} }
+
+// ended returns a stream that has ended in order after these events.
+func ended(events ...oracle.Event) *stream {
+	return &stream{progress: progress{events: events, hasEnded: true}}
 }
 
-// open returns a stream that goes on after these events.
-func open(received ...oracle.Event) *stream { return streamOf(false, nil, received...) }
+// brokenOff returns a stream that has broken off after these events.
+func brokenOff(events ...oracle.Event) *stream {
+	return &stream{progress: progress{events: events, hasEnded: true, err: errors.New("cut")}}
+}
 
-// closed returns a stream that has ended in order after these events.
-func closed(received ...oracle.Event) *stream { return streamOf(true, nil, received...) }
-
-// TestCompareEvents: watchPair.compareEvents finds each kind of difference between two streams, and takes a mistake in
-// kube-apiserver's own stream for a mistake of this package. (Package oracle tests which events are wrong.)
+// TestCompareEvents: watchPair.compareEvents finds each kind of difference between the streams of kube-apiserver (direct) and
+// listproxy (proxy). If kube-apiserver's own stream does not fit the track, this package is wrong (wrongReference). Package oracle
+// tests which events are wrong.
 func TestCompareEvents(t *testing.T) {
 	// newEvent returns an event whose object is text, with the revision in it.
 	newEvent := func(eventType watch.EventType, revision uint64, text string) oracle.Event {
 		return oracle.Event{Type: eventType, Key: "n/a", Revision: revision, Object: fmt.Appendf(nil, text, revision)}
 	}
-	change, bookmark := newEvent(watch.Modified, 12, "a at %d"), newEvent(watch.Bookmark, 13, "mark at %d")
-	gone, other := newEvent(watch.Error, 0, "expired (%d)"), newEvent(watch.Error, 0, "no (%d)")
-	goneLater := newEvent(watch.Error, 7, "expired (%d)")
-	right := []oracle.Event{change, bookmark}
+	change := newEvent(watch.Modified, 12, "a at %d")
+	changeOfOtherBytes := newEvent(watch.Modified, 12, "A at %d")
+	bookmark := newEvent(watch.Bookmark, 13, "mark at %d")
+	bookmarkOfOtherBytes := newEvent(watch.Bookmark, 14, "Mark at %d")
+	refusal := newEvent(watch.Error, 0, "expired (%d)")
+	laterRefusal := newEvent(watch.Error, 7, "expired (%d)")
+	otherRefusal := newEvent(watch.Error, 0, "no (%d)")
 	for name, tt := range map[string]struct {
-		served, proxied *stream
-		reference       *stream        // of the track; nil: the change, and no end
-		wantKind        differenceKind // "": no difference
+		direct, proxy *stream
+		track         *stream        // nil: the change, and no end
+		wantKind      differenceKind // "": no difference
 	}{
-		"equal streams":              {served: open(right...), proxied: open(right...)},
-		"no bookmark in listproxy's": {served: open(right...), proxied: open(change)},
-		"a missing change":           {served: open(right...), proxied: open(), wantKind: wrongEvents},
-		"a change with other bytes": {
-			served: open(change), proxied: open(newEvent(watch.Modified, 12, "A at %d")),
-			wantKind: wrongEvents,
-		},
-		"a missing change in kube-apiserver's": {served: open(), proxied: open(change), wantKind: wrongReference},
+		"equal streams":                        {direct: open(change, bookmark), proxy: open(change, bookmark)},
+		"no bookmark in listproxy's":           {direct: open(change, bookmark), proxy: open(change)},
+		"a missing change":                     {direct: open(change, bookmark), proxy: open(), wantKind: wrongEvents},
+		"a change with other bytes":            {direct: open(change), proxy: open(changeOfOtherBytes), wantKind: wrongEvents},
+		"a missing change in kube-apiserver's": {direct: open(), proxy: open(change), wantKind: wrongReference},
 		"a bookmark with other bytes": {
-			served:  open(right...),
-			proxied: open(change, newEvent(watch.Bookmark, 14, "Mark at %d")), wantKind: wrongBookmark,
+			direct: open(change, bookmark), proxy: open(change, bookmarkOfOtherBytes), wantKind: wrongBookmark,
 		},
-		"only listproxy's ended":               {served: open(change), proxied: closed(change), wantKind: wrongEnd},
-		"only kube-apiserver's ended":          {served: closed(change), proxied: open(change), wantKind: wrongEnd},
-		"both ended":                           {served: closed(change), proxied: closed(change)},
-		"listproxy's broke off":                {served: open(change), proxied: streamOf(true, errors.New("cut"), change), wantKind: wrongEnd},
-		"an ERROR from listproxy only":         {served: open(change), proxied: closed(gone), wantKind: wrongRefusal},
-		"an ERROR from kube-apiserver only":    {served: closed(gone), proxied: open(), wantKind: wrongRefusal},
-		"the same ERROR, but for the revision": {served: closed(goneLater), proxied: closed(gone)},
-		"an ERROR with another message":        {served: closed(gone), proxied: closed(other), wantKind: wrongRefusal},
-		"the track has ended": {
-			served: open(change), proxied: open(change), reference: closed(change),
-			wantKind: incomparable,
-		},
+		"only listproxy's ended":               {direct: open(change), proxy: ended(change), wantKind: wrongEnd},
+		"only kube-apiserver's ended":          {direct: ended(change), proxy: open(change), wantKind: wrongEnd},
+		"both ended":                           {direct: ended(change), proxy: ended(change)},
+		"listproxy's broke off":                {direct: open(change), proxy: brokenOff(change), wantKind: wrongEnd},
+		"an ERROR from listproxy only":         {direct: open(change), proxy: ended(refusal), wantKind: wrongRefusal},
+		"an ERROR from kube-apiserver only":    {direct: ended(refusal), proxy: open(), wantKind: wrongRefusal},
+		"the same ERROR, but for the revision": {direct: ended(laterRefusal), proxy: ended(refusal)},
+		"an ERROR with another message":        {direct: ended(refusal), proxy: ended(otherRefusal), wantKind: wrongRefusal},
+		"the track has ended":                  {direct: open(change), proxy: open(change), track: ended(change), wantKind: incomparable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if tt.reference == nil {
-				tt.reference = open(change)
+			if tt.track == nil {
+				tt.track = open(change)
 			}
 			const from, upTo = 10, 12
 			p := &watchPair{
-				c:         &comparator{report: newReport()},
-				request:   watchRequest{question: question{Representation: plainJSON}, bookmarks: true},
-				served:    tt.served,
-				proxied:   tt.proxied,
-				reference: &track{from: from, state: map[string][]byte{"n/a": []byte("a at 9")}, stream: tt.reference},
+				c:       &comparator{report: newReport()},
+				request: watchRequest{question: question{Representation: plainJSON}, bookmarks: true},
+				direct:  tt.direct,
+				proxy:   tt.proxy,
+				track:   &track{from: from, state: map[string][]byte{"n/a": []byte("a at 9")}, stream: tt.track},
 				expected: oracle.Watch{
 					Begins: oracle.FromRevision, Bookmarks: true, Revision: from, From: from, MinRevision: from, MaxRevision: upTo, UpTo: upTo,
 				},

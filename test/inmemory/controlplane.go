@@ -202,15 +202,12 @@ func (c *ControlPlane) updateForms() {
 func (c *ControlPlane) MayWrite(f Form, definitionSince, releaseSince time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	hasDefinition, hasRelease := false, false
-	for _, used := range c.forms {
-		if used.Definition == f.Definition && used.isUsedAfter(definitionSince) {
-			hasDefinition = true
-		}
-		if used.Release == f.Release && used.isUsedAfter(releaseSince) {
-			hasRelease = true
-		}
-	}
+	hasDefinition := slices.ContainsFunc(c.forms, func(used usedForm) bool {
+		return used.Definition == f.Definition && used.isUsedAfter(definitionSince)
+	})
+	hasRelease := slices.ContainsFunc(c.forms, func(used usedForm) bool {
+		return used.Release == f.Release && used.isUsedAfter(releaseSince)
+	})
 	return hasDefinition && hasRelease
 }
 

@@ -63,23 +63,23 @@ func (h *Hop) Config() *rest.Config {
 // RoundTrip implements [http.RoundTripper].
 func (h *Hop) RoundTrip(r *http.Request) (*http.Response, error) {
 	verb := h.verb(r)
-	do := h.receive(r, verb)
-	if do.stallEnds != nil {
+	stallEnds, hold, instead := h.receive(r, verb)
+	if stallEnds != nil {
 		select {
-		case <-do.stallEnds:
+		case <-stallEnds:
 		case <-r.Context().Done():
 			return nil, r.Context().Err()
 		}
 	}
-	if do.hold > 0 {
+	if hold > 0 {
 		select {
-		case <-time.After(do.hold):
+		case <-time.After(hold):
 		case <-r.Context().Done():
 			return nil, r.Context().Err()
 		}
 	}
-	if do.instead != nil {
-		return do.instead, nil
+	if instead != nil {
+		return instead, nil
 	}
 	onward := r.Clone(r.Context())
 	onward.Close = false // the hop has its own connections, which it keeps: a handshake takes long
@@ -90,16 +90,9 @@ func (h *Hop) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// treatment is what a hop does with a request: it waits for the end of a stall and for hold, and then gives the answer instead.
-// If there is none, the servers answer.
-type treatment struct {
-	stallEnds chan struct{} // nil: no stall
-	hold      time.Duration
-	instead   *http.Response
-}
-
-// receive counts a request and returns its treatment.
-func (h *Hop) receive(r *http.Request, verb string) (do treatment) {
+// receive counts a request and returns what the hop does with it. If stallEnds is not nil, the hop waits until it is closed. Then it
+// waits for the time hold, and gives the answer instead. If instead is nil, the servers answer.
+func (h *Hop) receive(r *http.Request, verb string) (stallEnds <-chan struct{}, hold time.Duration, instead *http.Response) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	path := r.URL.Path
@@ -107,15 +100,15 @@ func (h *Hop) receive(r *http.Request, verb string) (do treatment) {
 	if verb == "watch" {
 		h.revisions[path] = append(h.revisions[path], r.URL.Query().Get("resourceVersion"))
 	} else {
-		do.stallEnds = h.stallEnds[path]
+		stallEnds = h.stallEnds[path]
 	}
 	if h.intercept != nil {
-		do.hold, do.instead = h.intercept(r)
+		hold, instead = h.intercept(r)
 	}
-	if status := h.statuses[verb+" "+path]; do.instead == nil && status != 0 {
-		do.instead = Answer(r, status, StatusOf(status, "")+"\n")
+	if status := h.statuses[verb+" "+path]; instead == nil && status != 0 {
+		instead = Answer(r, status, StatusOf(status, "")+"\n")
 	}
-	return do
+	return stallEnds, hold, instead
 }
 
 // verb returns the verb by which requests are counted: list, watch or get.

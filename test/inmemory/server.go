@@ -152,19 +152,13 @@ func (s *Server) learnDefinition(generation int) {
 
 // awaitRevision waits until the watch cache has reached a revision. It returns false if timeout or ctx ends before.
 func (s *Server) awaitRevision(ctx context.Context, revision int64, timeout time.Duration) bool {
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
+	ends := time.Now().Add(timeout)
 	for {
 		written, state := s.plane.Etcd.next(), s.current()
 		if state.revision >= revision {
 			return true
 		}
-		select {
-		case <-written:
-		case <-state.changed:
-		case <-timer.C:
-			return false
-		case <-ctx.Done():
+		if left := time.Until(ends); left <= 0 || !waitForChange(ctx, written, state.changed, left) {
 			return false
 		}
 	}

@@ -2,7 +2,6 @@
 package observetest
 
 import (
-	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -14,7 +13,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// New returns an Observer that knows pods and namespaces, and the registry of its metrics. With nil traces it makes no spans.
+// New returns an Observer for an API server of pods and namespaces, and the registry of its metrics. With nil traces the Observer
+// makes no spans.
 func New(traces *sdktrace.TracerProvider) (*observe.Observer, *prometheus.Registry) {
 	metrics := prometheus.NewPedanticRegistry()
 	o := observe.New(traces, metrics)
@@ -24,7 +24,7 @@ func New(traces *sdktrace.TracerProvider) (*observe.Observer, *prometheus.Regist
 	return o, metrics
 }
 
-// Seen is a request that is being observed.
+// Seen is a request that an Observer is observing, and the writer of its answer.
 type Seen struct {
 	*observe.Record
 	http.ResponseWriter
@@ -36,12 +36,11 @@ func Request(o *observe.Observer, r *http.Request, handle func(Seen)) {
 	Logged(o, proxytest.DiscardLog(), r, handle)
 }
 
-// Logged is [Request] with an access log.
+// Logged is [Request] with an access log, which gets the request's line.
 func Logged(o *observe.Observer, log *slog.Logger, r *http.Request, handle func(Seen)) {
 	defer func() {
-		end := recover()
-		if err, ok := end.(error); end != nil && (!ok || !errors.Is(err, http.ErrAbortHandler)) {
-			panic(end)
+		if cause := recover(); cause != nil && cause != any(http.ErrAbortHandler) {
+			panic(cause)
 		}
 	}()
 	o.Observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -17,20 +17,19 @@ func TestList(t *testing.T) {
 			l.Confirm("pods", revision)
 			time.Sleep(time.Second)
 		}
-		at := func(sinceFirstWrite time.Duration) time.Time { return firstWrite.Add(sinceFirstWrite) }
 		for name, tt := range map[string]struct {
 			list     List
 			revision uint64 // of the answer
 			wantErr  bool
 		}{
-			"newer than all confirmed":        {list: List{ConfirmedBy: Within(bound, at(time.Hour))}, revision: 15},
-			"old, within the bound":           {list: List{ConfirmedBy: Within(bound, at(3*time.Second+bound))}, revision: 13},
-			"old, within bound and tolerance": {list: List{ConfirmedBy: Within(bound, at(2*time.Second+bound+Tolerance))}, revision: 12},
+			"newer than all confirmed":        {list: List{ConfirmedBy: Within(bound, firstWrite.Add(time.Hour))}, revision: 15},
+			"old, within the bound":           {list: List{ConfirmedBy: Within(bound, firstWrite.Add(3*time.Second+bound))}, revision: 13},
+			"old, within bound and tolerance": {list: List{ConfirmedBy: Within(bound, firstWrite.Add(2*time.Second+bound+Tolerance))}, revision: 12},
 			"older than bound and tolerance": {
-				list: List{ConfirmedBy: Within(bound, at(3*time.Second+bound+Tolerance))}, revision: 12, wantErr: true,
+				list: List{ConfirmedBy: Within(bound, firstWrite.Add(3*time.Second+bound+Tolerance))}, revision: 12, wantErr: true,
 			},
-			"without 12, which was confirmed before 11": {list: List{ConfirmedBy: at(2 * time.Second)}, revision: 11, wantErr: true},
-			"before the first write":                    {list: List{ConfirmedBy: at(-time.Second)}, revision: 1},
+			"without 12, which was confirmed before 11": {list: List{ConfirmedBy: firstWrite.Add(2 * time.Second)}, revision: 11, wantErr: true},
+			"before the first write":                    {list: List{ConfirmedBy: firstWrite.Add(-time.Second)}, revision: 1},
 			"any age allowed":                           {revision: 1},
 			"at least 9, is 8":                          {list: List{Revision: 9}, revision: 8, wantErr: true},
 			"exactly 9, is 9":                           {list: List{Revision: 9, Exactly: true}, revision: 9},

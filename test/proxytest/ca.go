@@ -44,8 +44,10 @@ func newCA(t testing.TB, name string, signer *CA) *CA {
 		signer = ca
 	}
 	ca.Cert = signer.sign(t, key, pkix.Name{CommonName: name}, func(c *x509.Certificate) {
-		c.IsCA, c.BasicConstraintsValid = true, true
-		c.KeyUsage, c.ExtKeyUsage = x509.KeyUsageCertSign, nil
+		c.IsCA = true
+		c.BasicConstraintsValid = true
+		c.KeyUsage = x509.KeyUsageCertSign
+		c.ExtKeyUsage = nil
 	})
 	return ca
 }
@@ -82,7 +84,7 @@ func (ca *CA) Options() (x509.VerifyOptions, bool) {
 	return x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
 }
 
-// RequestBy returns a request on a connection whose client has shown certificates.
+// RequestBy returns a request on a connection whose client has sent these certificates.
 func RequestBy(certificates ...*x509.Certificate) *http.Request {
 	return &http.Request{Header: http.Header{}, TLS: &tls.ConnectionState{PeerCertificates: certificates}}
 }

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// This package cannot import auth, whose tests use it. So what follows is generic in auth's types.
+// The tests of package auth use this package, so it cannot import auth. Instead, these functions are generic in auth's types.
 
 // Authenticator is an auth.Authenticator.
 type Authenticator[Identity, Refusal any] interface {
@@ -39,7 +39,9 @@ func Jane[Identity any](a Users[Identity]) Identity {
 }
 
 // SendWithCredentials returns a function that sends a request through rt with the credentials of an identity.
-func SendWithCredentials[Identity interface{ SetHeaders(h http.Header) }](rt Transport) func(context.Context, Identity, *http.Request) (*http.Response, error) {
+func SendWithCredentials[Identity interface{ SetHeaders(h http.Header) }](
+	rt Transport,
+) func(context.Context, Identity, *http.Request) (*http.Response, error) {
 	return func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error) {
 		id.SetHeaders(r.Header)
 		return rt(r.WithContext(ctx))

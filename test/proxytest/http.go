@@ -25,10 +25,10 @@ import (
 	"github.com/listproxy/listproxy/test/inmemory"
 )
 
-// UpstreamServer stands for a kube-apiserver. It speaks TLS, and asks for client certificates without requiring them.
+// UpstreamServer takes the place of a kube-apiserver. It speaks TLS, and asks for client certificates without requiring them.
 type UpstreamServer struct{ *httptest.Server }
 
-// The values of the parameters named http2, for tests with one protocol.
+// The values of parameters named http2, for tests with one protocol.
 const (
 	HTTP1 = false
 	HTTP2 = true
@@ -55,8 +55,8 @@ func (u UpstreamServer) Config() *rest.Config {
 // Transport is an [http.RoundTripper] as a function.
 type Transport func(*http.Request) (*http.Response, error)
 
-// RoundTrip calls f.
-func (f Transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+// RoundTrip calls t.
+func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
 // Get sends a GET and returns the response, whose body is closed when the test ends.
 func Get(t *testing.T, client *http.Client, url string) *http.Response {
@@ -82,7 +82,7 @@ func ReadAll(t *testing.T, r io.Reader) string {
 	return string(body)
 }
 
-// AssertNotContains fails the test if secret is in text.
+// AssertNotContains fails the test if text has secret in it.
 func AssertNotContains(t *testing.T, text, secret string) {
 	t.Helper()
 	if strings.Contains(text, secret) {
@@ -150,6 +150,7 @@ func StartWithoutTLSInPipes(t *testing.T, server *httptest.Server) {
 	startInPipes(t, server, server.Start, "http")
 }
 
+// startInPipes starts server by start and connects its Client to it.
 func startInPipes(t *testing.T, server *httptest.Server, start func(), scheme string) *inmemory.Listener {
 	t.Helper()
 	listener := inmemory.NewListener()
@@ -183,12 +184,13 @@ func Serve(t testing.TB, server *http.Server, http2 bool) *httptest.Server {
 // Listen returns a listener on a free port.
 func Listen(t *testing.T) net.Listener {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	expect.NoError(t, err)
-	return l
+	return listener
 }
 
-// SwitchTo returns a handler that accepts any upgrade and serves the connection.
+// SwitchTo returns a handler that accepts any upgrade, sends the client's X-Stream-Protocol-Version back as X-Seen, and lets serve
+// use the connection.
 func SwitchTo(t *testing.T, serve func(rw *bufio.ReadWriter)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor != 1 {
@@ -242,7 +244,7 @@ func ServePipe(t *testing.T, handler http.Handler, http2 bool) (*http.Client, fu
 	}
 }
 
-// StuckUpload is a request that lacks its body.
+// StuckUpload is a request whose body never comes.
 const StuckUpload = "POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
 
 // GzipMember returns events as kube-apiserver sends them in one flush of a compressed stream.
@@ -250,6 +252,7 @@ func GzipMember(events string) string {
 	var out strings.Builder
 	w := gzip.NewWriter(&out)
 	_, _ = io.WriteString(w, events)
-	_, _ = w.Flush(), w.Close()
+	_ = w.Flush()
+	_ = w.Close()
 	return out.String()
 }

@@ -35,7 +35,7 @@ func Series(family *dto.MetricFamily) []string {
 		for _, l := range m.GetLabel() {
 			labels = append(labels, l.GetName()+"="+l.GetValue())
 		}
-		// A metric has one of the three; the others give 0.
+		// A metric is one of the three. The others give 0.
 		value := m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		all = append(all, fmt.Sprintf("%s %v", strings.Join(labels, ","), value))
 	}

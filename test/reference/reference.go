@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("reference.update", false, "write docs/reference.md")
 
-// Check fails the test unless text is what the page at path has in a part. With -reference.update, it writes text there.
+// Check fails the test unless a part of the page at path has this text. With -reference.update, it writes the text there.
 func Check(t *testing.T, path, part, text string) {
 	t.Helper()
 	page, err := os.ReadFile(path) // #nosec G304 -- of this repository
@@ -38,19 +38,20 @@ func Check(t *testing.T, path, part, text string) {
 	}
 }
 
-// flags matches command-line flags.
-var flags = regexp.MustCompile(`--[a-z][a-z-]*[a-z](=\w+)?`)
+// flagPattern matches command-line flags.
+var flagPattern = regexp.MustCompile(`--[a-z][a-z-]*[a-z](=\w+)?`)
 
-// Row returns a line of a Markdown table. In cells without backquotes, command-line flags get them.
+// Row returns a line of a Markdown table. If a cell has no backquotes, it puts command-line flags into backquotes.
 func Row(cells ...string) string {
 	var line strings.Builder
 	line.WriteString("|")
 	for _, cell := range cells {
 		cell = strings.Join(strings.Fields(cell), " ")
+		if !strings.Contains(cell, "`") {
+			cell = strings.ReplaceAll(cell, "*", `\*`)
+			cell = flagPattern.ReplaceAllString(cell, "`$0`")
+		}
 		if cell != "" {
-			if !strings.Contains(cell, "`") {
-				cell = flags.ReplaceAllString(strings.ReplaceAll(cell, "*", `\*`), "`$0`")
-			}
 			line.WriteString(" " + strings.ReplaceAll(cell, "|", `\|`))
 		}
 		line.WriteString(" |")

@@ -53,8 +53,7 @@ func isSamePage(a, b string) bool {
 	if errA != nil || errB != nil {
 		return a == b
 	}
-	tokenA.Start = strings.TrimPrefix(tokenA.Start, "/")
-	tokenB.Start = strings.TrimPrefix(tokenB.Start, "/")
+	tokenA.Start, tokenB.Start = strings.TrimPrefix(tokenA.Start, "/"), strings.TrimPrefix(tokenB.Start, "/")
 	return tokenA == tokenB
 }
 
@@ -77,10 +76,8 @@ func cutTokens(a, b []byte) (tokenA, tokenB string, isSame bool) {
 	if errA != nil || errB != nil {
 		return "", "", false
 	}
-	tokenA = listA.meta.Continue
-	tokenB = listB.meta.Continue
-	listA.meta.Continue = ""
-	listB.meta.Continue = ""
+	tokenA, tokenB = listA.meta.Continue, listB.meta.Continue
+	listA.meta.Continue, listB.meta.Continue = "", ""
 	return tokenA, tokenB, reflect.DeepEqual(listA, listB)
 }
 

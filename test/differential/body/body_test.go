@@ -13,11 +13,12 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// configMaps returns a list in protobuf, as kube-apiserver writes it, with a token and one item.
-func configMaps(t *testing.T, token, item string) []byte {
+// configMaps returns a list in protobuf, as kube-apiserver writes it, with items of these names.
+func configMaps(t *testing.T, meta metav1.ListMeta, names ...string) []byte {
 	t.Helper()
-	list := corev1.ConfigMapList{
-		ListMeta: metav1.ListMeta{ResourceVersion: "7", Continue: token}, Items: []corev1.ConfigMap{{ObjectMeta: metav1.ObjectMeta{Name: item}}},
+	list := corev1.ConfigMapList{ListMeta: meta}
+	for _, name := range names {
+		list.Items = append(list.Items, corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	raw, err := list.Marshal()
 	expect.NoError(t, err)
@@ -44,7 +45,9 @@ func TestTokens(t *testing.T) {
 		expect.NoError(t, json.Indent(&out, compact(token, item), "", "  "))
 		return out.Bytes()
 	}
-	protobuf := func(token, item string) []byte { return configMaps(t, token, item) }
+	protobuf := func(token, item string) []byte {
+		return configMaps(t, metav1.ListMeta{ResourceVersion: "7", Continue: token}, item)
+	}
 	for form, list := range map[string]func(token, item string) []byte{
 		"JSON": compact, "indented": indented, "protobuf": protobuf,
 	} {
@@ -87,14 +90,7 @@ func TestMixes(t *testing.T) {
 		return []byte(`{"kind":"L","metadata":{"resourceVersion":"` + revision + `"},"items":[{"x":"` + first + `"},{"x":"` + second + `"}]}`)
 	}
 	inProtobuf := func(revision, first, second string) []byte {
-		list := corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: revision}, Items: make([]corev1.ConfigMap, 2)}
-		list.Items[0].Name = first
-		list.Items[1].Name = second
-		raw, err := list.Marshal()
-		expect.NoError(t, err)
-		envelope, err := (&runtime.Unknown{Raw: raw}).Marshal()
-		expect.NoError(t, err)
-		return slices.Concat(protobufMagic, envelope)
+		return configMaps(t, metav1.ListMeta{ResourceVersion: revision}, first, second)
 	}
 	for form, list := range map[string]func(revision, first, second string) []byte{"JSON": inJSON, "protobuf": inProtobuf} {
 		twoAs, twoBs := list("7", "a", "a"), list("7", "b", "b")

@@ -30,22 +30,16 @@ func (c *Cluster) Churn(ctx context.Context, seed uint64, perSecond int, spared 
 		})
 	}
 	rng := Split(seeds)
-	all.Go(func() { c.turnover(ctx, rng, resources) })
+	all.Go(func() { c.deleteInSteps(ctx, rng, resources) })
 	all.Wait()
 }
 
 // Split returns a new source of random numbers, for another goroutine.
 func Split(seeds *rand.Rand) *rand.Rand { return rand.New(rand.NewPCG(seeds.Uint64(), seeds.Uint64())) }
 
-// writable returns the resources that are not only read.
+// writable returns the resources that are not read-only.
 func (c *Cluster) writable() []Resource {
-	var all []Resource
-	for _, r := range c.Resources {
-		if !r.Reader {
-			all = append(all, r)
-		}
-	}
-	return all
+	return slices.DeleteFunc(slices.Clone(c.Resources), func(r Resource) bool { return r.ReadOnly })
 }
 
 // change sends one random write.
@@ -87,23 +81,23 @@ func (c *Cluster) change(ctx context.Context, rng *rand.Rand, resources []Resour
 	}
 }
 
-// turnover deletes objects in the two ways that take several writes: with a finalizer, and with their namespace.
-func (c *Cluster) turnover(ctx context.Context, rng *rand.Rand, resources []Resource) {
+// deleteInSteps deletes objects in the two ways that take several writes: with a finalizer, and with their namespace.
+func (c *Cluster) deleteInSteps(ctx context.Context, rng *rand.Rand, resources []Resource) {
 	const pause = 200 * time.Millisecond
 	deletable := slices.DeleteFunc(slices.Clone(resources), func(r Resource) bool { // these four are enough
 		return !slices.Contains([]string{"configmaps", "gadgets", "pods", "leases"}, r.Resource)
 	})
 	for i := 0; clock.Sleep(ctx, pause); i++ {
 		if i%4 == 0 {
-			c.endNamespace(ctx, rng, deletable, fmt.Sprintf("doomed-%d", i))
+			c.deleteNamespace(ctx, rng, deletable, fmt.Sprintf("doomed-%d", i))
 		} else {
-			c.endFinalized(ctx, rng, pick(rng, deletable), fmt.Sprintf("finalized-%d", i))
+			c.deleteFinalized(ctx, rng, pick(rng, deletable), fmt.Sprintf("finalized-%d", i))
 		}
 	}
 }
 
-// endFinalized creates an object with a finalizer, deletes it, changes it, and removes the finalizer.
-func (c *Cluster) endFinalized(ctx context.Context, rng *rand.Rand, r Resource, name string) {
+// deleteFinalized creates an object with a finalizer, deletes it, changes it, and removes the finalizer.
+func (c *Cluster) deleteFinalized(ctx context.Context, rng *rand.Rand, r Resource, name string) {
 	namespace := pick(rng, c.Namespaces)
 	finalizers := func(names ...string) object { return object{"finalizers": names} }
 	body := r.build(rng)
@@ -114,13 +108,13 @@ func (c *Cluster) endFinalized(ctx context.Context, rng *rand.Rand, r Resource, 
 	c.DeleteNow(ctx, r, namespace, name)
 	patch := object{"metadata": object{"labels": randomLabels(rng)}}
 	_, _ = c.write(ctx, r, request{method: http.MethodPatch, namespace: namespace, name: name, body: patch})
-	// send, and not write, which would record a revision of the answer: this answer has the object as it was before it went, and
-	// no event has that revision.
+	// This is send, since write would record the revision of the answer. The answer has the object as it was before it was deleted,
+	// and no event has that revision.
 	_, _ = c.send(ctx, http.MethodPatch, r.Path(namespace)+"/"+name, object{"metadata": finalizers()})
 }
 
-// endNamespace creates a namespace with objects, and deletes both as the namespace controller does. (No controllers run here.)
-func (c *Cluster) endNamespace(ctx context.Context, rng *rand.Rand, resources []Resource, namespace string) {
+// deleteNamespace creates a namespace with objects, and deletes both as the namespace controller does. (No controllers run here.)
+func (c *Cluster) deleteNamespace(ctx context.Context, rng *rand.Rand, resources []Resource, namespace string) {
 	if c.CreateNamespace(ctx, namespace) != nil {
 		return
 	}

@@ -27,7 +27,7 @@ type Ledger = oracle.Ledger[schema.GroupResource]
 // The second halves of seeds. They make the random choices of Churn and of fill independent of each other.
 const churnStream, fillStream = 1, 2
 
-// noTimeout leaves the end of a request to its context.
+// noTimeout means that only its context ends a request.
 const noTimeout = 0
 
 // Cluster is a control plane with resources of many shapes in it.
@@ -93,9 +93,9 @@ func (c *Cluster) WriteThrough(admin *rest.Config) error {
 	return nil
 }
 
-// SeenThrough returns this cluster as it is seen through another server. That server may give other revisions, so the ledger is
-// a new one. It has one write of each resource, made through that server. Users with certificates are left out, since TLS ends
-// at the server.
+// SeenThrough returns this cluster as it is seen through another server. That server may give other revisions, so the cluster has
+// a new ledger, with one write of each resource through that server. Users with certificates are left out, since TLS ends at the
+// server.
 func (c *Cluster) SeenThrough(ctx context.Context, admin *rest.Config, resources []Resource) (*Cluster, error) {
 	seen := &Cluster{
 		Plane: c.Plane, Resources: resources, Namespaces: c.Namespaces, Ledger: new(Ledger),
@@ -112,8 +112,8 @@ func (c *Cluster) SeenThrough(ctx context.Context, admin *rest.Config, resources
 	return seen, nil
 }
 
-// ForgetWrites empties the ledger and returns the newest revision of each resource in it. A listproxy that starts now lacks
-// the states before, so tests must not ask it for them.
+// ForgetWrites empties the ledger and returns the newest revision that it had of each resource. A listproxy that starts now lacks
+// the earlier states, so tests must not ask it for them.
 func (c *Cluster) ForgetWrites() (newest map[schema.GroupResource]uint64) {
 	newest = map[schema.GroupResource]uint64{}
 	for _, r := range c.Resources {
@@ -141,8 +141,8 @@ func (c *Cluster) fill(ctx context.Context, seed uint64) error {
 			}
 			for _, namespace := range namespaces {
 				for i, name := range r.Names() {
-					if isFirstOfTwo := i%2 == 0; isFirstOfTwo {
-						continue
+					if i%2 == 0 {
+						continue // the first of two
 					}
 					if _, err := c.Create(ctx, r, namespace, name, maybeLabelled(rng, r.build(rng))); err != nil {
 						return err

@@ -18,7 +18,7 @@ type Field struct {
 // NodeNameField is the field that selects the pods of a node.
 const NodeNameField = "spec.nodeName"
 
-// Two of the nodes that the churn writes.
+// Two of the nodes that the churn writes, see Resource.Names.
 const nodeA, nodeB = clusterPrefix + "a", clusterPrefix + "b"
 
 // Resource is a resource that is compared.
@@ -28,14 +28,14 @@ type Resource struct {
 	Namespaced bool
 	// Cached reports whether listproxy keeps the resource in memory with the default policy.
 	Cached bool
-	// JSONOnly reports that the server has no protobuf of the resource, not even of its metadata.
+	// JSONOnly reports whether the server has no protobuf of the resource, not even of its metadata.
 	JSONOnly bool
 	// Fields are the selectable fields of the type.
 	Fields []Field
-	// Reader marks a version that is only read. The objects are written in another version.
-	Reader bool
+	// ReadOnly marks a version whose objects are written in another version.
+	ReadOnly bool
 
-	// namesHaveDots reports that some names have dots.
+	// namesHaveDots reports whether some names have dots.
 	namesHaveDots bool
 	// build returns a random new object.
 	build func(*rand.Rand) object
@@ -43,7 +43,7 @@ type Resource struct {
 	patch func(*rand.Rand) patch
 }
 
-// clusterPrefix begins the names of the objects without a namespace that the churn writes. It spares all others.
+// clusterPrefix is the prefix of the names of objects without a namespace. The churn spares other such objects.
 const clusterPrefix = "churn-"
 
 // kind returns the kind of the resource.
@@ -165,7 +165,7 @@ func Resources() []Resource {
 		// The same objects in a deprecated version, whose lists carry a Warning.
 		{
 			GroupVersionResource: custom("v1beta1", "gadgets"), Kind: "Gadget", Namespaced: true, Cached: true, namesHaveDots: true,
-			Reader: true, Fields: customFields[:1],
+			ReadOnly: true, Fields: customFields[:1],
 		},
 		{
 			GroupVersionResource: custom("v1", "widgets"), Kind: "Widget", Cached: true, namesHaveDots: true,

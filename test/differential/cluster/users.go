@@ -26,8 +26,8 @@ type User struct {
 
 // The users besides those of package controlplane. They are service accounts in TeamB.
 const (
-	// oneObject may list and watch the ConfigMap a-0 of TeamB by its name, and nothing else. There is a user with this name and
-	// these rights besides, who logs in with a certificate.
+	// oneObject may list and watch the ConfigMap a-0 of TeamB by its name, and nothing else. A user of this name, who logs in with
+	// a certificate, has the same rights.
 	oneObject = "one"
 	// constrained may create SelfSubjectAccessReviews as alice, and do nothing else as alice (constrained impersonation,
 	// KEP-5284).
@@ -52,7 +52,7 @@ func rights() []controlplane.Grant {
 	}
 }
 
-// everything, nothing and podsOfTeamA are values of User.ListsFromMemory.
+// These functions are values of User.ListsFromMemory.
 func everything(Resource, string) bool { return true }
 func nothing(Resource, string) bool    { return false }
 func podsOfTeamA(r Resource, namespace string) bool {
@@ -93,7 +93,7 @@ func usersByCertificate(plane *controlplane.ControlPlane) ([]User, error) {
 	for _, login := range []struct {
 		name   string
 		groups []string
-		lists  func(Resource, string) bool
+		lists  func(Resource, string) bool // User.ListsFromMemory
 	}{
 		{name: controlplane.Admin, groups: []string{"system:masters"}, lists: everything},
 		{name: controlplane.Alice, lists: podsOfTeamA},
@@ -123,8 +123,8 @@ func impersonatingUsers(ctx context.Context, plane *controlplane.ControlPlane) (
 	users := []User{{Name: oneObject, Token: tokens[oneObject], ListsFromMemory: nothing}}
 	for _, u := range []struct {
 		sender      string
-		user, group string // whom the sender impersonates; "": no header
-		lists       func(Resource, string) bool
+		user, group string                      // whom the sender impersonates; "": no header
+		lists       func(Resource, string) bool // User.ListsFromMemory
 	}{
 		{sender: impersonator, user: controlplane.Admin, group: "system:masters", lists: everything},
 		{sender: impersonator, user: controlplane.Alice, lists: podsOfTeamA},

@@ -145,21 +145,21 @@ func (p pair) oneTimedOut() bool {
 func (c *comparator) compare(ctx context.Context, q question) (answers pair, ok bool) {
 	const pause = 50 * time.Millisecond
 	started := time.Now()
-	answers, found := c.compareOnce(ctx, q)
-	for found != nil && answers.oneTimedOut() && time.Since(started) < patience && clock.Sleep(ctx, pause) {
+	answers, d := c.compareOnce(ctx, q)
+	for d != nil && answers.oneTimedOut() && time.Since(started) < patience && clock.Sleep(ctx, pause) {
 		c.report.count("asked again")
-		answers, found = c.compareOnce(ctx, q)
+		answers, d = c.compareOnce(ctx, q)
 	}
 	if ctx.Err() != nil {
 		return answers, false
 	}
-	if found == nil {
+	if d == nil {
 		c.report.addList(q, answers.proxy)
 		return answers, true
 	}
-	found.Question = q.String()
-	found.CacheStatus = answers.proxy.Source()
-	c.report.addDifference(*found)
+	d.Question = q.String()
+	d.CacheStatus = answers.proxy.Source()
+	c.report.addDifference(*d)
 	return answers, false
 }
 
@@ -194,17 +194,20 @@ func (c *comparator) indexEnds(ctx context.Context, q question, answers pair) bo
 func (c *comparator) compareOnce(ctx context.Context, q question) (answers pair, _ *difference) {
 	asked := time.Now()
 	var err error
-	if answers.proxy, err = c.proxy.ask(ctx, q); err != nil {
+	answers.proxy, err = c.proxy.ask(ctx, q)
+	if err != nil {
 		return answers, newDifference(noAnswer, "%v", err)
 	}
 	directQuestion := q
 	if q.effectiveSemantics().changesWithTime() && answers.proxy.Code == http.StatusOK {
 		var d *difference
-		if directQuestion, d = c.atRevisionOf(ctx, answers.proxy, q, asked); d != nil {
+		directQuestion, d = c.atRevisionOf(ctx, answers.proxy, q, asked)
+		if d != nil {
 			return answers, d
 		}
 	}
-	if answers.direct, err = c.direct.ask(ctx, directQuestion); err != nil {
+	answers.direct, err = c.direct.ask(ctx, directQuestion)
+	if err != nil {
 		return answers, newDifference(noAnswer, "%v", err)
 	}
 	if answers.direct.Code == http.StatusGone && answers.proxy.Code == http.StatusOK {

@@ -1,6 +1,7 @@
 package differential
 
 import (
+	"context"
 	"maps"
 	"strings"
 	"testing"
@@ -45,33 +46,41 @@ func TestAccept(t *testing.T) {
 // TestGzipThreshold: listproxy compresses lists from the same size on as kube-apiserver, in every representation.
 func TestGzipThreshold(t *testing.T) {
 	c := newComparator(t)
-	configMaps := resource(t, "configmaps")
-	const namespace, threshold = "team-a-2", 128 << 10
+	const threshold = 128 << 10
 	for _, accept := range []string{
 		asJSON, asProtobuf, asJSON + asMetadata, asProtobuf + asMetadata, asJSON + ";pretty=1", asJSON + ";pretty=1" + asMetadata,
 	} {
-		fill := threshold / 2 // bytes of the object, corrected until the list has the wanted size
-		for _, wantSize := range []int{threshold - 1, threshold, threshold + 1} {
-			var q question
-			for size := -1; size != wantSize; {
-				shared.DeleteNow(t.Context(), configMaps, namespace, "filler")
-				revision, err := shared.Create(t.Context(), configMaps, namespace, "filler",
-					map[string]any{"metadata": map[string]any{"annotations": map[string]any{"fill": strings.Repeat("x", fill)}}})
-				expect.NoError(t, err)
-				q = exactly(configMaps, namespace, shared.Users[0], revision).accepting(accept)
-				a, err := c.direct.ask(t.Context(), q)
-				expect.NoError(t, err)
-				size = len(a.Body)
-				fill += wantSize - size
-			}
+		for _, size := range []int{threshold - 1, threshold, threshold + 1} {
+			q := listOfSize(t, c, accept, size)
 			for _, encoding := range []string{"gzip", "gzip;q=1", "br,gzip", "identity"} {
 				q.Header.Set("Accept-Encoding", encoding)
 				c.compare(t.Context(), q)
 			}
 		}
 	}
-	shared.DeleteNow(t.Context(), configMaps, namespace, "filler")
 	finish(t, c.report, anyShare)
+}
+
+// listOfSize replaces an object of a namespace until a list of the namespace has this size, and returns the question for the list.
+// It deletes the object when the test ends.
+func listOfSize(t *testing.T, c *comparator, accept string, wantSize int) question {
+	t.Helper()
+	const namespace, name = "team-a-2", "filler"
+	configMaps := resource(t, "configmaps")
+	t.Cleanup(func() { shared.DeleteNow(context.Background(), configMaps, namespace, name) })
+	for fill := wantSize / 2; ; {
+		shared.DeleteNow(t.Context(), configMaps, namespace, name)
+		revision, err := shared.Create(t.Context(), configMaps, namespace, name,
+			map[string]any{"metadata": map[string]any{"annotations": map[string]any{"fill": strings.Repeat("x", fill)}}})
+		expect.NoError(t, err)
+		q := exactly(configMaps, namespace, shared.Users[0], revision).accepting(accept)
+		answer, err := c.direct.ask(t.Context(), q)
+		expect.NoError(t, err)
+		if len(answer.Body) == wantSize {
+			return q
+		}
+		fill += wantSize - len(answer.Body)
+	}
 }
 
 // TestIndexEnd: if the last pod of a node fills a page, and pods of other nodes follow, listproxy gives a token if and only

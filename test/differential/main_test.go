@@ -65,7 +65,8 @@ func setUp(s *harness.Suite) error {
 		return err
 	}
 	_, _ = fmt.Printf("kube-apiserver %s -differential.watchlist=%t -differential.seed=%d\n", plane.Version(), *watchList, *seed)
-	if shared, err = cluster.New(s.Context(), plane, *seed); err != nil {
+	shared, err = cluster.New(s.Context(), plane, *seed)
+	if err != nil {
 		return err
 	}
 	sharedProxy, err = s.Proxy(harness.ProxyOptions{

@@ -58,7 +58,7 @@ func TestOddServers(t *testing.T) {
 			const askers, minComparisons = 12, 50
 			enough := untilEnough(t, c, *duration/3, minComparisons) // a third, since the cases share the machine
 			c.runWorkers(enough, rng, askers, func(ctx context.Context, g *generator) {
-				if w, ok := g.watch(); ok && g.oneIn(2) {
+				if w, ok := g.randomWatch(); ok && g.oneIn(2) {
 					c.compareWatch(ctx, g, w)
 				} else {
 					c.compareNextList(ctx, g, d)

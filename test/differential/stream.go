@@ -89,9 +89,7 @@ func (s *stream) readEvent(ctx context.Context, in *events.Reader) bool {
 func (s *stream) soFar() progress {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.progress
-	now.events = slices.Clone(now.events)
-	return now
+	return progress{events: slices.Clone(s.progress.events), hasEnded: s.progress.hasEnded, err: s.progress.err}
 }
 
 // close ends the watch. The events remain.

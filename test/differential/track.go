@@ -37,17 +37,18 @@ func openTrack(ctx context.Context, direct *side, w watchRequest, from uint64) (
 	case answer.Code != http.StatusOK:
 		return nil, fmt.Errorf("%s: %s", list, answer)
 	}
-	t := &track{from: from}
-	if t.state, err = stateOf(answer.Body, w); err != nil {
+	state, err := stateOf(answer.Body, w)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", list, err)
 	}
-	if t.stream, err = openStream(ctx, direct, w.watchFrom(from)); err != nil {
+	events, err := openStream(ctx, direct, w.watchFrom(from))
+	if err != nil {
 		return nil, err
 	}
-	if t.stream.Code != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s", w.watchFrom(from), t.stream)
+	if events.Code != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", w.watchFrom(from), events)
 	}
-	return t, nil
+	return &track{from: from, state: state, stream: events}, nil
 }
 
 // events returns the events so far, without bookmarks.

@@ -89,8 +89,8 @@ func (w watchRequest) shouldHit() bool {
 	return w.question.shouldHit()
 }
 
-// watch returns a random watch. ok is false if no revision is known yet.
-func (g *generator) watch() (watchRequest, bool) {
+// randomWatch returns a random watch. ok is false if no revision is known yet.
+func (g *generator) randomWatch() (_ watchRequest, ok bool) {
 	w := watchRequest{question: g.newRandomQuestion(), admin: g.cluster.Users[0], watchList: g.watchList}
 	w.Semantics = watching
 	g.setRepresentation(&w.question, pick(g, plainJSON, protobuf, metadataJSON, metadataProtobuf))
@@ -99,8 +99,8 @@ func (g *generator) watch() (watchRequest, bool) {
 	g.acceptEvents(&w)
 	w.Odd = w.Namespace != "" && !w.Resource.Namespaced // no such path exists
 	w.initial = pick(g, absent, absent, yes, yes, no)
-	asClientsDo := !g.oneIn(3)
-	if asClientsDo {
+	isUsual := !g.oneIn(3)
+	if isUsual {
 		g.beginAsClients(&w)
 	} else {
 		g.beginAnywhere(&w)
@@ -109,12 +109,12 @@ func (g *generator) watch() (watchRequest, bool) {
 		return w, false
 	}
 	if w.initial != absent {
-		w.Query.Set("sendInitialEvents", g.spelled(&w, w.initial))
+		g.setChoice(&w, "sendInitialEvents", w.initial)
 		w.Query.Set("resourceVersionMatch", "NotOlderThan")
 	}
 	g.setBookmarks(&w)
 	g.setTimeout(&w)
-	if !asClientsDo {
+	if !isUsual {
 		g.addIneffective(&w)
 		if g.oneIn(4) {
 			g.makeWatchOdd(&w)
@@ -123,7 +123,7 @@ func (g *generator) watch() (watchRequest, bool) {
 	return w, true
 }
 
-// acceptEvents makes the Accept header one for events. Some clients mark the clause of a watch.
+// acceptEvents makes the Accept header ask for events. Some clients add stream=watch to its first clause.
 func (g *generator) acceptEvents(w *watchRequest) {
 	accept := ofEvents(w.Header.Get("Accept"))
 	if accept == "" {
@@ -139,9 +139,9 @@ func (g *generator) acceptEvents(w *watchRequest) {
 // setBookmarks asks for bookmarks if w.bookmarks is true.
 func (g *generator) setBookmarks(w *watchRequest) {
 	if w.bookmarks {
-		w.Query.Set("allowWatchBookmarks", g.spelled(w, yes))
+		g.setChoice(w, "allowWatchBookmarks", yes)
 	} else if g.oneIn(3) {
-		w.Query.Set("allowWatchBookmarks", g.spelled(w, no))
+		g.setChoice(w, "allowWatchBookmarks", no)
 	}
 }
 
@@ -172,24 +172,26 @@ func (g *generator) beginAnywhere(w *watchRequest) {
 		g, fromUnset, fromUnset, fromZero, fromZero, fromZero, fromWithin, fromWithin, fromWithin, fromWithin, fromWithin, fromFuture,
 		fromDistant, fromOld, fromZeros,
 	)
-	w.Query.Set("watch", g.spelled(w, yes))
+	g.setChoice(w, "watch", yes)
 }
 
-// spelled returns a choice in one of the spellings that kube-apiserver accepts. If that is unusual, w is marked so.
-func (g *generator) spelled(w *watchRequest, c choice) string {
-	if !g.oneIn(12) {
-		return string(c)
+// setChoice sets a parameter to a choice, now and then in another spelling that kube-apiserver accepts. The spelling yes, which
+// only tests use, makes w unusual.
+func (g *generator) setChoice(w *watchRequest, name string, c choice) {
+	spelling := string(c)
+	switch {
+	case !g.oneIn(12): // as it is
+	case c == yes:
+		spelling = pick(g, "1", "yes", "TRUE", "True")
+	default:
+		spelling = pick(g, "0", "False")
 	}
-	spelled := pick(g, "0", "False")
-	if c == yes {
-		spelled = pick(g, "1", "yes", "TRUE", "True")
-	}
-	w.unusual = w.unusual || spelled == "yes"
-	return spelled
+	w.Query.Set(name, spelling)
+	w.unusual = w.unusual || spelling == "yes"
 }
 
 // startAt sets the resourceVersion for w.start. ok is false if no revision is known yet.
-func (g *generator) startAt(w *watchRequest) bool {
+func (g *generator) startAt(w *watchRequest) (ok bool) {
 	const maxAge = 30 * time.Second // kube-apiserver keeps events for a shorter time than listproxy keeps lists
 	newest := g.cluster.Ledger.NewestOfAll()
 	switch w.start {

@@ -34,7 +34,7 @@ const (
 // compareWatches compares watches until ctx ends.
 func (c *comparator) compareWatches(ctx context.Context, seed uint64, workers int) {
 	c.runWorkers(ctx, rand.New(rand.NewPCG(seed, watchesStream)), workers, func(ctx context.Context, g *generator) {
-		if w, ok := g.watch(); ok {
+		if w, ok := g.randomWatch(); ok {
 			c.compareWatch(ctx, g, w)
 		}
 	})
@@ -65,20 +65,20 @@ func (c *comparator) compareWatch(ctx context.Context, g *generator, w watchRequ
 	for range maxTries {
 		readTime := minReadTime + time.Duration(g.rng.Int64N(int64(maxReadTime-minReadTime)))
 		p := &watchPair{c: c, request: w, readTime: readTime}
-		found := p.run(ctx)
+		d := p.run(ctx)
 		p.close()
 		switch {
 		case ctx.Err() != nil:
 			return
-		case found == nil:
+		case d == nil:
 			p.count()
 			return
-		case found.Kind != incomparable:
-			found.Question = w.String()
+		case d.Kind != incomparable:
+			d.Question = w.String()
 			if p.proxy != nil {
-				found.CacheStatus = p.proxy.Source()
+				d.CacheStatus = p.proxy.Source()
 			}
-			c.report.addDifference(*found)
+			c.report.addDifference(*d)
 			return
 		}
 		c.report.count("asked again")
@@ -86,7 +86,7 @@ func (c *comparator) compareWatch(ctx context.Context, g *generator, w watchRequ
 	c.report.count("asked again, in vain")
 }
 
-// watchPair is one watch at both sides.
+// watchPair is one watch at both sides. Each side's stream is compared with the track, and not with the other stream.
 type watchPair struct {
 	c        *comparator
 	request  watchRequest
@@ -123,9 +123,11 @@ func (p *watchPair) run(ctx context.Context) *difference {
 		return p.awaitEqual(ctx, p.compareEnds)
 	}
 	clock.Sleep(ctx, p.readTime)
-	if p.expected.UpTo, d = p.c.currentRevision(ctx); d != nil {
+	newest, d := p.c.currentRevision(ctx)
+	if d != nil {
 		return d
 	}
+	p.expected.UpTo = newest
 	if d := p.awaitEqual(ctx, p.compareEvents); d != nil {
 		return d
 	}
@@ -144,7 +146,8 @@ func (p *watchPair) count() {
 		p.c.report.count("compressed, from memory")
 	}
 	w := p.request
-	p.c.report.addComparison(w.question, p.proxy.Answer, w.shouldHit() && p.proxy.Code == http.StatusOK,
+	isAnswerable := w.shouldHit() && p.proxy.Code == http.StatusOK
+	p.c.report.addComparison(w.question, p.proxy.Answer, isAnswerable,
 		"representation "+string(w.Representation), "selector "+string(w.selectorKind()), "scope "+string(w.scopeCovered()),
 		fmt.Sprintf("resourceVersion=%s sendInitialEvents=%s", w.start, w.initial))
 }

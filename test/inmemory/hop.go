@@ -56,9 +56,7 @@ func NewHop(t testing.TB, plane *ControlPlane) *Hop {
 }
 
 // Config returns a client's configuration.
-func (h *Hop) Config() *rest.Config {
-	return &rest.Config{Host: "https://upstream", Transport: h}
-}
+func (h *Hop) Config() *rest.Config { return &rest.Config{Host: "https://upstream", Transport: h} }
 
 // RoundTrip implements [http.RoundTripper].
 func (h *Hop) RoundTrip(r *http.Request) (*http.Response, error) {

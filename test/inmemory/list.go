@@ -19,8 +19,8 @@ const compaction = 5 * time.Minute
 // query is what a list or a watch asks for.
 type query struct {
 	List
-	revision int64  // the resourceVersion; -1: none
-	match    string // resourceVersionMatch: Exact, NotOlderThan or ""
+	revision int64 // the resourceVersion; -1: none
+	isExact  bool  // a list must have exactly this revision
 }
 
 // List selects the objects of a page.
@@ -44,12 +44,17 @@ func namespaceOf(target string, k Kind) (namespace string, ok bool) {
 func readQuery(r *http.Request, k Kind, namespace string) (q query) {
 	values := r.URL.Query()
 	q.Namespace = namespace
-	q.match = values.Get("resourceVersionMatch")
 	q.revision = -1
 	if rev := values.Get("resourceVersion"); rev != "" {
 		q.revision, _ = strconv.ParseInt(rev, 10, 64)
 	}
 	q.Limit, _ = strconv.Atoi(values.Get("limit"))
+	switch values.Get("resourceVersionMatch") {
+	case "Exact":
+		q.isExact = true
+	case "":
+		q.isExact = q.revision > 0 && q.Limit > 0
+	}
 	for part := range strings.SplitSeq(values.Get("fieldSelector"), ",") {
 		if name, ok := strings.CutPrefix(part, "metadata.name="); ok {
 			q.Name = name
@@ -60,15 +65,10 @@ func readQuery(r *http.Request, k Kind, namespace string) (q query) {
 	}
 	if token, err := body.DecodeToken(values.Get("continue")); err == nil {
 		q.revision = token.Revision
-		q.match = "Exact"
+		q.isExact = true
 		q.Start = strings.TrimPrefix(path.Join(namespace, token.Start), "/")
 	}
 	return q
-}
-
-// isExact reports whether a list must have exactly q.revision.
-func (q query) isExact() bool {
-	return q.match == "Exact" || q.match == "" && q.revision > 0 && q.Limit > 0
 }
 
 // list answers a list as kube-apiserver does, from the watch cache or from etcd.
@@ -83,7 +83,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k Kind, q query) {
 		writeStatus(w, status, reason)
 		return
 	}
-	if q.revision == 0 && !q.isExact() {
+	if q.revision == 0 && !q.isExact {
 		q.Limit = 0 // the watch cache ignores a limit
 	}
 	written := k
@@ -98,11 +98,11 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k Kind, q query) {
 func (s *Server) listRevision(ctx context.Context, q query) (revision int64, status int, reason string) {
 	cached, head := s.current().revision, s.plane.Revision()
 	switch {
-	case q.isExact() && q.revision < s.plane.compacted():
+	case q.isExact && q.revision < s.plane.compacted():
 		return 0, http.StatusGone, "Expired"
-	case q.isExact() && q.revision > head:
+	case q.isExact && q.revision > head:
 		return 0, http.StatusGatewayTimeout, "Timeout"
-	case q.isExact():
+	case q.isExact:
 		return q.revision, http.StatusOK, ""
 	case q.revision < 0:
 		return head, http.StatusOK, ""

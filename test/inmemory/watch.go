@@ -113,12 +113,10 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 
 // waitForChange waits until etcd is written, the server's state changes, or timeout is over. It returns false if ctx ends.
 func waitForChange(ctx context.Context, written, changed <-chan struct{}, timeout time.Duration) bool {
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
 	select {
 	case <-written:
 	case <-changed:
-	case <-timer.C:
+	case <-time.After(timeout):
 	case <-ctx.Done():
 		return false
 	}

@@ -20,7 +20,7 @@ func initialEnd(revision uint64) Event {
 	return Event{Type: watch.Bookmark, Revision: revision, EndsInitial: true}
 }
 
-// A name of an event has its type, its object and its revision.
+// The name of an event says its type, its object and its revision.
 var (
 	// What happens after revision 10.
 	modifyA11 = event(watch.Modified, "a", 11)
@@ -29,7 +29,8 @@ var (
 	addC16    = event(watch.Added, "c", 16)
 	modifyB20 = event(watch.Modified, "b", 20)
 
-	// The objects of the state at 10 are a as written at 3, and c as written at 7. The state at 12 is addA11, addB12, addC7.
+	// The state at 10 has the objects a and c, which were written at 3 and 7. The initial events of the state at 12 are addA11,
+	// addB12 and addC7.
 	addA3  = event(watch.Added, "a", 3)
 	addC7  = event(watch.Added, "c", 7)
 	addA11 = event(watch.Added, "a", 11)
@@ -46,9 +47,10 @@ func withTruth(w Watch) Watch {
 	return w
 }
 
+// The watches that tests judge.
 var (
 	streamingList = withTruth(Watch{Begins: FromState, EndsInitial: true, Bookmarks: true})
-	watchOfState  = withTruth(Watch{Begins: FromState})
+	watchOfState  = withTruth(Watch{Begins: FromState}) // without sendInitialEvents
 	watchFrom11   = withTruth(Watch{Begins: FromRevision, Revision: 11, Bookmarks: true})
 	watchFromNow  = withTruth(Watch{Begins: FromNow})
 )

@@ -77,7 +77,8 @@ func New(ctx context.Context, plane *controlplane.ControlPlane, seed uint64) (*C
 			return nil, err
 		}
 	}
-	if c.Users, err = newUsers(ctx, plane); err != nil {
+	c.Users, err = newUsers(ctx, plane)
+	if err != nil {
 		return nil, err
 	}
 	return c, c.fill(ctx, seed)

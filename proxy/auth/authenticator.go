@@ -20,10 +20,10 @@ import (
 //
 //   - A verified certificate. The caller is the user whom kube-apiserver would find in it. A token in the same request is
 //     ignored, since kube-apiserver tries certificates first, too (k8s.io/kubernetes/pkg/kubeapiserver/authenticator).
-//   - A certificate that is not accepted, in a request without a token: the request is refused.
-//   - Exactly one Authorization header, neither empty nor ambiguous ([policy.ReadAuthorization]). The caller is known by the
-//     header, or by the plain token in it. With a plain token, the caller may impersonate a user.
-//   - Anything else: the caller is nobody ([Identity]).
+//   - A certificate that is not accepted, in a request without a token. The request is refused.
+//   - Exactly one Authorization header, neither empty nor ambiguous ([policy.ReadAuthorization]). The plain token in this header
+//     identifies the caller, who may also impersonate a user. Without a plain token, the whole header identifies the caller.
+//   - Anything else. The caller is unidentified ([Identity]).
 //
 // An Authenticator is safe for concurrent use.
 type Authenticator struct {
@@ -44,8 +44,7 @@ func NewAuthenticator(verifyOptions x509request.VerifyOptionFunc) *Authenticator
 	return a
 }
 
-// Authenticate returns the identity of r's caller, or the refusal with which to answer r. The identity is nobody's if r does
-// not identify its caller (see [Identity.HasCredentials]).
+// Authenticate returns the identity of r's caller, or the refusal with which to answer r.
 func (a *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
 	verified, rejected := a.verifyCertificate(r)
 	switch {
@@ -57,9 +56,9 @@ func (a *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
 	return a.identifyByHeader(r), nil
 }
 
-// verifyCertificate returns the user whom the client's certificate names, or nil if there is no accepted certificate.
-// rejected reports that the client has shown a certificate, but it is not accepted. As at kube-apiserver, the certificate is
-// verified for every request, so a connection does not outlive the trust in its CA.
+// verifyCertificate returns the user whom the client's certificate names. The user is nil if the client has shown no certificate,
+// or one that is not accepted. In the latter case rejected is true. As at kube-apiserver, the certificate is verified for every
+// request, so a connection does not outlive the trust in its CA.
 func (a *Authenticator) verifyCertificate(r *http.Request) (verified user.Info, rejected bool) {
 	if a.certificates == nil || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, false
@@ -68,8 +67,8 @@ func (a *Authenticator) verifyCertificate(r *http.Request) (verified user.Info, 
 		return nil, true
 	}
 	response, hasName, err := a.certificates.AuthenticateRequest(r)
-	// A certificate without a common name (!hasName) is refused, as by nearly every kube-apiserver: its authenticator of front
-	// proxies returns an error for any certificate that is not a front proxy's.
+	// kube-apiserver, too, rejects a certificate without a common name (!hasName), if it has an authenticator for front proxies, as
+	// nearly every kube-apiserver does. That authenticator returns an error for any certificate of another client.
 	if err != nil || !hasName {
 		return nil, true
 	}
@@ -77,11 +76,11 @@ func (a *Authenticator) verifyCertificate(r *http.Request) (verified user.Info, 
 }
 
 // maxCertificates is the number of certificates that a client may show: its own, and the intermediate ones up to a CA. The
-// message of rejectedCertificateRefusal has the number, too.
+// message of rejectedCertificateRefusal states this number, too.
 const maxCertificates = 5
 
 // isCheapToVerify reports whether there are at most maxCertificates, all with different subjects. A certificate names its
-// signer by the signer's subject, so each then has at most one possible signer among the others, and crypto/x509 checks few
+// signer by the signer's subject. So each has at most one possible signer among the others, and crypto/x509 checks few
 // signatures. If all had the same subject, each could be the signer of any other, and anybody who connects could make
 // crypto/x509 check a hundred signatures.
 func isCheapToVerify(shown []*x509.Certificate) bool {
@@ -100,7 +99,7 @@ func (a *Authenticator) identifyByCertificate(r *http.Request, verified user.Inf
 	}
 	impersonated, ok := userToImpersonate(verified)
 	if !ok {
-		return Identity{}, unnameableUserRefusal
+		return Identity{}, unsupportedUserRefusal
 	}
 	return a.NewVerifiedIdentity(impersonated), nil
 }
@@ -111,19 +110,16 @@ func hasToken(r *http.Request) bool {
 	if policy.HasBearerToken(r.Header.Get("Authorization")) {
 		return true
 	}
-	// kube-apiserver's own authenticator calls find if the request has a WebSocket's token. find must not accept the token: the
-	// authenticator would then take it out of the request.
-	found := false
-	find := func(context.Context, string) (*authenticator.Response, bool, error) {
-		found = true
-		return nil, false, nil
-	}
-	_, _, _ = websocket.NewProtocolAuthenticator(authenticator.TokenFunc(find)).AuthenticateRequest(r)
+	acceptAll := func(context.Context, string) (*authenticator.Response, bool, error) { return nil, true, nil }
+	// kube-apiserver's own authenticator for WebSockets removes an accepted token from the request. So it gets a copy.
+	webSockets := websocket.NewProtocolAuthenticator(authenticator.TokenFunc(acceptAll))
+	_, found, _ := webSockets.AuthenticateRequest(r.Clone(r.Context()))
 	return found
 }
 
-// identifyByHeader returns the identity that the request's Authorization header gives to the caller, or nobody's if there is not
-// exactly one header that can be used. With a plain token, the identity includes the user whom the caller impersonates, if any.
+// identifyByHeader returns the identity that the request's Authorization header gives to the caller. The caller is unidentified
+// unless there is exactly one header, neither empty nor ambiguous. With a plain token, the identity includes the user whom the
+// caller impersonates, if any.
 func (a *Authenticator) identifyByHeader(r *http.Request) Identity {
 	values := r.Header["Authorization"]
 	kind, token := policy.ReadAuthorization(values)
@@ -137,14 +133,14 @@ func (a *Authenticator) identifyByHeader(r *http.Request) Identity {
 	return id
 }
 
-// Refusal is the answer to a caller whose identity cannot be used.
+// Refusal is the answer to a request whose caller listproxy does not accept.
 type Refusal struct {
 	Code    int
 	Reason  metav1.StatusReason
 	Message string
 }
 
-// Write answers r with the refusal. The answer to a discovery request is plain text: client-go does not decode a Status
+// Write answers r with the refusal. The answer to a discovery request is plain text, since client-go does not decode a Status
 // there, and would show its user only "unknown".
 func (f *Refusal) Write(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 && f.Code == http.StatusUnauthorized {
@@ -174,8 +170,8 @@ var (
 			"through listproxy: the API server would ask for listproxy's right to do so, and not for yours. " +
 			"Use a token with listproxy, or impersonate (--as) at the API server itself.",
 	}
-	// unnameableUserRefusal is for a caller whose verified certificate names a user whom Impersonate-* headers cannot name.
-	unnameableUserRefusal = &Refusal{
+	// unsupportedUserRefusal is for a caller whose verified certificate names a user whom Impersonate-* headers cannot name.
+	unsupportedUserRefusal = &Refusal{
 		Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
 		Message: "The user of this client certificate cannot be passed on: its name, uid, groups and extra must not be empty, " +
 			"hold control characters, or begin or end with a space, and it must not be system:anonymous. " +

@@ -26,12 +26,13 @@ const (
 // such reviews (the ClusterRole system:basic-user).
 //
 //	question   what listproxy asks the upstream about a caller, in a review
-//	answer     what is remembered of the reply to a review
+//	reply      the upstream's response to a review
+//	answer     what is remembered of a reply
 //	decision   the value of an answer, such as Yes
 //	ruling     the decision about a request, with all answers on which it depends
 //
 // Answers are remembered for [ReviewConfig].TTL. So a right can outlive its revocation by this time, unless RecordRevocation
-// ends it sooner. A No refuses nothing: the request is forwarded, and the upstream decides. So a new right counts at once.
+// ends it sooner. A request with the decision No is forwarded, and the upstream decides. So a new right counts at once.
 //
 // An Authorizer is safe for concurrent use.
 type Authorizer struct {
@@ -44,15 +45,15 @@ type Authorizer struct {
 type Decision int
 
 const (
-	// No means that the upstream has not said yes: the caller lacks the right, or may not create reviews, for example.
+	// No means any reply but those below. For example, the caller lacks the right, or may not create reviews.
 	No Decision = iota
 	// Yes means that the caller has the right.
 	Yes
-	// YesByRequest means that the caller has the right, since the upstream has carried out such a request (see Learn).
+	// YesByRequest means that the caller has the right, since the upstream has carried out such a request ([Authorizer.Learn]).
 	YesByRequest
 	// Unauthenticated means that the upstream does not accept the caller's credentials (401).
 	Unauthenticated
-	// Warned means that the reply to a review with the caller's own token came with a warning. kube-apiserver does not warn
+	// Warned means that the reply to a review with the caller's own token had a Warning header. kube-apiserver does not warn
 	// about reviews, so the warning is about the token: it may be one that was generated into a Secret. The upstream warns
 	// about this token at every request, and a list from memory would lack the warning.
 	Warned
@@ -61,11 +62,11 @@ const (
 	ImpersonationForbidden
 )
 
-// Ruling is the decision about a request, with the answers on which it is based. See [Authorizer.ValidFor].
+// Ruling is the decision about a request, with the answers on which it depends. See [Authorizer.ValidFor].
 type Ruling struct {
 	// right is the answer about the caller's right. Its value is the decision.
 	right answer[Decision]
-	// impersonation has the answers that prove the right to impersonate; nil if the decision does not depend on that right.
+	// impersonation has the answers that prove the right to impersonate. It is nil if the decision does not depend on that right.
 	impersonation []answer[Decision]
 }
 
@@ -85,11 +86,12 @@ func NewAuthorizer(send SendAs, base *url.URL, cfg ReviewConfig) *Authorizer {
 	}
 }
 
-// Review returns the ruling on whether the caller may do what attrs describe. If a user is impersonated, this user must have
-// the right, and the impersonator must have the right to impersonate the user for it.
+// Review returns the ruling on whether the caller may do what attrs describe. It asks the upstream unless the answers are
+// remembered. If a user is impersonated, this user must have the right, and the impersonator must have the right to impersonate
+// the user for such a request.
 //
-// The error is [ErrNoSeat], or says that the upstream could not be asked or gave no decision (a 5xx, a 429, no JSON, the end of
-// ctx). It does not contain the credential. With an error the decision is No.
+// The error is [ErrNoSeat], or says that the upstream gave no decision: it could not be asked, or its reply was a 5xx, a 429 or no
+// JSON, or ctx ended before the reply. The error does not contain the credential. With an error the decision is No.
 func (a *Authorizer) Review(ctx context.Context, who *Caller, attrs *Attributes) (Ruling, error) {
 	right, err := a.ask(ctx, who, attrs)
 	// YesByRequest needs no proof of impersonation: the upstream has accepted the impersonation with the request.
@@ -110,30 +112,30 @@ func (a *Authorizer) Review(ctx context.Context, who *Caller, attrs *Attributes)
 	return Ruling{right: right}, nil
 }
 
-// ask returns the answer to one question, without regard to the right to impersonate. A caller without credentials, and an empty
-// verb, version or resource, get No without a review: in a review, an empty attribute would stand for all verbs, versions or
-// resources.
+// ask returns the answer to one question. It ignores whether the impersonator may impersonate the user. The answer is No, without a
+// review, for a caller without credentials and for an empty verb, version or resource. In a review, an empty attribute would stand
+// for all verbs, versions or resources.
 func (a *Authorizer) ask(ctx context.Context, who *Caller, attrs *Attributes) (answer[Decision], error) {
 	if !who.Identity.HasCredentials() || attrs.Verb == "" || attrs.Version == "" || attrs.Resource == "" {
 		return answer[Decision]{value: No}, nil
 	}
-	return a.reviews.get(ctx, question[Decision]{
-		who:   who,
-		key:   decisionKey(who.Identity, attrs),
-		scope: scopeOf(who.Identity, attrs),
-		send:  func(ctx context.Context) (Decision, error) { return a.sendReview(ctx, who.Identity, attrs) },
+	return a.reviews.recallOrAsk(ctx, question[Decision]{
+		who:    who,
+		key:    decisionKey(who.Identity, attrs),
+		scope:  scopeOf(who.Identity, attrs),
+		review: func(ctx context.Context) (Decision, error) { return a.sendReview(ctx, who.Identity, attrs) },
 	})
 }
 
 // Remembers reports whether a valid answer about the caller's right is remembered. For an impersonated user, this is the
 // answer about the user, so [Authorizer.Review] may still have to ask about the right to impersonate.
 func (a *Authorizer) Remembers(id Identity, attrs *Attributes) bool {
-	_, ok := a.reviews.remembered(decisionKey(id, attrs), time.Now())
+	_, ok := a.reviews.recall(decisionKey(id, attrs), time.Now())
 	return ok
 }
 
-// Learn remembers that a caller has the right to do what attrs describe, since the upstream has carried out such a request of
-// the caller. The answer is YesByRequest. It expires like the answer to a review that was sent when the request was.
+// Learn remembers the decision YesByRequest: the caller has the right to do what attrs describe, since the upstream has carried out
+// such a request of the caller. The answer expires like that to a review that was sent at the time sent.
 func (a *Authorizer) Learn(id Identity, attrs *Attributes, sent time.Time) {
 	learned := answer[Decision]{value: YesByRequest, scope: scopeOf(id, attrs), asked: sent, ttl: a.reviews.TTL}
 	a.reviews.remember(decisionKey(id, attrs), learned)
@@ -144,19 +146,19 @@ func (a *Authorizer) ValidFor(r *Ruling, now time.Time) time.Duration {
 	if r.right.value != Yes && r.right.value != YesByRequest {
 		return 0
 	}
-	left := a.reviews.validFor(&r.right, now)
+	shortest := a.reviews.validFor(&r.right, now)
 	for i := range r.impersonation {
-		left = min(left, a.reviews.validFor(&r.impersonation[i], now))
+		shortest = min(shortest, a.reviews.validFor(&r.impersonation[i], now))
 	}
-	return left
+	return shortest
 }
 
 // RecordRevocation notes that RBAC may just have revoked rights in a namespace, or in all namespaces if it is "". Answers about
 // these rights then expire after revokedTTL (see reviewCache.validFor).
 func (a *Authorizer) RecordRevocation(namespace string) { a.reviews.recordRevocation(namespace) }
 
-// Lookups returns the numbers of questions since the start: hits found a remembered answer, and misses needed the upstream. A
-// question that joins one in flight is a miss.
+// Lookups returns the numbers of questions since the start. For hits, a valid answer was remembered. All others are misses, also
+// a question that joined an equal one in flight.
 func (a *Authorizer) Lookups() (hits, misses uint64) {
 	return a.reviews.hits.Load(), a.reviews.misses.Load()
 }
@@ -167,10 +169,9 @@ func (a *Authorizer) sendReview(ctx context.Context, id Identity, attrs *Attribu
 		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectAccessReview"},
 		Spec:     authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attrs},
 	}
-	answered := &authorizationv1.SelfSubjectAccessReview{}
-	code, header, err := postReview(ctx, a.send, id, a.endpoint, review, answered)
-	// The status comes before err: a status that decides is used even if the body broke off.
-	switch {
+	reply := &authorizationv1.SelfSubjectAccessReview{}
+	code, header, err := postReview(ctx, a.send, id, a.endpoint, review, reply)
+	switch { // The code comes before err: a code that decides is used even if the body broke off.
 	case code >= http.StatusInternalServerError, code == http.StatusTooManyRequests:
 		return No, fmt.Errorf("the upstream answered the review with status %d", code)
 	case code == http.StatusUnauthorized:
@@ -181,14 +182,14 @@ func (a *Authorizer) sendReview(ctx context.Context, id Identity, attrs *Attribu
 		return No, fmt.Errorf("the review: %w", err)
 	case id.HasToken() && len(header.Values("Warning")) > 0:
 		return Warned, nil
-	case isYes(answered, review):
+	case isYes(reply, review):
 		return Yes, nil
 	}
 	return No, nil
 }
 
-// decisionKey returns the key under which the answer to a question is remembered. It consists of the caller's key, whose
-// length is fixed, and of all attributes in protobuf. So no two questions have the same key.
+// decisionKey returns the key under which the answer to a question is remembered: the caller's key, whose length is fixed,
+// and all attributes in protobuf. So no two questions have the same key.
 func decisionKey(id Identity, attrs *Attributes) string {
 	caller := id.Key()
 	key := make([]byte, len(caller)+attrs.Size())
@@ -200,9 +201,9 @@ func decisionKey(id Identity, attrs *Attributes) string {
 // scope has the namespaces whose Roles and RoleBindings decide about a right. ClusterRoles and ClusterRoleBindings decide
 // about every right, and have no namespace.
 type scope struct {
-	// requested is the namespace in the question; "" if the question has none.
+	// requested is the namespace in the question, or "" if the question has none.
 	requested string
-	// account is the namespace of the impersonated service account; "" if no service account is impersonated.
+	// account is the namespace of the impersonated service account, or "" if none is impersonated.
 	account string
 }
 
@@ -215,9 +216,9 @@ func scopeOf(id Identity, attrs *Attributes) scope {
 	return s
 }
 
-// isYes reports whether answered is a yes to the review that was sent. A yes must repeat the review's attributes: an upstream
+// isYes reports whether reply is a yes to the review that was sent. A yes must repeat the review's attributes: an upstream
 // that does not know selectors drops them, and bytes that are not UTF-8 come back changed.
-func isYes(answered, sent *authorizationv1.SelfSubjectAccessReview) bool {
-	isSameQuestion := answered.TypeMeta == sent.TypeMeta && reflect.DeepEqual(answered.Spec, sent.Spec)
-	return isSameQuestion && answered.Status.Allowed && !answered.Status.Denied
+func isYes(reply, sent *authorizationv1.SelfSubjectAccessReview) bool {
+	isSameQuestion := reply.TypeMeta == sent.TypeMeta && reflect.DeepEqual(reply.Spec, sent.Spec)
+	return isSameQuestion && reply.Status.Allowed && !reply.Status.Denied
 }

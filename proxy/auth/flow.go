@@ -12,7 +12,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/limits"
 )
 
-// Each of these is the first word of a hash, so that a user, the subject of a token and an address never share a flow.
+// The first word of a hash says what the flow is for, so that a user, the subject of a token and an address never share a flow.
 const (
 	userWord    = "user"
 	subjectWord = "subject"
@@ -20,11 +20,12 @@ const (
 )
 
 // FlowOf returns the flow for a caller whom kube-apiserver accepts. All requests in one flow share one part of the limits. The
-// flow is a hash of
+// flow is a hash that depends on the credentials:
 //
-//   - the name of the user, for a verified client certificate;
-//   - the issuer and subject, for a JSON web token: they can be trusted, since kube-apiserver has accepted the token;
-//   - the credentials themselves, for all other callers.
+//	credentials                     hash of
+//	a verified client certificate   the name of the user
+//	a JSON web token                issuer and subject, which can be trusted, since kube-apiserver has accepted the token
+//	others                          the credentials themselves
 //
 // In the first two cases, nobody gets a larger part by using many credentials. The user whom the caller impersonates does not
 // matter.
@@ -46,17 +47,17 @@ func FlowOfAddress(remoteAddr string) limits.Flow {
 	return hashFlow(addressWord, networkOf(remoteAddr))
 }
 
-// networkOf returns the network of a TCP address: for IPv4 the IP address, for IPv6 the /64 of the IP address. It returns any
-// other address unchanged.
+// networkOf returns the IP address of a TCP address for IPv4, and the /64 network of the IP address for IPv6. It returns a text
+// that is not a TCP address unchanged.
 func networkOf(remoteAddr string) string {
 	peer, err := netip.ParseAddrPort(remoteAddr)
 	if err != nil {
 		return remoteAddr
 	}
-	const bits = 64 // one host often has all addresses of a /64
+	const networkBits = 64 // one host often has all addresses of a /64
 	address := peer.Addr().Unmap().WithZone("")
 	if address.Is6() {
-		address = netip.PrefixFrom(address, bits).Masked().Addr()
+		address = netip.PrefixFrom(address, networkBits).Masked().Addr()
 	}
 	return address.String()
 }
@@ -65,8 +66,8 @@ func networkOf(remoteAddr string) string {
 func hashFlow(words ...string) limits.Flow { return sha256.Sum256(fmt.Appendf(nil, "%q", words)) }
 
 // tokenSubject returns the issuer and subject of a JSON web token (RFC 7519) that kube-apiserver has accepted. It does not
-// verify the token. The token's length is bounded, since that of all headers is ([http.Server.MaxHeaderBytes]). ok is false if
-// token is not a JSON web token, or names no issuer or no subject.
+// verify the token. [http.Server.MaxHeaderBytes] bounds the token's length. ok is false if token is not a JSON web token, or lacks
+// an issuer or a subject.
 func tokenSubject(token string) (issuer, subject string, ok bool) {
 	parts := strings.SplitN(token, ".", 4) // header, payload and signature, if there are three
 	if len(parts) != 3 {
@@ -80,7 +81,7 @@ func tokenSubject(token string) (issuer, subject string, ok bool) {
 		Issuer  string `json:"iss"`
 		Subject string `json:"sub"`
 	}
-	// The names of members are case-sensitive here, as in the programs that verify tokens.
+	// utiljson, like the programs that verify tokens, distinguishes upper and lower case in the names of members.
 	if err := utiljson.Unmarshal(claims, &registered); err != nil {
 		return "", "", false
 	}

@@ -14,27 +14,30 @@ import (
 
 // Identity says who the caller is:
 //
-//	the caller                                  requests are sent with
-//	has credentials in Authorization            this header, and the caller's own Impersonate-* headers
-//	is a user whom listproxy has verified       listproxy's credentials, and Impersonate-* headers that name the user
-//	is nobody: Authorization is missing,        no review is sent, an Authorizer's decision is No; a forwarded request
-//	empty or ambiguous; the zero Identity       keeps the headers that it has
-//	is listproxy's own account (IsOwn)          listproxy's credentials
+//	the caller                               requests are sent with
+//	has credentials in Authorization         this header, and the caller's own Impersonate-* headers
+//	is a user whom listproxy has verified    listproxy's credentials, and Impersonate-* headers that name the user
+//	is listproxy's own account (IsOwn)       listproxy's credentials
+//	is unidentified                          their own headers, unchanged
+//
+// A caller is unidentified if there is not exactly one Authorization header, or if this header is empty or ambiguous. There are no
+// reviews about an unidentified caller, and an Authorizer's decision is No. The zero Identity is that of such a caller.
 //
 // What is remembered about a caller is stored under a [Key], so no credential is kept longer than its request.
 //
 // An Identity is immutable. fmt and slog print neither its credential nor its user.
 type Identity struct {
 	// The first four fields are pointers, so that fmt cannot print their contents. fmt does not call Format for an Identity in an
-	// unexported field of another struct: of a string it would print the text there, but of a pointer only the address.
+	// unexported field of another struct. It would print the text of a string there, but prints only the address of a pointer.
 
-	// authorization is the Authorization header; nil if there is not exactly one.
+	// authorization is the Authorization header, or nil for all callers without credentials in this header.
 	authorization *string
-	// token is the plain token in the Authorization header; nil if there is none.
+	// token is the plain token in the Authorization header, or nil if there is none.
 	token *string
-	// verified is the user whom listproxy has verified; nil if there is none.
+	// verified is the user whom listproxy has verified, or nil if there is none.
 	verified *user.DefaultInfo
-	// impersonatedByCaller is the user whom the caller's own Impersonate-* headers name, never verified; nil if there is none.
+	// impersonatedByCaller is the user whom the caller's own Impersonate-* headers name, or nil if there is none. listproxy never
+	// verifies this user.
 	impersonatedByCaller *user.DefaultInfo
 	// kind is the kind of the credentials in the Authorization header. It is not set for a verified user.
 	kind policy.CredentialKind
@@ -47,7 +50,7 @@ type Identity struct {
 }
 
 // Key returns the key of the caller together with the impersonated user, if any. It is zero for listproxy's own account, and
-// for nobody, about whom the upstream is never asked.
+// for unidentified callers, about whom the upstream is never asked.
 func (id Identity) Key() Key { return id.key }
 
 // VerifiedUser returns the user whom listproxy has verified, or nil. listproxy sends this user's requests with its own
@@ -63,8 +66,8 @@ func (id Identity) ImpersonatedUser() *user.DefaultInfo {
 	return id.impersonatedByCaller
 }
 
-// Impersonator returns the identity that needs the right to impersonate [Identity.ImpersonatedUser]: listproxy's own account
-// for a verified user, otherwise the caller alone. If nobody is impersonated, it returns id.
+// Impersonator returns the identity that needs the right to impersonate [Identity.ImpersonatedUser]. For a verified user, that is
+// listproxy's own account. For a user whom the caller's headers name, it is the caller alone. Without such a user, it is id.
 func (id Identity) Impersonator() Identity {
 	if id.verified != nil {
 		return Identity{own: true}
@@ -80,8 +83,8 @@ func (id Identity) Impersonator() Identity {
 // IsOwn reports whether id is listproxy's own account.
 func (id Identity) IsOwn() bool { return id.own }
 
-// SetHeaders sets the headers in h that identify the caller at the upstream. For nobody and for listproxy's own account, it
-// changes nothing.
+// SetHeaders sets the headers in h that identify the caller at the upstream. For an unidentified caller and for listproxy's own
+// account, it changes nothing.
 func (id Identity) SetHeaders(h http.Header) {
 	if u := id.ImpersonatedUser(); u != nil {
 		writeImpersonation(h, u)
@@ -91,14 +94,14 @@ func (id Identity) SetHeaders(h http.Header) {
 	}
 }
 
-// HasCredentials reports whether requests can be sent as id. They are sent with the caller's one Authorization header, or,
-// for a verified user and for listproxy's own account, with listproxy's own credentials. Only nobody has no credentials.
+// HasCredentials reports whether there are credentials with which requests can be sent as id: the caller's own, or listproxy's
+// for a verified user and for listproxy's own account. Only an unidentified caller has none.
 func (id Identity) HasCredentials() bool {
 	return id.authorization != nil || id.verified != nil || id.own
 }
 
-// HasToken reports whether the caller has a token in its one Authorization header. Another scheme, such as Basic, has none, and an
-// ambiguous token does not count.
+// HasToken reports whether the caller's credentials are a token in the Authorization header. Credentials of another scheme, such as
+// Basic, are none.
 func (id Identity) HasToken() bool {
 	return id.authorization != nil && id.kind != policy.NoToken
 }
@@ -142,8 +145,8 @@ func (a *Authenticator) NewVerifiedIdentity(u *user.DefaultInfo) Identity {
 	return Identity{verified: u, key: key, callerKey: key}
 }
 
-// newImpersonatingIdentity returns the identity of a caller who impersonates u. id is the identity of the caller alone, which
-// has a plain token.
+// newImpersonatingIdentity returns the identity of a caller who impersonates u. id is the identity of the caller alone, who has a
+// plain token.
 func (s *identitySecret) newImpersonatingIdentity(id Identity, u *user.DefaultInfo) Identity {
 	id.impersonatedByCaller = u
 	id.kind = policy.TokenWithImpersonation

@@ -23,22 +23,22 @@ func writeImpersonation(h http.Header, u *user.DefaultInfo) {
 			delete(h, name)
 		}
 	}
-	// client-go writes the headers, escaped as kube-apiserver expects. It gives them to headerCopy, and sends nothing.
+	// client-go's RoundTripper adds the headers to a request, escaped as kube-apiserver expects. headerRecorder copies them to h.
 	named := transport.ImpersonationConfig{UserName: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}
-	_, _ = transport.NewImpersonatingRoundTripper(named, headerCopy(h)).RoundTrip(&http.Request{}) //nolint:bodyclose // no answer
+	writer := transport.NewImpersonatingRoundTripper(named, headerRecorder(h))
+	_, _ = writer.RoundTrip(&http.Request{}) //nolint:bodyclose // the response has none
 }
 
-// headerCopy copies the header of a request into itself, in place of sending the request.
-type headerCopy http.Header
+// headerRecorder implements [http.RoundTripper]. It records the header of a request instead of sending the request.
+type headerRecorder http.Header
 
-// RoundTrip implements [http.RoundTripper].
-func (h headerCopy) RoundTrip(r *http.Request) (*http.Response, error) {
+func (h headerRecorder) RoundTrip(r *http.Request) (*http.Response, error) {
 	maps.Copy(h, r.Header)
 	return &http.Response{}, nil
 }
 
 // readImpersonation returns the user whom the Impersonate-* headers in h name. ok is true only if [writeImpersonation] writes
-// exactly these headers for this user. That rules out headers that kube-apiserver would refuse or ignore, such as a second
+// exactly these headers for this user. So ok is false for headers that kube-apiserver would refuse or ignore, such as a second
 // Impersonate-User, or two spellings of one extra's key.
 func readImpersonation(h http.Header) (impersonated *user.DefaultInfo, ok bool) {
 	if !hasImpersonation(h) {
@@ -58,13 +58,12 @@ func readImpersonation(h http.Header) (impersonated *user.DefaultInfo, ok bool) 
 		given[name] = values
 		if escaped, isExtra := strings.CutPrefix(name, "Impersonate-Extra-"); isExtra {
 			// As at kube-apiserver, the key is first turned into lower case, then unescaped. For a malformed key, PathUnescape
-			// returns "", and canBeImpersonated false.
+			// returns "", for which canBeImpersonated returns false.
 			key, _ := url.PathUnescape(strings.ToLower(escaped))
 			impersonated.Extra[key] = values
 		}
 	}
-	// The round trip: for this user, exactly the headers that came must be written.
-	written := http.Header{}
+	written := http.Header{} // must equal given
 	writeImpersonation(written, impersonated)
 	if !canBeImpersonated(impersonated) || !reflect.DeepEqual(written, given) {
 		return nil, false
@@ -86,9 +85,9 @@ func hasImpersonation(h http.Header) bool {
 // Impersonate-* headers cannot name this user exactly.
 //
 // The impersonated user must have exactly the rights that kube-apiserver would give to the certificate itself. kube-apiserver
-// adds the group system:authenticated to its user, unless the user is in system:unauthenticated. userToImpersonate adds it, too.
-// Without any group in the headers, kube-apiserver would give a user with the name of a service account the groups of that account
-// (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
+// adds the group system:authenticated to a certificate's user, unless the user is in system:unauthenticated. userToImpersonate adds
+// this group, too. If it left the headers without any group, kube-apiserver would give a user with the name of a service account
+// the groups of that account (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
 func userToImpersonate(info user.Info) (impersonated *user.DefaultInfo, ok bool) {
 	impersonated = &user.DefaultInfo{
 		Name:   info.GetName(),
@@ -123,8 +122,8 @@ func canBeImpersonated(u *user.DefaultInfo) bool {
 	return u.Name != user.Anonymous && !slices.ContainsFunc(values, arrivesChanged)
 }
 
-// arrivesChanged reports whether kube-apiserver would not get a header's value as it is: empty values are ignored, spaces
-// around a value are removed, and control characters are refused.
+// arrivesChanged reports whether kube-apiserver would read another value than value from a header: it ignores empty values, removes
+// spaces around a value, and refuses control characters.
 func arrivesChanged(value string) bool {
 	return value == "" || strings.TrimSpace(value) != value || !httpguts.ValidHeaderFieldValue(value)
 }

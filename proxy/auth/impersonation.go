@@ -9,8 +9,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// maxImpersonationQuestions bounds the questions about one impersonated user. If the user has so many groups or extras that
-// more are needed, the right to impersonate counts as not proven.
+// maxImpersonationQuestions bounds the questions about one impersonated user. The right to impersonate a user with so many groups
+// or extras that more questions are needed counts as not proven.
 const maxImpersonationQuestions = 64
 
 // proveImpersonation asks whether the impersonator (the caller, or listproxy's own account) may act as the impersonated user
@@ -18,15 +18,15 @@ const maxImpersonationQuestions = 64
 // lacks it.
 //
 // For example, bob asks to list pods as jane. The review as jane shows that jane may list pods, but not that bob may list as
-// her: with constrained impersonation (KEP-5284), bob may be allowed to create reviews as jane only. kube-apiserver
+// her: with constrained impersonation (KEP-5284), bob may be allowed to create only reviews as jane. kube-apiserver
 // (k8s.io/apiserver/pkg/endpoints/filters/impersonation) lets bob list as jane by either of these rights:
 //
 //  1. "impersonate" for jane's name, each of her groups, her uid and each value of an extra
-//  2. "impersonate:user-info" for all of these, and "impersonate-on:user-info:list" for pods. Only the second half is asked
-//     for: without the first, the review as jane would have failed.
+//  2. "impersonate:user-info" for all of these, and "impersonate-on:user-info:list" for pods. The review as jane has already
+//     proven the first half, so only the second half is asked for.
 //
 // For nodes and service accounts, kube-apiserver has further modes of constrained impersonation. listproxy does not ask for
-// their rights, and forwards requests as nodes and service accounts unless the impersonator may "impersonate".
+// their rights. So it proves the right to impersonate a node or a service account only by right 1.
 func (a *Authorizer) proveImpersonation(
 	ctx context.Context, who *Caller, attrs *Attributes,
 ) (proof []answer[Decision], proven bool, err error) {
@@ -42,8 +42,8 @@ func (a *Authorizer) proveImpersonation(
 	return a.askAll(ctx, &impersonator, []Attributes{constrained}) // right 2
 }
 
-// askAll asks the questions, and returns the answers if all are Yes. It stops at the first other answer. If there are more than
-// maxImpersonationQuestions, it asks none, and allYes is false.
+// askAll asks the questions, and returns the answers if all are Yes. It stops at the first other answer. It asks none if there are
+// more than maxImpersonationQuestions. Then allYes is false.
 func (a *Authorizer) askAll(
 	ctx context.Context, who *Caller, questions []Attributes,
 ) (answers []answer[Decision], allYes bool, err error) {

@@ -20,13 +20,13 @@ const (
 	// maxKey bounds the length, in bytes, of a key under which an answer is remembered. Only the key of a question with a
 	// very long selector is longer.
 	maxKey = 4 << 10
-	// maxAttempts bounds how often a request asks until it gets an answer that is still valid.
+	// maxAttempts is the number of answers that a request waits for. The request fails if none of them is still valid.
 	maxAttempts = 3
-	// ownAnswerTTL is how long after its arrival an answer may be used by a request for which the question was sent, even if the
-	// TTL is over. Otherwise a TTL of 0, or a slow upstream, would leave no time.
+	// ownAnswerTTL is the least time, from its arrival on, for which an answer may be used by a request that sent its question.
+	// If a TTL of 0 or a slow upstream left the request no time, it could never use its answer.
 	ownAnswerTTL = time.Second
-	// revokedTTL bounds the TTL of an answer if rights on which it may depend were revoked. So while revocations go on and on, a
-	// question is asked once a second.
+	// revokedTTL bounds the TTL of an answer if rights on which it may depend were revoked. While revocations come all the time,
+	// a question is therefore asked once a second.
 	revokedTTL = time.Second
 	// maxRevoked bounds the number of namespaces whose last revocation is remembered. etcd cannot write as many while answers
 	// are valid.
@@ -35,22 +35,25 @@ const (
 	// authorizers read from informers.
 	authorizerLag = time.Second
 
-	// acceptedSeats is the number of questions about accepted callers that may be in flight, and acceptedQueue the number
-	// that may wait. A flow may take an eighth of the queue. The agents of a DaemonSet are one flow, each with its own token
-	// and questions: an eighth is enough for two thousand nodes.
+	// acceptedSeats is the number of questions about accepted callers that may be in flight.
 	acceptedSeats = 128
+	// acceptedQueue is the number of questions about accepted callers that may wait for a seat. A flow may take an eighth of the
+	// queue. The agents of a DaemonSet are one flow, each with its own token and questions: an eighth is enough for two thousand
+	// nodes.
 	acceptedQueue = 16 << 10
-	// newcomerSeats, newcomerQueue and newcomerWait are the bounds for questions about all other callers. An address may
-	// take an eighth of the queue, which is enough for the tokens that come back after a restart.
+	// newcomerSeats is the number of questions about newcomers that may be in flight.
 	newcomerSeats = 128
+	// newcomerQueue is the number of questions about newcomers that may wait for a seat. An address may take an eighth of the
+	// queue, which is enough for the tokens that come back after a restart.
 	newcomerQueue = 4 << 10
-	newcomerWait  = time.Second
+	// newcomerWait bounds the time for which a question about a newcomer waits for a seat.
+	newcomerWait = time.Second
 )
 
-// ErrNoSeat means that a question about a caller whom the upstream has not accepted yet got no seat within newcomerWait.
+// ErrNoSeat means that a question about a newcomer got no seat within newcomerWait.
 var ErrNoSeat = errors.New("too many callers who are not known yet are being asked about")
 
-// errOutdated means that a request has asked maxAttempts times, and got no answer that was still valid.
+// errOutdated means that a request has got maxAttempts answers, and none was still valid.
 var errOutdated = errors.New("what the upstream answered was out of date each time")
 
 // ReviewConfig configures an Authorizer or a WhoAmI.
@@ -59,28 +62,28 @@ type ReviewConfig struct {
 	TTL time.Duration
 	// Timeout bounds the time for one question, including the wait for a seat. Zero means ten seconds.
 	Timeout time.Duration
-	// AsOf returns the time at which the age of answers is measured: now; or, for the first MaxOutage of an outage, the time
-	// at which the upstream last answered. If AsOf is nil, answers always age.
-	AsOf      func(now time.Time) time.Time
+	// AsOf returns the time at which the age of answers is measured. That is the time at which the upstream last answered during
+	// the first MaxOutage of an outage, and now at all other times. If AsOf is nil, it is always now.
+	AsOf func(now time.Time) time.Time
+	// MaxOutage is the time for which answers do not age in an outage.
 	MaxOutage time.Duration
 }
 
 // Caller is the caller whom a question is about.
 type Caller struct {
 	Identity Identity
-	// Accepted reports whether the upstream is known to accept the caller's credentials. Questions about other callers
-	// have separate seats.
+	// Accepted reports whether the upstream is known to accept the caller's credentials. Any other caller is a newcomer.
 	Accepted bool
 	// Flow is the flow that pays for the question's seat.
 	Flow limits.Flow
 }
 
-// answer is an answer of the upstream to a question that was sent at the time asked. See validFor.
+// answer is what is remembered of the upstream's reply to a question. See validFor.
 type answer[V any] struct {
 	value V
 	scope scope
-	asked time.Time
-	ttl   time.Duration
+	asked time.Time     // when the question was sent
+	ttl   time.Duration // counted from asked
 }
 
 // question is a question to the upstream about a caller.
@@ -89,23 +92,28 @@ type question[V any] struct {
 	// key is the key under which the answer is remembered.
 	key   string
 	scope scope
-	// send asks the upstream.
-	send func(context.Context) (V, error)
+	// review sends a review to the upstream, and returns the value in the reply.
+	review func(context.Context) (V, error)
 }
 
-// reviewCache asks the upstream, and remembers the answers. Requests of one flow that ask the same question at the same time
-// share one question to the upstream, which goes on even if the request that began it is over. A reviewCache is safe for
-// concurrent use.
+// reviewCache asks the upstream, and remembers the answers. It is safe for concurrent use.
+//
+//	seat       the permission to have one question in flight
+//	flow       the requests that have one share of the seats (see FlowOf)
+//	accepted   a caller whose credentials the upstream is known to accept
+//	newcomer   any other caller; newcomers have seats of their own, so that made-up tokens cannot keep accepted callers waiting
+//	flight     one question at the upstream, shared by the requests of a flow that ask it at the same time
+//
+// A flight goes on even if the request that began it is over. It keeps its seat until its answer comes. If a caller who leaves
+// freed the seat, callers who come and go could have any number of questions in flight.
 type reviewCache[V any] struct {
 	ReviewConfig
 	// revoked has the time.Time of the last revocation by namespace; "" stands for all namespaces.
 	revoked *cache.LRUExpireCache
 	// answers has each answer[V] by its key.
-	answers *cache.LRUExpireCache
-	flights singleflight.Group
-	// accepted and newcomers have the seats. A question keeps its seat until its answer comes, even if no request waits for
-	// the answer any more. Otherwise callers who come and go could have any number of questions in flight.
-	accepted, newcomers *limits.Limiter
+	answers             *cache.LRUExpireCache
+	flights             singleflight.Group
+	accepted, newcomers *limits.Limiter // the seats
 	hits, misses        atomic.Uint64
 }
 
@@ -121,21 +129,21 @@ func newReviewCache[V any](cfg ReviewConfig, maxAnswers int) *reviewCache[V] {
 	}
 }
 
-// get returns the remembered answer to a question, or asks the upstream. The context of q.send does not end with ctx. The
-// error is from q.send or ctx, or is [ErrNoSeat], a [limits.Overload] or errOutdated.
-func (c *reviewCache[V]) get(ctx context.Context, q question[V]) (answer[V], error) {
+// recallOrAsk returns the remembered answer to a question, or asks the upstream. The context of q.review does not end with ctx. The
+// error is from q.review or ctx, or is [ErrNoSeat], a [limits.Overload] or errOutdated.
+func (c *reviewCache[V]) recallOrAsk(ctx context.Context, q question[V]) (answer[V], error) {
 	began := time.Now()
-	if known, ok := c.remembered(q.key, began); ok {
+	if known, ok := c.recall(q.key, began); ok {
 		c.hits.Add(1)
 		return known, nil
 	}
 	c.misses.Add(1)
 	for range maxAttempts {
-		fresh, err := c.await(ctx, q)
+		fresh, err := c.joinFlight(ctx, q)
 		now := time.Now()
 		if err != nil {
 			// Perhaps an outage has begun, in which remembered answers are valid for longer.
-			if known, ok := c.remembered(q.key, now); ok {
+			if known, ok := c.recall(q.key, now); ok {
 				return known, nil
 			}
 			return answer[V]{}, err
@@ -150,11 +158,11 @@ func (c *reviewCache[V]) get(ctx context.Context, q question[V]) (answer[V], err
 	return answer[V]{}, errOutdated
 }
 
-// await waits for the upstream's answer to a question, and asks it unless it is in flight.
-func (c *reviewCache[V]) await(ctx context.Context, q question[V]) (answer[V], error) {
-	// Only requests of one flow share a question, since the question waits for a seat in that flow's turn.
+// joinFlight begins a flight for a question, or joins the one that there is, and waits for the answer.
+func (c *reviewCache[V]) joinFlight(ctx context.Context, q question[V]) (answer[V], error) {
+	// A flight waits for a seat when it is its flow's turn, so requests of other flows do not join it.
 	flight := c.flights.DoChan(string(q.who.Flow[:])+q.key, func() (any, error) {
-		return c.ask(context.WithoutCancel(ctx), q)
+		return c.askUpstream(context.WithoutCancel(ctx), q)
 	})
 	select {
 	case <-ctx.Done():
@@ -165,8 +173,8 @@ func (c *reviewCache[V]) await(ctx context.Context, q question[V]) (answer[V], e
 	}
 }
 
-// ask waits for a seat, asks the upstream, and remembers the answer.
-func (c *reviewCache[V]) ask(ctx context.Context, q question[V]) (answer[V], error) {
+// askUpstream waits for a seat, sends the review, and remembers the answer.
+func (c *reviewCache[V]) askUpstream(ctx context.Context, q question[V]) (answer[V], error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	seat, err := c.acquireSeat(ctx, q.who)
@@ -175,7 +183,7 @@ func (c *reviewCache[V]) ask(ctx context.Context, q question[V]) (answer[V], err
 	}
 	defer seat.Release()
 	asked := time.Now()
-	value, err := q.send(ctx)
+	value, err := q.review(ctx)
 	if err != nil {
 		return answer[V]{}, err
 	}
@@ -184,7 +192,7 @@ func (c *reviewCache[V]) ask(ctx context.Context, q question[V]) (answer[V], err
 	return a, nil
 }
 
-// acquireSeat waits for a seat in the turn of the caller's flow. For a caller who is not accepted, every error is ErrNoSeat.
+// acquireSeat waits until it is the turn of the caller's flow, and takes a seat. For a newcomer, every error is ErrNoSeat.
 func (c *reviewCache[V]) acquireSeat(ctx context.Context, who *Caller) (limits.Grant, error) {
 	if !who.Accepted {
 		seat, err := c.newcomers.Acquire(ctx, who.Flow, 1)
@@ -200,37 +208,37 @@ func (c *reviewCache[V]) acquireSeat(ctx context.Context, who *Caller) (limits.G
 	return seat, err
 }
 
-// cached returns the answer that is kept for key, valid or not.
-func (c *reviewCache[V]) cached(key string) (a answer[V], ok bool) {
+// lookUp returns the answer that is remembered for key, valid or not.
+func (c *reviewCache[V]) lookUp(key string) (known answer[V], found bool) {
 	value, _ := c.answers.Get(key)
-	a, ok = value.(answer[V])
-	return a, ok
+	known, found = value.(answer[V])
+	return known, found
 }
 
-// remembered returns the answer that is kept for key, if it is still valid.
-func (c *reviewCache[V]) remembered(key string, now time.Time) (known answer[V], ok bool) {
-	known, ok = c.cached(key)
-	return known, ok && c.validFor(&known, now) > 0
+// recall returns the answer that is remembered for key, if it is still valid.
+func (c *reviewCache[V]) recall(key string, now time.Time) (known answer[V], ok bool) {
+	known, found := c.lookUp(key)
+	return known, found && c.validFor(&known, now) > 0
 }
 
-// remember keeps an answer for later requests, unless the TTL is 0, the key is too long, or the answer to a later question
-// is kept.
+// remember stores an answer for later requests, unless the TTL is 0, the key is too long, or the answer to a later question
+// is remembered.
 func (c *reviewCache[V]) remember(key string, a answer[V]) {
 	if c.TTL <= 0 || len(key) > maxKey {
 		return
 	}
-	if later, ok := c.cached(key); ok && later.asked.After(a.asked) {
+	if later, found := c.lookUp(key); found && later.asked.After(a.asked) {
 		return
 	}
 	c.answers.Add(key, a, 2*c.TTL+c.MaxOutage)
 }
 
-// validFor returns the time for which an answer is still valid, or 0 if it is not valid:
+// validFor returns the time for which an answer is still valid, or 0 if it is no longer valid:
 //
 //   - An answer is valid for its ttl, counted from the question.
 //   - If rights in its scope were revoked after the question, or at most authorizerLag before it, revokedTTL bounds the ttl.
 //   - In an outage the ttl is doubled, and the answer does not age ([ReviewConfig].AsOf). Without the doubling, a caller who
-//     comes regularly would have no answer if the last one had just expired when the outage began.
+//     comes regularly could not use an answer that expired just before the outage.
 func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
 	ttl := a.ttl
 	isRevoked := func(namespace string) bool {
@@ -238,9 +246,8 @@ func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
 		revokedAt, found := value.(time.Time)
 		return found && !revokedAt.Before(a.asked.Add(-authorizerLag))
 	}
-	const everywhere = "" // the key of revocations that concern all namespaces
-	requested, account := a.scope.requested, a.scope.account
-	if isRevoked(everywhere) || requested != "" && isRevoked(requested) || account != "" && isRevoked(account) {
+	const everywhere = "" // the key of revocations in all namespaces; an empty field of the scope only finds them again
+	if isRevoked(everywhere) || isRevoked(a.scope.requested) || isRevoked(a.scope.account) {
 		ttl = min(ttl, revokedTTL)
 	}
 	if c.AsOf != nil {
@@ -252,10 +259,11 @@ func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
 	return max(0, ttl-clock.Age(a.asked, now))
 }
 
-// recordRevocation notes that rights were revoked in a namespace, or in all namespaces if it is "". It is remembered for as long
-// as an answer can be in use that it concerns: one whose question was sent before it, or at most authorizerLag after it.
+// recordRevocation notes that rights have now been revoked in a namespace, or in all namespaces if it is "". The revocation
+// concerns all answers whose questions are sent before it, or at most authorizerLag after it. It is remembered while they can be
+// in use.
 func (c *reviewCache[V]) recordRevocation(namespace string) {
-	latestArrival := authorizerLag + c.Timeout           // of such an answer, from now on
-	longestUse := max(2*c.TTL+c.MaxOutage, ownAnswerTTL) // of an answer, from its arrival on
-	c.revoked.Add(namespace, time.Now(), latestArrival+longestUse)
+	untilLastAnswer := authorizerLag + c.Timeout         // from now to the arrival of the last such answer
+	longestUse := max(2*c.TTL+c.MaxOutage, ownAnswerTTL) // from the arrival of an answer to its end
+	c.revoked.Add(namespace, time.Now(), untilLastAnswer+longestUse)
 }

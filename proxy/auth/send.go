@@ -15,8 +15,8 @@ import (
 )
 
 // SendAs sends r, which listproxy itself has made, as the caller id, and returns the upstream's response. r must have no
-// credentials: SendAs adds the caller's own. If listproxy impersonates the caller, SendAs adds listproxy's own credentials, and
-// Impersonate-* headers for exactly this caller. It follows no redirects. Its errors contain no credential.
+// credentials: SendAs adds the caller's own. If listproxy impersonates the caller, SendAs adds listproxy's own credentials
+// instead, and Impersonate-* headers for exactly this caller. It follows no redirects. Its errors contain no credential.
 type SendAs func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error)
 
 // WithOwnAccount returns a SendAs that sends requests of listproxy's own account with the credentials of cfg, and all other
@@ -34,15 +34,15 @@ func WithOwnAccount(send SendAs, cfg *rest.Config) (SendAs, error) {
 	}, nil
 }
 
-// maxReviewBody bounds the body of the reply to a review, in bytes. The body repeats the question with its selectors, or has the
+// maxReviewBody bounds the body of the reply to a review, in bytes. The body repeats the review with its selectors, or lists the
 // caller's groups.
 const maxReviewBody = 1 << 20
 
-// postReview sends a review to the upstream as a caller, and decodes the reply into answered. code and header are the reply's. They
-// are noReply and nil if there was none. An error is also returned for a body that cannot be decoded, as of many replies whose code
-// isError.
+// postReview sends a review to the upstream as a caller, and decodes the body of the reply into reply. It returns the code and
+// header of the reply, or noReply and nil if none came. If the body cannot be decoded, it returns an error as well. That holds for
+// the body of many replies whose code isError.
 func postReview(
-	ctx context.Context, send SendAs, id Identity, endpoint string, review, answered any,
+	ctx context.Context, send SendAs, id Identity, endpoint string, review, reply any,
 ) (code int, header http.Header, err error) {
 	payload, err := utiljson.Marshal(review)
 	if err != nil {
@@ -64,16 +64,16 @@ func postReview(
 	switch {
 	case err != nil:
 		err = fmt.Errorf("read the answer: %w", err)
-	case len(body) > maxReviewBody || utiljson.Unmarshal(body, answered) != nil: // its error may have words of the answer
+	case len(body) > maxReviewBody || utiljson.Unmarshal(body, reply) != nil: // Unmarshal's error may quote the body
 		err = errors.New("the answer is not JSON, or too long")
 	}
 	return resp.StatusCode, resp.Header, err
 }
 
-// noReply is the code of postReview if the upstream has not answered.
+// noReply is the code that postReview returns if no reply came.
 const noReply = 0
 
-// isError reports whether a code of postReview is a status other than 200 and 201.
+// isError reports whether a code from postReview is that of a reply other than a 200 or 201.
 func isError(code int) bool {
 	return code != noReply && code != http.StatusOK && code != http.StatusCreated
 }

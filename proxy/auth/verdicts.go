@@ -22,7 +22,7 @@ const (
 	refusedTTL = 10 * time.Second
 )
 
-// Verdict says what is known about whether the API server accepts a caller's credentials.
+// Verdict says whether the API server accepts a caller's credentials, as far as listproxy knows.
 type Verdict int
 
 const (
@@ -32,12 +32,12 @@ const (
 	Accepted
 	// Refused means that the API server has answered 401 to the token in the last refusedTTL.
 	Refused
-	// NoToken means that there is nothing to judge: the caller has no token and is not a verified user.
+	// NoToken means that the caller has no token and is not a verified user.
 	NoToken
 )
 
-// Verdicts remembers the verdicts on a bounded number of tokens. The key of both maps is
-// Identity.callerKey, and only callers with a token are in them. A Verdicts is safe for concurrent use.
+// Verdicts remembers the verdicts on a bounded number of tokens. In both maps, Identity.callerKey stands for a token. A Verdicts is
+// safe for concurrent use.
 type Verdicts struct {
 	// accepted maps each accepted token to the limits.Flow of its caller.
 	accepted *cache.LRUExpireCache
@@ -45,7 +45,7 @@ type Verdicts struct {
 	refused *cache.LRUExpireCache
 }
 
-// NewVerdicts returns Verdicts that remember none yet.
+// NewVerdicts returns a Verdicts that remembers no verdict yet.
 func NewVerdicts() *Verdicts {
 	return &Verdicts{
 		accepted: cache.NewLRUExpireCache(maxAcceptedTokens),
@@ -53,8 +53,8 @@ func NewVerdicts() *Verdicts {
 	}
 }
 
-// VerdictOn returns the verdict on a caller's credentials, and the flow of the caller's requests. If the verdict is Accepted,
-// the flow is taken from the caller ([FlowOf]), otherwise from the address ([FlowOfAddress]).
+// VerdictOn returns the verdict on a caller's credentials, and the flow of the caller's requests. An accepted caller is in the flow
+// of its credentials ([FlowOf]), and any other caller in that of its address ([FlowOfAddress]).
 func (v *Verdicts) VerdictOn(id Identity, remoteAddr string) (Verdict, limits.Flow) {
 	if flow, accepted := v.AcceptedFlow(id); accepted {
 		return Accepted, flow
@@ -69,7 +69,7 @@ func (v *Verdicts) VerdictOn(id Identity, remoteAddr string) (Verdict, limits.Fl
 	return Unjudged, flow
 }
 
-// AcceptedFlow returns the flow of a caller whose credentials are accepted. If they are not, or not yet, accepted is false.
+// AcceptedFlow returns the flow of a caller whose credentials are known to be accepted. For any other caller, accepted is false.
 func (v *Verdicts) AcceptedFlow(id Identity) (flow limits.Flow, accepted bool) {
 	if id.VerifiedUser() != nil {
 		return FlowOf(id), true
@@ -79,8 +79,8 @@ func (v *Verdicts) AcceptedFlow(id Identity) (flow limits.Flow, accepted bool) {
 	return flow, accepted
 }
 
-// RecordAnswer remembers the verdict that follows from the status with which the API server answered a caller's request. No
-// verdict follows if the request asked for an upgrade: the API server may have judged a token in a WebSocket header instead.
+// RecordAnswer remembers the verdict that follows from the status with which the API server answered a caller's request. The answer
+// to an upgrade changes no verdict, since the API server may have judged a token in a WebSocket header instead.
 func (v *Verdicts) RecordAnswer(id Identity, upgrade bool, method string, status int) {
 	if upgrade || !id.HasToken() {
 		return
@@ -90,8 +90,9 @@ func (v *Verdicts) RecordAnswer(id Identity, upgrade bool, method string, status
 		v.accepted.Remove(id.callerKey)
 		v.refused.Add(id.callerKey, nil, refusedTTL)
 	case provesAuthentication(method, status):
+		// An entry is not renewed: each request would then call FlowOf, which parses the token.
 		if _, known := v.accepted.Get(id.callerKey); known {
-			return // Renewing the entry would call FlowOf at each request, which parses the token. So it expires acceptedTTL after Add.
+			return
 		}
 		v.refused.Remove(id.callerKey)
 		v.accepted.Add(id.callerKey, FlowOf(id), acceptedTTL)
@@ -99,9 +100,12 @@ func (v *Verdicts) RecordAnswer(id Identity, upgrade bool, method string, status
 }
 
 // provesAuthentication reports whether kube-apiserver gives an answer with this status only to callers whom it has
-// authenticated. That holds for a 2xx and a 403, except for OPTIONS: a CORS preflight is answered before authentication. A
-// 400 (a malformed timeout) and a 429 or 5xx (kube-apiserver is overloaded or shuts down) may come before authentication,
-// too. See DefaultBuildHandlerChain in k8s.io/apiserver/pkg/server.
+// authenticated (DefaultBuildHandlerChain in k8s.io/apiserver/pkg/server):
+//
+//	OPTIONS     no: a CORS preflight is answered before authentication
+//	2xx, 403    yes
+//	400         no: a malformed timeout is refused before authentication
+//	429, 5xx    no: so is a request while kube-apiserver is overloaded or shuts down
 func provesAuthentication(method string, status int) bool {
 	isSuccess := status >= http.StatusOK && status < http.StatusMultipleChoices
 	return method != http.MethodOptions && (isSuccess || status == http.StatusForbidden)

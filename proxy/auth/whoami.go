@@ -19,7 +19,8 @@ const (
 
 // WhoAmI asks the upstream which user a caller is, for the audit log only. It sends a SelfSubjectReview
 // (authentication.k8s.io/v1, since Kubernetes 1.28) as the caller. Every authenticated user may create such a review (the
-// ClusterRole system:basic-user). The answers are remembered for the TTL. A WhoAmI is safe for concurrent use.
+// ClusterRole system:basic-user). A WhoAmI remembers the users in the replies for [ReviewConfig].TTL. It is safe for concurrent
+// use.
 type WhoAmI struct {
 	send     SendAs
 	endpoint string
@@ -36,22 +37,22 @@ func NewWhoAmI(send SendAs, base *url.URL, cfg ReviewConfig) *WhoAmI {
 }
 
 // User returns the user as whom the upstream authenticates the caller. The user is shared, and must not be changed. An error
-// means that the caller is nobody, or that the upstream gave no usable answer. The error contains neither the credential nor
+// means that the caller is unidentified, or that the upstream has not named a user. The error contains neither the credential nor
 // the user.
 func (w *WhoAmI) User(ctx context.Context, who *Caller) (user.Info, error) {
 	if !who.Identity.HasCredentials() {
 		return nil, errors.New("the caller has no credentials to ask with")
 	}
 	key := who.Identity.Key()
-	answer, err := w.reviews.get(ctx, question[*user.DefaultInfo]{
-		who:  who,
-		key:  string(key[:]),
-		send: func(ctx context.Context) (*user.DefaultInfo, error) { return w.sendReview(ctx, who.Identity) },
+	known, err := w.reviews.recallOrAsk(ctx, question[*user.DefaultInfo]{
+		who:    who,
+		key:    string(key[:]),
+		review: func(ctx context.Context) (*user.DefaultInfo, error) { return w.sendReview(ctx, who.Identity) },
 	})
 	if err != nil {
 		return nil, err
 	}
-	return answer.value, nil
+	return known.value, nil
 }
 
 // sendReview sends a SelfSubjectReview, and returns the user in the reply.
@@ -59,17 +60,17 @@ func (w *WhoAmI) sendReview(ctx context.Context, id Identity) (*user.DefaultInfo
 	review := &authenticationv1.SelfSubjectReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectReview"},
 	}
-	answered := &authenticationv1.SelfSubjectReview{}
-	code, _, err := postReview(ctx, w.send, id, w.endpoint, review, answered)
-	info := answered.Status.UserInfo
+	reply := &authenticationv1.SelfSubjectReview{}
+	code, _, err := postReview(ctx, w.send, id, w.endpoint, review, reply)
 	switch {
 	case isError(code):
-		return nil, fmt.Errorf("the upstream answered the question who a caller is with status %d", code)
+		return nil, fmt.Errorf("the upstream answered a SelfSubjectReview with status %d", code)
 	case err != nil:
-		return nil, fmt.Errorf("the question who a caller is: %w", err)
-	case answered.TypeMeta != review.TypeMeta || info.Username == "":
-		return nil, errors.New("the upstream's answer who a caller is cannot be used: it is no SelfSubjectReview with a name")
+		return nil, fmt.Errorf("the SelfSubjectReview: %w", err)
+	case reply.TypeMeta != review.TypeMeta || reply.Status.UserInfo.Username == "":
+		return nil, errors.New("the upstream's reply is not a SelfSubjectReview with the name of a user")
 	}
+	info := reply.Status.UserInfo
 	u := &user.DefaultInfo{Name: info.Username, UID: info.UID, Groups: info.Groups, Extra: map[string][]string{}}
 	for key, values := range info.Extra {
 		u.Extra[key] = values

@@ -116,8 +116,8 @@ func (a *api) getJSON(ctx context.Context, path string, timeout time.Duration, v
 	return json.NewDecoder(resp.Body).Decode(value)
 }
 
-// list reads a list page by page, calls visit with each object, and returns the list's revision. Before an error, visit may
-// have been called with some objects.
+// list reads a list page by page, calls visit with each object, and returns the list's revision. If it returns an error, visit may
+// have been called with some of the objects.
 func (a *api) list(ctx context.Context, path, labels string, visit func(*object)) (revision string, err error) {
 	// Without a resourceVersion, this is the newest state.
 	query := url.Values{"limit": {strconv.Itoa(pageSize)}, "labelSelector": {labels}}
@@ -203,7 +203,7 @@ func readEvent(in *json.Decoder) (watch.EventType, *object, error) {
 	}
 	if event.Type == watch.Error {
 		var status metav1.Status
-		err := json.Unmarshal(event.Object, &status) // after an error, the AnswerError below has the code 0
+		err := json.Unmarshal(event.Object, &status) // if it fails, the AnswerError has the code 0
 		return "", nil, errors.Join(err, &wire.AnswerError{Code: int(status.Code), Message: status.Message})
 	}
 	o := &object{}

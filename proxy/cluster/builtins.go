@@ -31,18 +31,18 @@ type builtinsByVersion map[schema.GroupVersion]builtinVersion
 
 // builtinVersion has the built-in resources of one group and version, as discovery lists them.
 type builtinVersion struct {
-	// listable has the resources that can be listed and watched, each with whether it is namespaced. It is nil if they are not
-	// known.
+	// listable has the name of each resource that can be listed and watched. The value reports whether the resource is
+	// namespaced. The map is nil if the resources are not known.
 	listable map[string]bool
 	// unavailable is the reason to forward all requests for these resources, or None.
 	unavailable reason.Reason
 }
 
 // followDiscovery reads discovery as soon as routes are known, after each wakeDiscovery, and every discoveryInterval. The first
-// read, and the one after a wakeDiscovery, is repeated [snapshot.Skew] later: the first answer may come from an API server that has
+// read, and the one after a wakeDiscovery, is repeated after [snapshot.Skew], since its answer may come from an API server that has
 // not learned of the last change yet. If a read fails, the result of the last good read stays in use.
 func (c *Cluster) followDiscovery(ctx context.Context) {
-	mustRepeat := true
+	mustRepeat := true // the next good read is followed by another after snapshot.Skew
 	for {
 		pause := routesPollInterval
 		if c.routes.ready() {
@@ -68,8 +68,8 @@ func (c *Cluster) followDiscovery(ctx context.Context) {
 	}
 }
 
-// warnOfDiscovery warns when reads of discovery have failed for a minute, and again after each further minute, but not of a failure
-// of the upstream itself ([mustWarn]). err is the result of the last read.
+// warnOfDiscovery warns when reads of discovery have failed for a minute, and again after each further minute. It does not warn of
+// a failure of the upstream itself ([mustWarn]). err is the error of the last read, or nil.
 func (c *Cluster) warnOfDiscovery(ctx context.Context, err error) {
 	switch {
 	case err == nil:
@@ -90,8 +90,8 @@ func (c *Cluster) wakeDiscovery() {
 	}
 }
 
-// readDiscovery reads the resources of all built-in groups and versions. If it cannot read one of them, it returns an error,
-// and changes nothing.
+// readDiscovery reads the resources of all built-in groups and versions, and stores them in c.builtins. If it cannot read one of
+// them, it stores nothing.
 func (c *Cluster) readDiscovery(ctx context.Context) error {
 	previous := c.knownBuiltins()
 	versions := builtinsByVersion{}

@@ -18,10 +18,17 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Cluster knows what the upstream serves, and reports changes. It follows six sources: APIServices say which server answers
-// for a group and version, CustomResourceDefinitions describe custom resources, discovery describes built-in ones, Leases
-// name the API servers, StorageVersions say whether all API servers write a resource in the same version, and RBAC objects say
-// that rights have gone. A reflector follows the objects of one resource, and keeps a value of each.
+// Cluster knows what the upstream serves, and reports changes. It follows these sources:
+//
+//	APIServices                 which server answers for a group and version
+//	CustomResourceDefinitions   the custom resources
+//	discovery                   the built-in resources
+//	StorageVersions             whether all API servers write a resource in the same version
+//	Leases, /version            the API servers and their versions
+//	RBAC objects                the rights of callers, of which only revocations are reported
+//
+// Discovery and /version are read again and again. A reflector follows the objects of each other source, and keeps a value of each
+// object.
 //
 // Cluster is safe for concurrent use. Lookups take read locks and do no I/O.
 type Cluster struct {
@@ -34,14 +41,14 @@ type Cluster struct {
 
 	discoveryDue chan struct{}                     // holds a value while a read of discovery is due
 	builtins     atomic.Pointer[builtinsByVersion] // nil until discovery was read; only followDiscovery writes it
-	// discoveryFailingSince is the time at which reads of discovery began to fail, for the next warning about it. It is zero
-	// after a good read, and after a warning.
+	// discoveryFailingSince is the time of the first failed read of discovery since the last good read or the last warning. It is
+	// zero if there is no such read.
 	discoveryFailingSince time.Time
 
 	// versionAPI reads /version. It uses a new connection each time, since a balancer chooses the server by connection.
 	versionAPI *api
-	// newHolderAtStart means that the API server that last answered /version is 1.35 or later: each start gives its Lease a new
-	// holder.
+	// newHolderAtStart reports whether API servers of the version that /version last answered give their Lease a new holder at each
+	// start.
 	newHolderAtStart atomic.Bool
 
 	holdersMu   sync.Mutex
@@ -58,11 +65,11 @@ type Config struct {
 	Invalidate func(scope snapshot.Scope, cause reason.Reason)
 	// Verify is called when the API servers may have begun to write the resources in scope in other bytes.
 	Verify func(scope snapshot.Scope)
-	// Revoked is called when rights may have gone, from several goroutines: in a namespace (of a Role or RoleBinding), or in all
-	// namespaces if it is "" (of a ClusterRole or ClusterRoleBinding).
+	// Revoked is called when rights in a namespace may have been revoked by a change of a Role or RoleBinding, or rights in all
+	// namespaces ("") by a change of a ClusterRole or ClusterRoleBinding. It is called from several goroutines.
 	Revoked func(namespace string)
-	// AsOf returns now or, during an outage, the time of the API server's last answer. Ages are counted up to the time that it
-	// returns, so nothing grows older during an outage. A nil AsOf stands for one that always returns now.
+	// AsOf returns the time up to which ages are counted. During an outage, that is the time of the API server's last answer, and
+	// now at all other times. So nothing grows older during an outage. If AsOf is nil, it is always now.
 	AsOf func(now time.Time) time.Time
 	Log  *slog.Logger
 }
@@ -143,20 +150,20 @@ func (c *Cluster) Run(ctx context.Context) {
 // DiscoveryReady reports whether discovery was read.
 func (c *Cluster) DiscoveryReady() bool { return c.builtins.Load() != nil }
 
-// DefinitionsReady reports whether the CustomResourceDefinitions were listed, or the API server refuses to list them.
+// DefinitionsReady reports whether the CustomResourceDefinitions were listed, or the API server refuses them to listproxy.
 func (c *Cluster) DefinitionsReady() bool { return c.definitions.ready() }
 
-// ServersReady reports whether the API servers' Leases were listed, or the API server refuses to list them.
+// ServersReady reports whether the API servers' Leases were listed, or the API server refuses them to listproxy.
 func (c *Cluster) ServersReady() bool { return c.leases.ready() }
 
 // Lookup returns the entry of a resource that the API server itself serves, that can be listed and watched, and whose
 // changes are noticed. For any other resource it returns the reason to forward:
 //
-//   - [reason.Warming]: the resource is not known yet, or not any more
-//   - [reason.UnknownResource]: the resource is not served, cannot be listed and watched, is a subresource, or another
-//     server may answer for it
-//   - [reason.Upstream]: what is known of the resource is contradictory or out of date
-//   - [reason.NotPermitted]: listproxy may not read discovery
+//	[reason.Warming]           the resource is not known yet, or not any more
+//	[reason.UnknownResource]   the resource is not served, cannot be listed and watched, is a subresource, or may be served by
+//	                           another server
+//	[reason.Upstream]          what is known of the resource is contradictory or out of date
+//	[reason.NotPermitted]      listproxy may not read discovery
 func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason) {
 	servedBy, why := c.routeOf(gvr.GroupVersion())
 	switch {
@@ -173,7 +180,7 @@ func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason)
 		return Entry{}, reason.Upstream
 	case isCustom && !defined:
 		return Entry{}, reason.UnknownResource
-	case isCustom && !current: // listproxy would not notice a change
+	case isCustom && !current: // the definition may have changed
 		return Entry{}, reason.Upstream
 	case !isCustom && defined: // the event about the APIService or the definition is still to come
 		return Entry{}, reason.Upstream

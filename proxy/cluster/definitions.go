@@ -37,11 +37,11 @@ func (d definition) entry(version string) (Entry, reason.Reason) {
 
 // definitionChanged invalidates the resource of a CustomResourceDefinition that was changed or deleted. The upstream may now
 // encode the same objects in other bytes, without an event about them. Open watches, and API servers that have not learned of the
-// change yet, use the old schema for a while. So after Invalidate, nothing is loaded again before [snapshot.Skew] has passed, and
-// what is loaded then is verified later.
+// change yet, use the old schema for a while. Therefore the objects are loaded again only after [snapshot.Skew], and are verified
+// later (see [Config].Invalidate).
 func (c *Cluster) definitionChanged(diff change[definition]) {
 	if diff.before == nil || !diff.before.established {
-		return // nothing was kept
+		return // nothing is in memory
 	}
 	var what string
 	switch {
@@ -49,7 +49,7 @@ func (c *Cluster) definitionChanged(diff change[definition]) {
 		what = "deleted"
 	case diff.after.uid != diff.before.uid:
 		what = "deleted and made again"
-	default: // If the generation is the same, the accepted names or the condition Established have changed.
+	default: // the spec has changed, or with the same generation the accepted names or the condition Established
 		what = fmt.Sprintf("generation %d to %d", diff.before.generation, diff.after.generation)
 	}
 	resource, group, _ := strings.Cut(diff.name, ".") // a definition's name is plural.group
@@ -86,8 +86,8 @@ type definitionVersion struct {
 	} `json:"selectableFields"`
 }
 
-// simplePath matches the path of a selectable field that consists of names only. The API server also allows other paths.
-// Requests that select by these are forwarded.
+// simplePath matches the path of a selectable field that consists of names only. The API server also allows paths with brackets
+// and escapes. Requests that select by such a field are forwarded.
 var simplePath = regexp.MustCompile(`^(\.[A-Za-z_][A-Za-z0-9_-]*)+$`)
 
 // selectableFields returns the fields that a field selector may name. It leaves out fields whose path is not a simplePath.

@@ -1,13 +1,17 @@
-// Package cluster follows what the cluster serves, and reports its changes.
+// Package cluster follows what the cluster serves, and reports changes.
 //
-// [Cluster] has the catalog of resources ([Cluster.Lookup]), and calls [Config].Invalidate for every change that
-// makes memory invalid. It also reports that rights were taken away.
+// [Cluster] is the catalog of resources ([Cluster.Lookup]). It reports changes through [Config]: what is in memory must be dropped
+// (Invalidate) or compared with the upstream (Verify), or rights were taken away (Revoked).
 //
 //   - cluster.go: the catalog
-//   - routes.go: the servers of each group
-//   - definitions.go: custom resources; builtins.go: built-in resources
-//   - servers.go: the API servers; serverversion.go: their versions; leaseholders.go: what their Leases say about etcd
+//   - routes.go: the server that answers for a group and version, by its APIService
+//   - definitions.go: custom resources
+//   - builtins.go: built-in resources
+//   - servers.go: the API servers
+//   - serverversion.go: the API servers' versions
+//   - leaseholders.go: whether the API servers' Leases prove that etcd was not restored
 //   - storageversions.go: the versions in which the API servers store a resource
-//   - rbac.go: rights
-//   - reflector.go follows the objects of one resource; api.go reads them, one object at a time
+//   - rbac.go: rights that are revoked
+//   - reflector.go: how the objects of one resource are followed
+//   - api.go: how these objects are read, one at a time
 package cluster

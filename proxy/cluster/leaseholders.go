@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// minHolderAge is how long before currentAt a holder must have been seen first (see SameTimeline). The minute is a margin. A
-// process that was suspended may see a new holder first, and only then read an event that the stream had sent long before. The
-// event then sets currentAt to a time after the holder was seen.
+// minHolderAge is the time for which a holder must have been known at currentAt (see SameTimeline). The minute is a margin for a
+// listproxy that was suspended. When it runs again, it may first see a new holder, and only then read an event that the stream had
+// sent long before. This event sets currentAt to a time after the holder was first seen.
 const minHolderAge = time.Minute
 
 // SameTimeline implements [snapshot.Config.SameTimeline]. It reports whether etcd still has the same history up to a revision.
@@ -16,16 +16,20 @@ const minHolderAge = time.Minute
 // older backup since currentAt.
 //
 // Before etcd is restored, the API servers are stopped. An API server that starts again becomes a new holder of its Lease. So
-// the history is the same if a Lease still has the holder that it had at currentAt, and was written at the revision or later:
-// either this API server has run all the time, and etcd was not restored; or the Lease comes from the backup, which then has
-// everything up to the revision. For example, if a stream at revision 100 last sent something at 12:00:
+// the history is the same if a Lease still has the holder that it had at currentAt, and was written at the revision or later.
+// There are two cases:
+//
+//   - This API server has run all the time. Then etcd was not restored.
+//   - The Lease comes from the backup. Then the backup has everything up to the revision.
+//
+// For example, a stream at revision 100 last sent something at 12:00:
 //
 //	the holder was first seen   its Lease was written at   same    retry
-//	at 11:00                    103                        true
+//	at 11:00                    103                        true    true
 //	at 11:00                     90                        false   true: the holder may soon write it again
 //	at 11:59:30, or at 12:01    103                        false   false: such a holder proves nothing
 //
-// retry means that it pays to ask again in a few seconds if same is false.
+// If same is false, retry says whether another call in a few seconds may give true.
 func (c *Cluster) SameTimeline(ctx context.Context, revision uint64, currentAt time.Time) (same, retry bool) {
 	if !c.newHolderAtStart.Load() {
 		return false, false
@@ -38,12 +42,11 @@ func (c *Cluster) SameTimeline(ctx context.Context, revision uint64, currentAt t
 	c.holdersMu.Lock()
 	defer c.holdersMu.Unlock()
 	for holder, written := range leases.revisions {
-		since, known := c.holderSince[holder]
-		if !known || currentAt.Sub(since) < minHolderAge {
-			continue
+		firstSeen, known := c.holderSince[holder]
+		if known && currentAt.Sub(firstSeen) >= minHolderAge {
+			same = same || written >= revision
+			retry = true // such a holder writes its Lease every ten seconds
 		}
-		same = same || written >= revision
-		retry = true // such a holder writes its Lease every ten seconds
 	}
 	return same, retry
 }
@@ -51,11 +54,11 @@ func (c *Cluster) SameTimeline(ctx context.Context, revision uint64, currentAt t
 // leaseRead is one read of the API servers' Leases.
 type leaseRead struct {
 	began     time.Time
-	revisions map[string]uint64 // by holder: the revision at which it last wrote its Lease
+	revisions map[string]uint64 // the revision at which each holder last wrote its Lease
 	err       error
 }
 
-// readLeases reads the Leases. Concurrent calls share a read, but none gets a read that began before the call.
+// readLeases reads the Leases. Concurrent calls share a read, but no call gets a read that began before it.
 func (c *Cluster) readLeases(ctx context.Context) leaseRead {
 	called := time.Now() // before the lock, so that this call shares a read that begins while it waits for the lock
 	c.leaseReadMu.Lock()

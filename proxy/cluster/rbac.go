@@ -13,9 +13,9 @@ import (
 // Additions and changes of metadata take no right away, since RBAC never denies
 // (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac). followRBAC runs until ctx ends.
 //
-// It only makes revocations take effect sooner. While its watch is broken, or if the watch is not permitted or another authorizer
-// than RBAC decides, a revocation takes effect when the TTL of the remembered decisions is over. If listproxy may not watch these
-// objects, it logs that once, and tries again every few minutes.
+// followRBAC only makes revocations take effect sooner. Without it, they take effect when the TTL of the remembered decisions is
+// over. That happens while its watch is broken or not permitted, and if another authorizer than RBAC decides. If listproxy may not
+// watch RBAC objects, it logs that once, and tries again every few minutes.
 func (c *Cluster) followRBAC(ctx context.Context) {
 	var streams sync.WaitGroup
 	for _, resource := range []string{"clusterroles", "clusterrolebindings", "roles", "rolebindings"} {
@@ -26,13 +26,13 @@ func (c *Cluster) followRBAC(ctx context.Context) {
 			read:     readGrants,
 			onChange: func(diff change[grants]) {
 				if removesGrant(diff) {
-					namespace, _, _ := cache.SplitMetaNamespaceKey(diff.name) // "" without one
+					namespace, _, _ := cache.SplitMetaNamespaceKey(diff.name) // "" for an object of the cluster
 					c.config.Revoked(namespace)
 				}
 			},
 			log: c.config.Log,
 		}
-		if resource == "clusterroles" { // one warning for all four
+		if resource == "clusterroles" { // whose warning speaks for all four
 			r.refusedWarning = "RBAC objects may not be watched: decisions live for their whole TTL, also after a revocation"
 			r.needs = "list and watch on all resources of rbac.authorization.k8s.io"
 		}
@@ -41,10 +41,11 @@ func (c *Cluster) followRBAC(ctx context.Context) {
 	streams.Wait()
 }
 
-// grants has a hash of each rule of a role, or of each subject of a binding together with the binding's role.
+// grants are the grants of a role or binding, each as a hash. A grant is a rule of a role, or a subject of a binding together with
+// the binding's role.
 type grants []uint64
 
-// removesGrant reports whether a hash has gone, and with it perhaps a right.
+// removesGrant reports whether a change removes a grant, and with it perhaps a right.
 func removesGrant(diff change[grants]) bool {
 	isRemoved := func(grant uint64) bool { return diff.after == nil || !slices.Contains(*diff.after, grant) }
 	return diff.before != nil && slices.ContainsFunc(*diff.before, isRemoved)
@@ -52,7 +53,7 @@ func removesGrant(diff change[grants]) bool {
 
 var grantSeed = maphash.MakeSeed()
 
-// readGrants returns the grants of a role, which has only Rules, or of a binding, which has only a RoleRef and Subjects.
+// readGrants returns the grants of a role or binding. A role has only Rules, and a binding only a RoleRef and Subjects.
 func readGrants(o *object) (all grants) {
 	for _, grant := range slices.Concat(o.Rules, o.Subjects) {
 		all = append(all, maphash.Bytes(grantSeed, slices.Concat(o.RoleRef, grant)))

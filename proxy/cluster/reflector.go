@@ -26,12 +26,12 @@ import (
 const (
 	// maxSilence is the time for which a watch may be silent before the resource is listed again. kube-apiserver sends a bookmark
 	// about every minute, except while its cache is still at the revision at which the watch began
-	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process). So a silent watch may be healthy, and the known objects stay
-	// in use during the list, for up to pageTimeout (see get).
+	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process). So a silent watch may be healthy. Therefore the known objects
+	// stay in use during the list, for up to pageTimeout (see get).
 	maxSilence = 80 * time.Second
 	// minWatchTime is the shortest timeout of a watch. The longest is twice as long, as in client-go's reflectors.
 	minWatchTime = 5 * time.Minute
-	// healthyTime is the time after which a stream counts as healthy.
+	// healthyTime is the time after which a stream counts as healthy, even if it fails later.
 	healthyTime = time.Minute
 	// warnAfter is the time for which failures must last before the log warns of them.
 	warnAfter = healthyTime
@@ -39,9 +39,14 @@ const (
 	maxRefusedPause = 5 * time.Minute
 )
 
-// reflector keeps a value of each object of one resource, and reports changes. It follows one stream after another. A stream
-// is a list and the watches after it: when a watch ends at its timeout, the next watch goes on from the last revision. Any
-// other end of a watch ends the stream, since etcd may have been restored. The next stream's list shows the differences.
+// reflector keeps a value of each object of one resource, and reports changes. It follows one stream after another:
+//
+//	stream    a list, and the watches after it; a watch that ends at its timeout is followed by one from the last revision
+//	failure   any other end of a watch, or a list that fails; it ends the stream, since etcd may have been restored
+//	refusal   a failure because listproxy may not read the resource, or because the resource does not exist
+//	silence   a failure because a watch has sent nothing for maxSilence
+//
+// After a failure, the list of the next stream shows what has changed.
 //
 // client-go's reflector does not say whether its watch is open, and waits for up to a minute before it opens a watch
 // again (https://github.com/kubernetes/kubernetes/issues/136943).
@@ -57,8 +62,7 @@ type reflector[V any] struct {
 	read func(*object) V
 	// onChange is called for each changed value, and for all objects in the first list.
 	onChange func(change[V])
-	// refusedWarning is the warning if the API server refuses the resource, and names the consequences. If it is empty,
-	// there is no warning.
+	// refusedWarning is the warning after a refusal, and names the consequences. If it is empty, there is no warning.
 	refusedWarning string
 	// needs names the right that listproxy lacks if the API server refuses the resource.
 	needs string
@@ -68,21 +72,22 @@ type reflector[V any] struct {
 
 	// mu guards the fields below. They change as follows (- means that they stay):
 	//
-	//	                           known      refused          followed   heardAt   lostAt
-	//	a list was read            replaced   -                -          now       -
-	//	a watch was opened         -          false            true       now       -
-	//	an event came              updated    false            true       now       -
-	//	a bookmark came            -          false            true       now       -
-	//	a watch was silent         -          -                -          -         -
-	//	a stream failed otherwise  -          true if refused  false      -         now if followed was true
+	//	                      known      refused   followed   heardAt   lostAt
+	//	a list was read       replaced   -         -          now       -
+	//	a watch was opened    -          false     true       now       -
+	//	an event came         updated    false     true       now       -
+	//	a bookmark came       -          false     true       now       -
+	//	silence               -          -         -          -         -
+	//	a refusal             -          true      false      -         now if followed was true
+	//	any other failure     -          -         false      -         now if followed was true
 	mu sync.RWMutex
 	// known has the values by the name of their object (namespace/name). It is nil before the first list. Only run's
 	// goroutine writes known, with mu locked, and may therefore read it without mu.
 	known    map[string]V
-	refused  bool // the API server has refused the resource ([isRefusal])
-	followed bool // a watch was opened, and no watch or list has failed since; silence is no failure
-	heardAt  time.Time
-	lostAt   time.Time
+	refused  bool
+	followed bool
+	heardAt  time.Time // when the API server last sent something
+	lostAt   time.Time // when followed last became false
 }
 
 // change is the change of an object's value.
@@ -96,7 +101,7 @@ type change[V any] struct {
 	first bool
 }
 
-// run follows the resource until ctx ends.
+// run follows one stream after another until ctx ends.
 func (r *reflector[V]) run(ctx context.Context) {
 	f := newFailures()
 	for {
@@ -108,35 +113,35 @@ func (r *reflector[V]) run(ctx context.Context) {
 		if time.Since(began) >= healthyTime {
 			f = newFailures()
 		}
-		r.noteEnd(err)
+		r.recordFailure(err)
 		pause := f.nextPause(err)
-		r.logEnd(ctx, err, pause, f)
+		r.logFailure(ctx, err, pause, f)
 		if !clock.Sleep(ctx, pause) {
 			return
 		}
 	}
 }
 
-// failures describes the streams that have failed since the last healthy one.
+// failures describes the failures since the last healthy stream.
 type failures struct {
 	since        time.Time    // the end of the last healthy stream, or the beginning of run
 	warned       bool         // the log has a warning of these failures
-	retry        wait.Backoff // the pauses after streams that have ended
-	refusedRetry wait.Backoff // the pauses after streams that were refused
+	refusedRetry wait.Backoff // the pauses after refusals
+	retry        wait.Backoff // the pauses after all other failures
 }
 
 func newFailures() *failures {
 	return &failures{
 		since: time.Now(),
-		// 0.5 s, then 1 s, then 2 s.
-		retry: wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 3, Cap: 2 * time.Second},
-		// 1 s, 2 s, 4 s, up to maxRefusedPause: an API server that has just started refuses everybody until it has read its
-		// roles.
+		// 1 s, 2 s, 4 s, up to maxRefusedPause. The first are short, since an API server that has just started refuses everybody
+		// until it has read its roles.
 		refusedRetry: wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 10, Cap: maxRefusedPause},
+		// 0.5 s, 1 s, then always 2 s.
+		retry: wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 3, Cap: 2 * time.Second},
 	}
 }
 
-// nextPause returns the pause after a stream that has ended with err.
+// nextPause returns the pause after the failure err, and makes the one after the next failure longer.
 func (f *failures) nextPause(err error) time.Duration {
 	if isRefusal(err) {
 		return f.refusedRetry.Step()
@@ -144,10 +149,9 @@ func (f *failures) nextPause(err error) time.Duration {
 	return f.retry.Step()
 }
 
-// logEnd logs that a stream has ended with err. It warns at most once between two healthy streams: at once if the API server
-// refuses a resource that was never read, otherwise after warnAfter ([mustWarn]). Without a refusedWarning, it never warns of a
-// refusal.
-func (r *reflector[V]) logEnd(ctx context.Context, err error, pause time.Duration, f *failures) {
+// logFailure logs that err has ended a stream. It warns at most once between two healthy streams. It warns at once of the refusal
+// of a resource that was never read, and of other failures if they last ([mustWarn]).
+func (r *reflector[V]) logFailure(ctx context.Context, err error, pause time.Duration, f *failures) {
 	refused := isRefusal(err)
 	neverPermitted := refused && r.known == nil
 	warns := !f.warned && (mustWarn(err, f.since) || neverPermitted)
@@ -163,7 +167,7 @@ func (r *reflector[V]) logEnd(ctx context.Context, err error, pause time.Duratio
 	}
 }
 
-// follow lists the resource, and watches it until a watch fails.
+// follow follows one stream, and returns the failure that ended it.
 func (r *reflector[V]) follow(ctx context.Context) error {
 	revision, err := r.list(ctx)
 	for err == nil {
@@ -207,24 +211,24 @@ var (
 	errEarly  = errors.New("the watch ended before its time")
 )
 
-// watch applies the changes after a revision until the watch ends at its timeout. It returns the last revision. An earlier
-// end is an error.
+// watch opens a watch from a revision, and applies its events until it ends at its timeout. It returns the last revision. Any other
+// end of the watch is an error.
 func (r *reflector[V]) watch(ctx context.Context, revision string) (string, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silence := time.AfterFunc(maxSilence, func() { cancel(errSilent) })
 	defer silence.Stop()
-	seconds := int64((minWatchTime + rand.N(minWatchTime)) / time.Second) // #nosec G404 -- no secret
+	timeout := (minWatchTime + rand.N(minWatchTime)).Truncate(time.Second) // #nosec G404 -- no secret
 	sent := time.Now()
 	resp, err := r.from.get(ctx, r.path, url.Values{
 		"watch": {"true"}, "allowWatchBookmarks": {"true"}, "labelSelector": {r.labels},
-		"resourceVersion": {revision}, "timeoutSeconds": {strconv.FormatInt(seconds, 10)},
+		"resourceVersion": {revision}, "timeoutSeconds": {strconv.FormatInt(int64(timeout/time.Second), 10)},
 	})
 	if err != nil {
 		return "", errors.Join(context.Cause(ctx), err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	r.noteHeard()
+	r.recordSuccess()
 	events := json.NewDecoder(resp.Body)
 	for {
 		eventType, o, err := readEvent(events)
@@ -236,16 +240,16 @@ func (r *reflector[V]) watch(ctx context.Context, revision string) (string, erro
 		}
 		silence.Reset(maxSilence)
 		revision = r.apply(eventType, o)
-		r.noteHeard()
+		r.recordSuccess()
 	}
 	const tolerance = time.Second // the API server measures the timeout by its own clock
-	if time.Since(sent) < time.Duration(seconds)*time.Second-tolerance || ctx.Err() != nil {
+	if time.Since(sent) < timeout-tolerance || ctx.Err() != nil {
 		return "", errors.Join(context.Cause(ctx), errEarly)
 	}
 	return revision, nil
 }
 
-// apply applies an event, and returns its revision.
+// apply applies an event to the known values, reports the change, and returns the event's revision.
 func (r *reflector[V]) apply(eventType watch.EventType, o *object) (revision string) {
 	if eventType == watch.Bookmark {
 		return o.Metadata.ResourceVersion
@@ -280,8 +284,8 @@ func (r *reflector[V]) report(c change[V]) {
 	}
 }
 
-// noteHeard records that a watch was opened, or has sent an event.
-func (r *reflector[V]) noteHeard() {
+// recordSuccess records that a watch was opened, or has sent an event.
+func (r *reflector[V]) recordSuccess() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.heardAt = time.Now()
@@ -289,8 +293,8 @@ func (r *reflector[V]) noteHeard() {
 	r.followed = true
 }
 
-// noteEnd records that a watch or a list has failed with err.
-func (r *reflector[V]) noteEnd(err error) {
+// recordFailure records that err has ended a stream.
+func (r *reflector[V]) recordFailure(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.refused = r.refused || isRefusal(err)
@@ -310,9 +314,9 @@ func (r *reflector[V]) ready() bool {
 	return r.known != nil || r.refused
 }
 
-// get returns the known value of an object. current means that the reflector knows all objects, except for changes of the last
-// [snapshot.Skew]: the resource is followed, or was followed at most that long ago, and its watch is not silent for too long (see
-// maxSilence).
+// get returns the known value of an object. current reports whether the reflector knows all objects, except for changes of the last
+// [snapshot.Skew]. For this, the resource must be followed, or have been followed at most that long ago, and the API server must
+// have sent something lately (see maxSilence).
 func (r *reflector[V]) get(name string) (v V, found, current bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -336,20 +340,20 @@ func (r *reflector[V]) each(do func(name string, v V)) {
 	}
 }
 
-// isRefused reports whether the API server refuses the resource ([isRefusal]).
+// isRefused reports whether the API server has refused the resource since a watch was last open.
 func (r *reflector[V]) isRefused() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.refused
 }
 
-// isRefusal reports whether the API server has answered that listproxy may not read the resource, or that it does not exist.
+// isRefusal reports whether err is the answer that listproxy may not read the resource, or that the resource does not exist.
 func isRefusal(err error) bool {
 	return source.Answered(err, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed)
 }
 
 // mustWarn reports whether the log must warn of err, after failures since failingSince. Failures for less than warnAfter are
-// normal when an API server restarts. If the API server itself is away, [upstream.Health] warns instead.
+// normal when an API server restarts. If the upstream itself fails, [upstream.Health] warns instead.
 func mustWarn(err error, failingSince time.Time) bool {
 	return time.Since(failingSince) >= warnAfter && !source.IsUpstreamFailure(err)
 }

@@ -19,8 +19,7 @@ const (
 // coreV1 is the only version of the core group.
 var coreV1 = schema.GroupVersion{Version: "v1"}
 
-// route names the server that answers for a group and version, in words for people. It is all that is kept of an APIService:
-// whether the server is available does not matter here.
+// route names the server that answers for a group and version, as in log lines. It is all that is kept of an APIService.
 type route string
 
 const (
@@ -40,42 +39,40 @@ const (
 // If listproxy may not read APIServices, only the core group counts as served by kube-apiserver. An APIService could
 // redirect the core group, too, but whoever may write an APIService can read all Secrets anyway.
 func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
-	// The name of an APIService is version.group (kube-aggregator validates that). A version has no dots.
-	// found is the route in that APIService, or routeUnknown if registered is false: there is none. current is false if changes of
-	// APIServices may not be known.
-	found, registered, current := c.routes.get(gv.Version + "." + gv.Group)
-	switch {
-	case found == routeAggregated:
-		return found, reason.UnknownResource
-	case registered && current:
-		return found, reason.None
+	name := gv.Version + "." + gv.Group // of the APIService, as kube-aggregator requires
+	known, exists, current := c.routes.get(name)
+	switch { // the first case that holds decides
+	case known == routeAggregated:
+		return known, reason.UnknownResource
+	case exists && current:
+		return known, reason.None
 	case gv == coreV1 && c.routes.ready(): // the core group needs no current APIService
 		return routeBuiltin, reason.None
 	case gv.Group == "" && c.routes.ready(): // the core group has no other version
-		return found, reason.UnknownResource
+		return routeUnknown, reason.UnknownResource
 	case current: // there is no such APIService
-		return found, reason.UnknownResource
-	case c.routes.isRefused(): // none will ever be known
-		return found, reason.UnknownResource
+		return routeUnknown, reason.UnknownResource
+	case c.routes.isRefused(): // listproxy may not read APIServices
+		return routeUnknown, reason.UnknownResource
 	}
-	return found, reason.Warming // the APIServices are not known yet, or not any more
+	return routeUnknown, reason.Warming // the APIServices are not known yet, or not any more
 }
 
 // routeChanged invalidates a group and version if another server, or none, answers for it from now on. An API server that has
-// not learned of the change yet still passes requests to the former server. So after Invalidate, nothing is loaded again before
-// [snapshot.Skew] has passed, and what is loaded then is verified later.
+// not learned of the change yet still passes requests to the former server. Therefore the objects are loaded again only after
+// [snapshot.Skew], and are verified later (see [Config].Invalidate).
 func (c *Cluster) routeChanged(diff change[route]) {
 	if isBuiltin(diff.before) || isBuiltin(diff.after) {
 		c.wakeDiscovery() // discovery is read for all versions with this route
 	}
 	if diff.before == nil {
-		return // nothing was kept
+		return // nothing is in memory
 	}
 	server := route("none")
 	if diff.after != nil {
 		server = *diff.after
 	}
-	version, group, _ := strings.Cut(diff.name, ".")
+	version, group, _ := strings.Cut(diff.name, ".") // a version has no dots
 	gv := schema.GroupVersion{Group: group, Version: version}
 	what := string(*diff.before + " to " + server)
 	c.config.Log.Info("another server answers for a group and version: what is kept of it is dropped",
@@ -95,8 +92,8 @@ func (c *Cluster) builtinVersions() (all []schema.GroupVersion) {
 	return all
 }
 
-// readAPIService returns the route that an APIService describes. An APIService with neither a service nor the label was not
-// made by kube-apiserver, so it counts as aggregated.
+// readAPIService returns the route that an APIService describes. kube-apiserver has not made an APIService with neither a service
+// nor a known label. Such an APIService counts as aggregated.
 func readAPIService(o *object) route {
 	label := o.Metadata.Labels.Automanaged
 	switch {

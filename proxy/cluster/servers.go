@@ -6,9 +6,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// serversChanged logs that the API servers behind the upstream, or their versions, have changed, and has everything verified. New
-// servers and versions may write the same objects in other bytes (with other defaults, new fields, or another encoding), without an
-// event about them.
+// serversChanged logs that the API servers behind the upstream, or their versions, have changed. It has discovery read again and
+// everything verified: new servers and versions may write the same objects in other bytes (with other defaults, new fields, or
+// another encoding), without an event about them.
 //
 // Each API server holds a Lease that is named after its host. What a restart changes depends on the version:
 //
@@ -16,11 +16,11 @@ import (
 //	                changes within a second
 //	older versions  the Lease keeps its holder: only a change of /version is seen
 //
-// The Lease of a killed server that does not come back is deleted when it has expired, an hour later. That is a change, too.
+// If a server is killed and does not come back, its Lease expires after an hour and is deleted. That is a change, too. A broken
+// watch of Leases is not a change, since the list that follows shows what the watch has missed.
 //
-// The first list of Leases is not reported. A broken watch of Leases is not a change, since the list that follows shows what
-// the watch has missed. If neither Leases nor /version can be read, nothing is reported. Then the feeds of package snapshot
-// still notice if etcd was restored from a backup: after a break, each asks for the upstream's revision, and for the newest change.
+// If neither Leases nor /version can be read, no change of the servers is noticed. The feeds of package snapshot still notice if
+// etcd was restored from a backup: after a break, each asks for the upstream's revision, and for the newest change.
 func (c *Cluster) serversChanged(what string) {
 	c.config.Log.Info("the API servers behind the upstream changed: what is in memory is compared with their answers",
 		"change", what)
@@ -29,7 +29,7 @@ func (c *Cluster) serversChanged(what string) {
 	c.config.Verify(everything)
 }
 
-// readHolder returns the holder of a Lease, which stays the same when a Lease is renewed.
+// readHolder returns the holder of a Lease. It stays the same when the Lease is renewed.
 func readHolder(o *object) string { return o.Spec.HolderIdentity }
 
 // leaseChanged records when the new holder of a Lease was first seen, and reports the change.
@@ -43,7 +43,7 @@ func (c *Cluster) leaseChanged(diff change[string]) {
 	}
 	c.holdersMu.Unlock()
 	switch {
-	case diff.first: // nothing to report
+	case diff.first: // the API server was there before listproxy, so nothing has changed
 	case diff.after == nil:
 		c.serversChanged("an API server has gone: " + diff.name)
 	default:

@@ -42,10 +42,10 @@ func runServers(t *testing.T, f *inmemory.Hop) (*recorder, *Cluster) {
 	return recorded, c
 }
 
-// TestServersShowThePast: after a watch broke off, the history up to a revision is known to be unchanged ("same") once an API
+// TestSameTimeline: after a watch broke off, the history up to a revision is known to be unchanged ("same") once an API
 // server that already ran when the watch was last current has written its Lease at that revision or later. "retry" says that
 // asking again can help.
-func TestServersShowThePast(t *testing.T) {
+func TestSameTimeline(t *testing.T) {
 	const uptime = 10 * time.Minute
 	for name, tt := range map[string]struct {
 		version             string        // of the server; "": one whose servers name a new holder at each start
@@ -136,8 +136,8 @@ func TestServersTellOfVersions(t *testing.T) {
 	})
 }
 
-// TestVersionTracker: add reports another version once while servers of both versions answer in turn, and again when only one
-// has answered for minChangeInterval.
+// TestVersionTracker: next reports another version once while servers of both versions answer in turn, and again when only one
+// has answered for minReportInterval.
 func TestVersionTracker(t *testing.T) {
 	old, fresh := version.Info{GitVersion: "v1.36.3"}, version.Info{GitVersion: "v1.37.0"}
 	var v versionTracker
@@ -157,11 +157,11 @@ func TestVersionTracker(t *testing.T) {
 		{name: "fresh only, for longer", after: time.Hour, answered: fresh},
 		{name: "old again", after: versionInterval, answered: old, want: true},
 		{name: "fresh again, in turn", after: versionInterval, answered: fresh},
-		{name: "fresh, after minChangeInterval of turns", after: minChangeInterval - versionInterval, answered: fresh, want: true},
+		{name: "fresh, after minReportInterval of turns", after: minReportInterval - versionInterval, answered: fresh, want: true},
 		{name: "fresh only, for good", after: time.Hour, answered: fresh},
 	} {
 		now = now.Add(step.after)
-		if got := v.add(step.answered, now); got != step.want {
+		if got := v.next(step.answered, now); got != step.want {
 			t.Errorf("%s: got %t, want %t", step.name, got, step.want)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 const (
 	// versionInterval is the shortest pause between two reads of /version. The longest is a fifth longer.
 	versionInterval = 10 * time.Second
-	// minChangeInterval is the shortest time between two reported changes of the version.
-	minChangeInterval = 2 * time.Minute
+	// minReportInterval is the shortest time between two reports of a changed version.
+	minReportInterval = 2 * time.Minute
 )
 
 // followVersion reads /version every versionInterval until ctx ends.
@@ -28,7 +28,7 @@ func (c *Cluster) followVersion(ctx context.Context) {
 			c.config.Log.DebugContext(ctx, "the API server's /version cannot be read", "error", err)
 		} else {
 			c.newHolderAtStart.Store(startsWithNewHolder(answered))
-			if tracker.add(answered, time.Now()) {
+			if tracker.next(answered, time.Now()) {
 				c.serversChanged("version " + answered.GitVersion + " answers")
 			}
 		}
@@ -38,36 +38,36 @@ func (c *Cluster) followVersion(ctx context.Context) {
 	}
 }
 
-// versionTracker finds changes in the versions that API servers behind one address answer.
+// versionTracker finds changes of the version that the API servers behind one address answer.
 type versionTracker struct {
 	last       version.Info // the version of the last answer
-	unreported bool         // the version has changed since reportedAt
+	hasChanged bool         // the version has changed since reportedAt
 	reportedAt time.Time    // when a change was last reported; zero if none was
 }
 
-// add adds the version of an answer, and returns true if a change must be reported. During a rolling upgrade two versions answer
-// in turn, so changes are reported at most once every minChangeInterval:
+// next takes the version of the next answer, and returns whether a change must be reported now. During a rolling upgrade two
+// versions answer in turn, so changes are reported at most once every minReportInterval:
 //
-//	answers               add returns
+//	answers               next returns
 //	1.36                  false: the first answer
 //	1.37                  true
-//	1.36, 1.37, 1.36, …   false, for minChangeInterval
-//	any of the two        true: the versions have changed since the last report
-func (v *versionTracker) add(answered version.Info, now time.Time) bool {
+//	1.36, 1.37, 1.36, …   false, for minReportInterval
+//	1.36 or 1.37          true: the version has changed since the last report
+func (v *versionTracker) next(answered version.Info, now time.Time) (mustReport bool) {
 	isFirst := v.last == version.Info{}
 	if !isFirst && answered != v.last {
-		v.unreported = true
+		v.hasChanged = true
 	}
 	v.last = answered
-	if !v.unreported || now.Sub(v.reportedAt) < minChangeInterval {
+	if !v.hasChanged || now.Sub(v.reportedAt) < minReportInterval {
 		return false
 	}
-	v.unreported = false
+	v.hasChanged = false
 	v.reportedAt = now
 	return true
 }
 
-// startsWithNewHolder reports whether a kube-apiserver of this version gives its Lease a new holder at each start. Versions from
+// startsWithNewHolder reports whether a kube-apiserver of this version gives its Lease a new holder at each start, as versions from
 // 1.35 on do (k8s.io/component-helpers, apimachinery/lease).
 func startsWithNewHolder(info version.Info) bool {
 	parsed, err := utilversion.ParseGeneric(info.GitVersion)

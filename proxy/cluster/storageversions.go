@@ -12,21 +12,21 @@ import (
 
 // storageVersionsPath is the path of the StorageVersions. An upstream has them only with the feature gate StorageVersionAPI,
 // which is off by default. In the StorageVersion of a resource, each API server notes the version in which it writes the
-// resource. While these versions differ, lists and watches of the resource are forwarded. If they are equal, the bytes may still
-// differ: two releases can write the same version differently.
+// resource. While these versions differ, lists and watches of the resource are forwarded. Equal versions do not prove equal bytes,
+// since two releases can write the same version differently.
 //
-// Resources that are stored together under several groups have one StorageVersion, for one of the groups. In
-// kube-apiserver 1.36 these are only Events, which are never kept.
+// A resource that is served in several groups has one StorageVersion, for one of the groups. In kube-apiserver 1.36 only Events are
+// such a resource, and they are never kept in memory.
 const storageVersionsPath = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
 
 // coreGroup stands for the core group in the name of a StorageVersion. The name is group.resource
 // (k8s.io/apiserver/pkg/storageversion), and a resource has no dots.
 const coreGroup = "core"
 
-// disagreement reports whether the API servers write a resource in different versions.
+// disagreement is true if the API servers write a resource in different versions.
 type disagreement bool
 
-// readStorageVersion reports the disagreement in a StorageVersion: the noted versions differ, or none is noted.
+// readStorageVersion returns true for a StorageVersion in which the noted versions differ, or none is noted.
 func readStorageVersion(o *object) disagreement {
 	differ := meta.IsStatusConditionFalse(o.Status.Conditions, "AllEncodingVersionsEqual")
 	return disagreement(differ || o.Status.CommonEncodingVersion == "")
@@ -34,7 +34,8 @@ func readStorageVersion(o *object) disagreement {
 
 // storageVersionsDiffer reports whether the API servers are known to disagree on the version of a resource.
 func (c *Cluster) storageVersionsDiffer(gr schema.GroupResource) bool {
-	differ, _, _ := c.storageVersions.get(cmp.Or(gr.Group, coreGroup) + "." + gr.Resource) // false if there is none
+	name := cmp.Or(gr.Group, coreGroup) + "." + gr.Resource
+	differ, _, _ := c.storageVersions.get(name) // false if there is no StorageVersion
 	return bool(differ)
 }
 

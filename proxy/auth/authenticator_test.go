@@ -15,8 +15,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// describe returns the code of a refusal, or who the caller is: "alice [team-a]" for a verified user in these groups, "a
-// token", "another credential" in the Authorization header, or "nobody".
+// describe returns the code of a refusal, or says how the caller is identified: "alice [team-a]" for a verified user in these
+// groups, "a token", "another credential" in the Authorization header, or "unidentified".
 func describe(id Identity, refusal *Refusal) string {
 	verified := id.VerifiedUser()
 	switch {
@@ -29,7 +29,7 @@ func describe(id Identity, refusal *Refusal) string {
 	case id.authorization != nil:
 		return "another credential"
 	}
-	return "nobody"
+	return "unidentified"
 }
 
 // TestAuthenticate: Authenticate identifies a caller by the certificate, if there is one, or by the token. X-Remote-* headers
@@ -47,27 +47,28 @@ func TestAuthenticate(t *testing.T) {
 	issueChanged := func(change func(*x509.Certificate)) *x509.Certificate {
 		return clientCA.Issue(t, pkix.Name{CommonName: "alice"}, change)
 	}
-	expired := func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }
-	forServers := func(c *x509.Certificate) { c.ExtKeyUsage[0] = x509.ExtKeyUsageServerAuth }
+	expired := issueChanged(func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })
+	forServers := issueChanged(func(c *x509.Certificate) { c.ExtKeyUsage[0] = x509.ExtKeyUsageServerAuth })
 	alice := issue(clientCA, "alice", "team-a", "team-b")
+	foreignAlice := issue(otherCA, "alice")
 	for name, tt := range map[string]struct {
 		certificate *x509.Certificate
 		headers     string // one a line
 		want        string // see describe
 	}{
 		// Without a certificate.
-		"neither certificate nor header": {want: "nobody"},
+		"neither certificate nor header": {want: "unidentified"},
 		"token":                          {headers: token, want: "a token"},
-		"two tokens":                     {headers: token + "\nAuthorization: Bearer u", want: "nobody"},
-		"one token twice":                {headers: token + "\n" + token, want: "nobody"},
-		"empty header and a token":       {headers: "Authorization: \n" + token, want: "nobody"},
-		"empty header":                   {headers: "Authorization: ", want: "nobody"},
+		"two tokens":                     {headers: token + "\nAuthorization: Bearer u", want: "unidentified"},
+		"one token twice":                {headers: token + "\n" + token, want: "unidentified"},
+		"empty header and a token":       {headers: "Authorization: \n" + token, want: "unidentified"},
+		"empty header":                   {headers: "Authorization: ", want: "unidentified"},
 		"password":                       {headers: "Authorization: Basic eA==", want: "another credential"},
-		"token and another word":         {headers: "Authorization: Bearer a b", want: "nobody"},
-		"token and a space":              {headers: "Authorization: Bearer a ", want: "nobody"},
-		"token and a Unicode space":      {headers: "Authorization: Bearer a\u00a0", want: "nobody"},
+		"token and another word":         {headers: "Authorization: Bearer a b", want: "unidentified"},
+		"token and a space":              {headers: "Authorization: Bearer a ", want: "unidentified"},
+		"token and a Unicode space":      {headers: "Authorization: Bearer a\u00a0", want: "unidentified"},
 		"token and impersonation":        {headers: token + "\nImpersonate-User: root", want: "a token"},
-		"X-Remote-* headers":             {headers: "X-Remote-User: bob\nx-remote-extra-a: b", want: "nobody"},
+		"X-Remote-* headers":             {headers: "X-Remote-User: bob\nx-remote-extra-a: b", want: "unidentified"},
 		"X-Remote-User and a token":      {headers: "X-Remote-User: bob\n" + token, want: "a token"},
 
 		// With a certificate of the client CA.
@@ -80,12 +81,12 @@ func TestAuthenticate(t *testing.T) {
 		"certificate and an unknown name": {certificate: alice, headers: "Impersonate-Tomorrow: x", want: "403"},
 
 		// With a certificate that is not accepted.
-		"certificate of another CA":                {certificate: issue(otherCA, "alice"), want: "401"},
-		"certificate of another CA and a token":    {certificate: issue(otherCA, "alice"), headers: token, want: "a token"},
-		"certificate of another CA and a password": {certificate: issue(otherCA, "alice"), headers: "Authorization: Basic eA==", want: "401"},
-		"certificate of another CA and no token":   {certificate: issue(otherCA, "alice"), headers: "Authorization: Bearer ", want: "401"},
-		"expired certificate":                      {certificate: issueChanged(expired), want: "401"},
-		"certificate for servers":                  {certificate: issueChanged(forServers), want: "401"},
+		"certificate of another CA":                {certificate: foreignAlice, want: "401"},
+		"certificate of another CA and a token":    {certificate: foreignAlice, headers: token, want: "a token"},
+		"certificate of another CA and a password": {certificate: foreignAlice, headers: "Authorization: Basic eA==", want: "401"},
+		"certificate of another CA and no token":   {certificate: foreignAlice, headers: "Authorization: Bearer ", want: "401"},
+		"expired certificate":                      {certificate: expired, want: "401"},
+		"certificate for servers":                  {certificate: forServers, want: "401"},
 
 		// With a certificate whose names may not, or cannot, be impersonated.
 		"certificate without a name": {certificate: issue(clientCA, "", "x"), want: "401"},
@@ -110,11 +111,12 @@ func TestAuthenticate(t *testing.T) {
 		if got := describe(id, refusal); got != tt.want {
 			t.Errorf("%s: got %s, want %s", name, got, tt.want)
 		}
-		if known := refusal == nil && tt.want != "nobody"; id.HasCredentials() != known {
-			t.Errorf("%s: known %t, want %t", name, id.HasCredentials(), known)
+		wantCredentials := refusal == nil && tt.want != "unidentified"
+		if got := id.HasCredentials(); got != wantCredentials {
+			t.Errorf("%s: got credentials %t, want %t", name, got, wantCredentials)
 		}
 	}
-	expect.Same(t, "nobody", describe(withoutCA.Authenticate(proxytest.RequestBy(alice))))
+	expect.Same(t, "unidentified", describe(withoutCA.Authenticate(proxytest.RequestBy(alice))))
 }
 
 // TestShownCertificates: Authenticate accepts a chain of certificates that leads to the client CA, in any order. The chain

@@ -21,16 +21,17 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-func answerYes(r *http.Request) (*http.Response, error) {
+// replyYes replies to a review that the caller has the right.
+func replyYes(r *http.Request) (*http.Response, error) {
 	return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 }
 
-// newAuthorizer returns an Authorizer that asks the upstream rt, whose address has a path.
-func newAuthorizer(t testing.TB, rt proxytest.Transport, cfg ReviewConfig) *Authorizer {
+// newAuthorizer returns an Authorizer whose upstream replies through reply, and has an address with a path.
+func newAuthorizer(t testing.TB, reply proxytest.Transport, cfg ReviewConfig) *Authorizer {
 	t.Helper()
 	base, err := url.Parse("https://upstream.example/prefix/")
 	expect.NoError(t, err)
-	return NewAuthorizer(proxytest.SendWithCredentials[Identity](rt), base, cfg)
+	return NewAuthorizer(proxytest.SendWithCredentials[Identity](reply), base, cfg)
 }
 
 const callersSecret = "c4llers-s3cr3t"
@@ -51,22 +52,22 @@ func (a *Authorizer) allowed(ctx context.Context, id Identity, attrs *Attributes
 	return ruling.Decision() == Yes, err
 }
 
-// reviewAnswer is an answer of the upstream to a review, and the decision that must follow.
-type reviewAnswer struct {
-	transport proxytest.Transport
+// reviewReply is a reply of the upstream to a review, and the decision that must follow.
+type reviewReply struct {
+	reply     proxytest.Transport
 	want      Decision // the zero value is No
 	wantError bool
 }
 
-// reviewAnswers returns answers to the review of [listPods], by name.
-func reviewAnswers() map[string]reviewAnswer {
+// reviewReplies returns replies to the review of [listPods], by name.
+func reviewReplies() map[string]reviewReply {
 	const head = `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1",`
 	const spec = `"spec":{"resourceAttributes":{"namespace":"ns","verb":"list","version":"v1","resource":"pods"}},`
 	const good = head + spec + `"status":{"allowed":true}}`
 	static := func(code int, body string) proxytest.Transport {
 		return func(r *http.Request) (*http.Response, error) { return inmemory.Answer(r, code, body), nil }
 	}
-	// goodBut returns the good answer with a replacement for old.
+	// goodBut returns the good reply with a replacement for old.
 	goodBut := func(old, replacement string) proxytest.Transport {
 		return static(http.StatusCreated, strings.Replace(good, old, replacement, 1))
 	}
@@ -74,7 +75,7 @@ func reviewAnswers() map[string]reviewAnswer {
 		return func(r *http.Request) (*http.Response, error) { return proxytest.AnswerReview(r, s) }
 	}
 	withWarning := func(r *http.Request) (*http.Response, error) {
-		resp, err := answerYes(r)
+		resp, err := replyYes(r)
 		resp.Header.Set("Warning", `299 - "Use another token."`)
 		return resp, err
 	}
@@ -89,66 +90,65 @@ func reviewAnswers() map[string]reviewAnswer {
 		resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(good), iotest.ErrReader(io.ErrUnexpectedEOF)))
 		return resp, nil
 	}
-	answers := map[string]reviewAnswer{
+	replies := map[string]reviewReply{
 		// Allowed.
-		"allowed":            {transport: answerYes, want: Yes},
-		"allowed, literally": {transport: static(http.StatusCreated, good), want: Yes},
-		"allowed with 200":   {transport: static(http.StatusOK, good), want: Yes},
+		"allowed":            {reply: replyYes, want: Yes},
+		"allowed, literally": {reply: static(http.StatusCreated, good), want: Yes},
+		"allowed with 200":   {reply: static(http.StatusOK, good), want: Yes},
 		"allowed, with an evaluation error": {
-			transport: status(authorizationv1.SubjectAccessReviewStatus{Allowed: true, EvaluationError: "role not found"}),
-			want:      Yes,
+			reply: status(authorizationv1.SubjectAccessReviewStatus{Allowed: true, EvaluationError: "role not found"}),
+			want:  Yes,
 		},
-		"allowed, with a warning": {transport: withWarning, want: Warned},
+		"allowed, with a warning": {reply: withWarning, want: Warned},
 		"large body": {
-			transport: static(http.StatusCreated, good+strings.Repeat(" ", maxReviewBody-len(good))), want: Yes,
+			reply: static(http.StatusCreated, good+strings.Repeat(" ", maxReviewBody-len(good))), want: Yes,
 		},
 
 		// Not allowed.
-		"no opinion":         {transport: status(authorizationv1.SubjectAccessReviewStatus{})},
-		"denied":             {transport: status(authorizationv1.SubjectAccessReviewStatus{Denied: true})},
-		"allowed and denied": {transport: status(authorizationv1.SubjectAccessReviewStatus{Allowed: true, Denied: true})},
+		"no opinion":         {reply: status(authorizationv1.SubjectAccessReviewStatus{})},
+		"denied":             {reply: status(authorizationv1.SubjectAccessReviewStatus{Denied: true})},
+		"allowed and denied": {reply: status(authorizationv1.SubjectAccessReviewStatus{Allowed: true, Denied: true})},
 
 		// No review, or a review of another question.
-		"null":                   {transport: static(http.StatusCreated, "null")},
-		"no kind":                {transport: static(http.StatusCreated, "{"+spec+`"status":{"allowed":true}}`)},
-		"no spec":                {transport: static(http.StatusCreated, head+`"status":{"allowed":true}}`)},
-		"a field with a capital": {transport: goodBut(`"allowed"`, `"Allowed"`)},
-		"wrong kind":             {transport: goodBut("SelfSubject", "Subject")},
-		"wrong group":            {transport: goodBut("k8s.io/v1", "k8s.io/v1beta1")},
-		"another namespace":      {transport: goodBut(`"ns"`, `"other"`)},
-		"another verb":           {transport: goodBut(`"list"`, `"get"`)},
-		"an additional name":     {transport: goodBut(`"verb"`, `"name":"x","verb"`)},
-		"an additional selector": {transport: goodBut(`"verb"`, `"labelSelector":{"rawSelector":"a"},"verb"`)},
-		"redirect":               {transport: redirect},
+		"null":                   {reply: static(http.StatusCreated, "null")},
+		"no kind":                {reply: static(http.StatusCreated, "{"+spec+`"status":{"allowed":true}}`)},
+		"no spec":                {reply: static(http.StatusCreated, head+`"status":{"allowed":true}}`)},
+		"a field with a capital": {reply: goodBut(`"allowed"`, `"Allowed"`)},
+		"wrong kind":             {reply: goodBut("SelfSubject", "Subject")},
+		"wrong group":            {reply: goodBut("k8s.io/v1", "k8s.io/v1beta1")},
+		"another namespace":      {reply: goodBut(`"ns"`, `"other"`)},
+		"another verb":           {reply: goodBut(`"list"`, `"get"`)},
+		"an additional name":     {reply: goodBut(`"verb"`, `"name":"x","verb"`)},
+		"an additional selector": {reply: goodBut(`"verb"`, `"labelSelector":{"rawSelector":"a"},"verb"`)},
+		"redirect":               {reply: redirect},
 
 		// No whole answer, or none in JSON.
 		"huge body": {
-			transport: static(http.StatusCreated, strings.Repeat(" ", maxReviewBody)+good), wantError: true,
+			reply: static(http.StatusCreated, strings.Repeat(" ", maxReviewBody)+good), wantError: true,
 		},
-		"no connection":          {transport: noConnection, wantError: true},
-		"a body that breaks off": {transport: brokenBody, wantError: true},
-		"empty body":             {transport: static(http.StatusCreated, ""), wantError: true},
-		"garbage":                {transport: static(http.StatusCreated, "<html>allowed</html>"), wantError: true},
-		"a truncated body":       {transport: static(http.StatusCreated, good[:len(good)-1]), wantError: true},
-		"two bodies":             {transport: static(http.StatusCreated, good+good), wantError: true},
-		"allowed as a string":    {transport: goodBut("true", `"true"`), wantError: true},
+		"no connection":          {reply: noConnection, wantError: true},
+		"a body that breaks off": {reply: brokenBody, wantError: true},
+		"empty body":             {reply: static(http.StatusCreated, ""), wantError: true},
+		"garbage":                {reply: static(http.StatusCreated, "<html>allowed</html>"), wantError: true},
+		"a truncated body":       {reply: static(http.StatusCreated, good[:len(good)-1]), wantError: true},
+		"two bodies":             {reply: static(http.StatusCreated, good+good), wantError: true},
+		"allowed as a string":    {reply: goodBut("true", `"true"`), wantError: true},
 	}
 	for _, code := range []int{202, 204, 400, 403, 404, 422} {
-		answers[fmt.Sprint(code)] = reviewAnswer{transport: static(code, good)}
+		replies[fmt.Sprint(code)] = reviewReply{reply: static(code, good)}
 	}
 	for _, code := range []int{429, 500, 503} {
-		answers[fmt.Sprint(code)] = reviewAnswer{transport: static(code, good), wantError: true}
+		replies[fmt.Sprint(code)] = reviewReply{reply: static(code, good), wantError: true}
 	}
-	answers["401"] = reviewAnswer{transport: static(http.StatusUnauthorized, good), want: Unauthenticated}
-	return answers
+	replies["401"] = reviewReply{reply: static(http.StatusUnauthorized, good), want: Unauthenticated}
+	return replies
 }
 
-// TestReviewAnswers: Review asks one question, and returns Yes only for an answer that allows exactly what was asked
-// (reviewAnswers has each answer with its decision). It remembers the decision unless there is an error. No error has the
-// caller's credentials.
-func TestReviewAnswers(t *testing.T) {
+// TestReviewReplies: Review sends one review, and returns Yes only for a reply that allows exactly what was asked (reviewReplies
+// has each reply with its decision). It remembers the decision unless there is an error. No error has the caller's credentials.
+func TestReviewReplies(t *testing.T) {
 	for _, ttl := range []time.Duration{0, time.Hour} {
-		for name, tt := range reviewAnswers() {
+		for name, tt := range reviewReplies() {
 			t.Run(fmt.Sprintf("ttl %v/%s", ttl, name), func(t *testing.T) {
 				var requests atomic.Int32
 				counted := proxytest.Transport(func(r *http.Request) (*http.Response, error) {
@@ -158,12 +158,12 @@ func TestReviewAnswers(t *testing.T) {
 						"Accept": {"application/json"}, "Content-Type": {"application/json"}, "User-Agent": {"listproxy"},
 						"Authorization": {"Bearer " + callersSecret},
 					}, r.Header)
-					return tt.transport(r)
+					return tt.reply(r)
 				})
-				r := newAuthorizer(t, counted, ReviewConfig{TTL: ttl})
+				a := newAuthorizer(t, counted, ReviewConfig{TTL: ttl})
 				id := proxytest.Identify(NewAuthenticator(nil), "Bearer "+callersSecret)
 				for range 2 {
-					got, err := r.Review(t.Context(), known(id), listPods())
+					got, err := a.Review(t.Context(), known(id), listPods())
 					expect.Same(t, tt.want, got.Decision())
 					if (err != nil) != tt.wantError {
 						t.Errorf("got error %v, want one: %t", err, tt.wantError)
@@ -174,7 +174,7 @@ func TestReviewAnswers(t *testing.T) {
 				}
 				wantRequests := int32(2)
 				if ttl > 0 && !tt.wantError {
-					wantRequests = 1 // the second answer is from memory
+					wantRequests = 1 // the second time, the answer is remembered
 				}
 				expect.Same(t, wantRequests, requests.Load())
 			})
@@ -182,8 +182,8 @@ func TestReviewAnswers(t *testing.T) {
 	}
 }
 
-// TestReviewNotAsked: the decision is No, without a question, if a review cannot express the question. It is also No if JSON
-// cannot express the question's bytes, since the answer is then about another question.
+// TestReviewNotAsked: the decision is No, without a review, if a review cannot express the question. It is also No if JSON cannot
+// express the question's bytes, since the reply is then about another question.
 func TestReviewNotAsked(t *testing.T) {
 	token := proxytest.Identify(NewAuthenticator(nil), "Bearer token")
 	notUTF8 := listPods()
@@ -193,7 +193,7 @@ func TestReviewNotAsked(t *testing.T) {
 		attributes *Attributes
 		wantAsked  bool
 	}{
-		"nobody":                           {id: Identity{}, attributes: listPods()},
+		"an unidentified caller":           {id: Identity{}, attributes: listPods()},
 		"no verb":                          {id: token, attributes: &Attributes{Version: "v1", Resource: "pods"}},
 		"no version, which would mean all": {id: token, attributes: &Attributes{Verb: "list", Resource: "pods"}},
 		"no resource":                      {id: token, attributes: &Attributes{Verb: "list", Version: "v1"}},
@@ -201,11 +201,11 @@ func TestReviewNotAsked(t *testing.T) {
 	} {
 		for _, ttl := range []time.Duration{0, time.Hour} {
 			asked := false
-			r := newAuthorizer(t, func(r *http.Request) (*http.Response, error) {
+			a := newAuthorizer(t, func(r *http.Request) (*http.Response, error) {
 				asked = true
-				return answerYes(r)
+				return replyYes(r)
 			}, ReviewConfig{TTL: ttl})
-			if yes, err := r.allowed(t.Context(), tt.id, tt.attributes); yes || err != nil {
+			if yes, err := a.allowed(t.Context(), tt.id, tt.attributes); yes || err != nil {
 				t.Errorf("%s: got allowed %t and error %v, want a no", name, yes, err)
 			}
 			if asked != tt.wantAsked {

@@ -21,8 +21,8 @@ import (
 // TestIdentityKeys: no two callers have the same key, whether their identity is a token, another credential or a verified
 // user. A caller has another key in another process.
 func TestIdentityKeys(t *testing.T) {
-	callers := auth.NewAuthenticator(nil)
-	verified := func(u user.DefaultInfo) auth.Identity { return callers.NewVerifiedIdentity(&u) }
+	authenticator := auth.NewAuthenticator(nil)
+	verified := func(u user.DefaultInfo) auth.Identity { return authenticator.NewVerifiedIdentity(&u) }
 	// impersonating returns the identity of a token with Impersonate-* headers, each "Name: value".
 	impersonating := func(token string, headers ...string) auth.Identity {
 		r := &http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}}
@@ -30,18 +30,18 @@ func TestIdentityKeys(t *testing.T) {
 			name, value, _ := strings.Cut(header, ": ")
 			r.Header.Add("Impersonate-"+name, value)
 		}
-		id, _ := callers.Authenticate(r)
+		id, _ := authenticator.Authenticate(r)
 		return id
 	}
 	otherProcess := auth.NewAuthenticator(nil)
 	seen := map[auth.Key]string{
-		{}: "nobody",
+		{}: "an unidentified caller",
 		proxytest.Identify(otherProcess, "Bearer a").Key(): "token a in another process",
 	}
 	for name, id := range map[string]auth.Identity{
-		"token a":  proxytest.Identify(callers, "Bearer a"),
-		"token b":  proxytest.Identify(callers, "Bearer b"),
-		"no token": proxytest.Identify(callers, "a"),
+		"token a":  proxytest.Identify(authenticator, "Bearer a"),
+		"token b":  proxytest.Identify(authenticator, "Bearer b"),
+		"no token": proxytest.Identify(authenticator, "a"),
 
 		"user a":                           verified(user.DefaultInfo{Name: "a"}),
 		"user a, UID b":                    verified(user.DefaultInfo{Name: "a", UID: "b"}),
@@ -72,7 +72,7 @@ func TestIdentityKeys(t *testing.T) {
 	}
 	// Another spelling has the same key.
 	for want, respelled := range map[string]auth.Identity{
-		"token a":                           proxytest.Identify(callers, "bEARER a"),
+		"token a":                           proxytest.Identify(authenticator, "bEARER a"),
 		"user a, extra b=c, empty extra d":  verified(user.DefaultInfo{Name: "a", Extra: map[string][]string{"d": {}, "b": {"c"}}}),
 		"token a as user a, extras b and d": impersonating("a", "Extra-D: e", "Extra-D: f", "Extra-B: c", "User: a"),
 	} {
@@ -82,9 +82,9 @@ func TestIdentityKeys(t *testing.T) {
 
 // TestImpersonator: Impersonator returns the caller's own identity, without the user whom the headers name.
 func TestImpersonator(t *testing.T) {
-	callers := auth.NewAuthenticator(nil)
-	impersonator := proxytest.IdentifyAs(callers, http.Header{"Impersonate-User": {"a"}}).Impersonator()
-	expect.Same(t, proxytest.Identify(callers, "Bearer impersonator").Key(), impersonator.Key())
+	authenticator := auth.NewAuthenticator(nil)
+	impersonator := proxytest.IdentifyAs(authenticator, http.Header{"Impersonate-User": {"a"}}).Impersonator()
+	expect.Same(t, proxytest.Identify(authenticator, "Bearer impersonator").Key(), impersonator.Key())
 	expect.Same(t, policy.PlainToken, impersonator.CredentialKind())
 	expect.Same(t, (*user.DefaultInfo)(nil), impersonator.ImpersonatedUser())
 }
@@ -118,42 +118,40 @@ func TestIdentityNeverPrintsItsCredential(t *testing.T) {
 	expect.Same(t, "Identity(hidden)", fmt.Sprint(id))
 }
 
-// TestFlowOf: the accepted requests of a user are one flow (FlowOf). All other requests of an IPv4 address, or of an IPv6 network,
-// are one flow, too (FlowOfAddress).
+// TestFlowOf: the requests of a user with accepted credentials are one flow (FlowOf). All other requests from an IPv4 address, or
+// from an IPv6 network, are one flow, too (FlowOfAddress).
 func TestFlowOf(t *testing.T) {
 	const (
 		claims    = `{"iss":"https://issuer","sub":"system:serviceaccount:a:b","jti":"1"}`
 		signature = "c2ln"
 		address   = "192.0.2.1:1"
 	)
-	callers := auth.NewAuthenticator(nil)
-	alice := proxytest.Identify(callers, "Bearer a")
-	bob := proxytest.Identify(callers, "Bearer b")
+	authenticator := auth.NewAuthenticator(nil)
+	alice := proxytest.Identify(authenticator, "Bearer a")
+	bob := proxytest.Identify(authenticator, "Bearer b")
 	verified := func(name string, groups ...string) auth.Identity {
-		return callers.NewVerifiedIdentity(&user.DefaultInfo{Name: name, Groups: groups})
+		return authenticator.NewVerifiedIdentity(&user.DefaultInfo{Name: name, Groups: groups})
 	}
-	webToken := func(claims, signature string) auth.Identity {
-		return proxytest.Identify(callers, proxytest.WebToken(claims, signature))
+	signed := func(claims, signature string) auth.Identity {
+		return proxytest.Identify(authenticator, proxytest.WebToken(claims, signature))
 	}
-	issued := func(claims string) auth.Identity { return webToken(claims, signature) }
-	issuedBut := func(old, replacement string) auth.Identity {
+	issued := func(claims string) auth.Identity { return signed(claims, signature) }
+	issuedBut := func(old, replacement string) auth.Identity { // claims with a replacement for old
 		return issued(strings.Replace(claims, old, replacement, 1))
 	}
-	accepted := auth.FlowOf
-	unknown := auth.FlowOfAddress
 
 	for name, flows := range map[string][2]limits.Flow{
-		"two ports of an address":         {unknown(address), unknown("192.0.2.1:2")},
-		"one network of IPv6":             {unknown("[2001:db8::1]:1"), unknown("[2001:db8::ffff:0:0:1]:1")},
-		"two zones of an address of IPv6": {unknown("[fe80::1%eth0]:1"), unknown("[fe80::1%eth1]:1")},
-		"an address of IPv4 in IPv6":      {unknown("[::ffff:192.0.2.1]:1"), unknown(address)},
+		"two ports of an address":         {auth.FlowOfAddress(address), auth.FlowOfAddress("192.0.2.1:2")},
+		"one network of IPv6":             {auth.FlowOfAddress("[2001:db8::1]:1"), auth.FlowOfAddress("[2001:db8::ffff:0:0:1]:1")},
+		"two zones of an address of IPv6": {auth.FlowOfAddress("[fe80::1%eth0]:1"), auth.FlowOfAddress("[fe80::1%eth1]:1")},
+		"an address of IPv4 in IPv6":      {auth.FlowOfAddress("[::ffff:192.0.2.1]:1"), auth.FlowOfAddress(address)},
 
-		"two tokens of a subject":         {accepted(issued(claims)), accepted(issuedBut(`"1"`, `"2"`))},
-		"a token in two spellings":        {accepted(issued(claims)), accepted(webToken(claims, "c2lo"))},
-		"a verified user in other groups": {accepted(verified("jane", "a")), accepted(verified("jane", "b"))},
+		"two tokens of a subject":         {auth.FlowOf(issued(claims)), auth.FlowOf(issuedBut(`"1"`, `"2"`))},
+		"a token in two spellings":        {auth.FlowOf(issued(claims)), auth.FlowOf(signed(claims, "c2lo"))},
+		"a verified user in other groups": {auth.FlowOf(verified("jane", "a")), auth.FlowOf(verified("jane", "b"))},
 		"a token, impersonating and not": {
-			accepted(proxytest.IdentifyAs(callers, http.Header{"Impersonate-User": {"a"}})),
-			accepted(proxytest.Identify(callers, "Bearer impersonator")),
+			auth.FlowOf(proxytest.IdentifyAs(authenticator, http.Header{"Impersonate-User": {"a"}})),
+			auth.FlowOf(proxytest.Identify(authenticator, "Bearer impersonator")),
 		},
 	} {
 		if flows[0] != flows[1] {
@@ -161,19 +159,25 @@ func TestFlowOf(t *testing.T) {
 		}
 	}
 	for name, flows := range map[string][2]limits.Flow{
-		"two accepted callers":              {accepted(alice), accepted(bob)},
-		"one caller accepted, one not":      {accepted(alice), unknown(address)},
-		"two addresses":                     {unknown(address), unknown("192.0.2.2:1")},
-		"two networks of IPv6":              {unknown("[2001:db8::1]:1"), unknown("[2001:db8:0:1::1]:1")},
-		"two addresses of IPv4 in IPv6":     {unknown("[::ffff:192.0.2.1]:1"), unknown("[::ffff:192.0.2.2]:1")},
-		"a token with a fourth part":        {accepted(issued(claims)), accepted(webToken(claims, "c2ln.c2ln"))},
-		"two subjects":                      {accepted(issued(claims)), accepted(issuedBut("a:b", "a:c"))},
-		"two issuers":                       {accepted(issued(claims)), accepted(issuedBut("issuer", "other"))},
-		"issuers and subjects that join up": {accepted(issued(`{"iss":"ab","sub":"c"}`)), accepted(issued(`{"iss":"a","sub":"bc"}`))},
-		"two tokens without a subject":      {accepted(issued(`{"iss":"a","jti":"1"}`)), accepted(issued(`{"iss":"a","jti":"2"}`))},
-		"a claim with a capital letter":     {accepted(issued(`{"iss":"a","sub":"b"}`)), accepted(issued(`{"iss":"a","sub":"c","Sub":"b"}`))},
-		"a subject, accepted and not":       {accepted(issued(claims)), unknown(address)},
-		"two verified users":                {accepted(verified("jane")), accepted(verified("john"))},
+		"two accepted callers":          {auth.FlowOf(alice), auth.FlowOf(bob)},
+		"one caller accepted, one not":  {auth.FlowOf(alice), auth.FlowOfAddress(address)},
+		"two addresses":                 {auth.FlowOfAddress(address), auth.FlowOfAddress("192.0.2.2:1")},
+		"two networks of IPv6":          {auth.FlowOfAddress("[2001:db8::1]:1"), auth.FlowOfAddress("[2001:db8:0:1::1]:1")},
+		"two addresses of IPv4 in IPv6": {auth.FlowOfAddress("[::ffff:192.0.2.1]:1"), auth.FlowOfAddress("[::ffff:192.0.2.2]:1")},
+		"a token with a fourth part":    {auth.FlowOf(issued(claims)), auth.FlowOf(signed(claims, "c2ln.c2ln"))},
+		"two subjects":                  {auth.FlowOf(issued(claims)), auth.FlowOf(issuedBut("a:b", "a:c"))},
+		"two issuers":                   {auth.FlowOf(issued(claims)), auth.FlowOf(issuedBut("issuer", "other"))},
+		"issuers and subjects that join up": {
+			auth.FlowOf(issued(`{"iss":"ab","sub":"c"}`)), auth.FlowOf(issued(`{"iss":"a","sub":"bc"}`)),
+		},
+		"two tokens without a subject": {
+			auth.FlowOf(issued(`{"iss":"a","jti":"1"}`)), auth.FlowOf(issued(`{"iss":"a","jti":"2"}`)),
+		},
+		"a claim with a capital letter": {
+			auth.FlowOf(issued(`{"iss":"a","sub":"b"}`)), auth.FlowOf(issued(`{"iss":"a","sub":"c","Sub":"b"}`)),
+		},
+		"a subject, accepted and not": {auth.FlowOf(issued(claims)), auth.FlowOfAddress(address)},
+		"two verified users":          {auth.FlowOf(verified("jane")), auth.FlowOf(verified("john"))},
 	} {
 		if flows[0] == flows[1] {
 			t.Errorf("%s: got one flow, want two", name)

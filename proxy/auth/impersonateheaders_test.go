@@ -15,7 +15,7 @@ import (
 )
 
 // readUpstream returns the user whom kube-apiserver's own filter reads from headers, for a sender who may impersonate
-// everybody; nil if the filter refuses the request.
+// everybody. It returns nil if the filter refuses the request.
 func readUpstream(t testing.TB, h http.Header) user.Info {
 	t.Helper()
 	received := http.Header{} // as the other end of a connection reads h
@@ -43,6 +43,7 @@ func describeUser(u user.Info) map[string][]string {
 // FuzzImpersonate: from the headers that writeImpersonation writes for a verified user, kube-apiserver reads the same user,
 // as a member of system:authenticated. The caller's own identity headers are removed.
 func FuzzImpersonate(f *testing.F) {
+	// The arguments are a user's name, UID and two groups ("" for none), and the key and first value of an extra.
 	f.Add("alice", "uid", "g", "h", "key", "value") // every property
 	f.Add("alice", "", "", "", "", "")
 	// Groups that kube-apiserver adds, or has a rule for.
@@ -69,7 +70,9 @@ func FuzzImpersonate(f *testing.F) {
 		if !ok {
 			return
 		}
-		h := http.Header{"Authorization": {"Bearer x"}, "Impersonate-User": {"root"}, "Impersonate-Extra-Scopes": {"all"}, "Accept": {"a"}}
+		h := http.Header{
+			"Authorization": {"Bearer x"}, "Impersonate-User": {"root"}, "Impersonate-Extra-Scopes": {"all"}, "Accept": {"a"},
+		}
 		writeImpersonation(h, sent)
 		want := describeUser(given)
 		if !slices.Contains(given.Groups, user.AllAuthenticated) && !slices.Contains(given.Groups, user.AllUnauthenticated) {
@@ -87,54 +90,59 @@ func FuzzImpersonate(f *testing.F) {
 	})
 }
 
-// impersonationHeaders are the headers of requests, and whether readImpersonation accepts them.
-var impersonationHeaders = map[string]bool{
-	// Letters of either case, several values, percent-encoded keys.
-	"Impersonate-User: alice": true,
-	"impersonate-user: alice": true,
-	"Impersonate-User: a\nImpersonate-Group: b\nImpersonate-Group: c\nImpersonate-Uid: 1":                                    true,
-	"Impersonate-User: a\nImpersonate-Extra-Scopes: b\nIMPERSONATE-EXTRA-SCOPES: c":                                          true,
-	"Impersonate-User: a\nImpersonate-Extra-Authentication.kubernetes.io%2Fcredential-id: x\nImpersonate-Extra-%25%c3%a4: y": true,
-	"Impersonate-User: system:serviceaccount:a:b":                                                                            true,
+// readableHeaders are headers, one a line, from which readImpersonation reads a user.
+var readableHeaders = map[string]string{
+	"a user":                "Impersonate-User: alice",
+	"a name in lower case":  "impersonate-user: alice",
+	"a service account":     "Impersonate-User: system:serviceaccount:a:b",
+	"groups and a UID":      "Impersonate-User: a\nImpersonate-Group: b\nImpersonate-Group: c\nImpersonate-Uid: 1",
+	"two values of a key":   "Impersonate-User: a\nImpersonate-Extra-Scopes: b\nIMPERSONATE-EXTRA-SCOPES: c",
+	"a percent-encoded key": "Impersonate-User: a\nImpersonate-Extra-Authentication.kubernetes.io%2Fcredential-id: x",
+	"encoded Unicode":       "Impersonate-User: a\nImpersonate-Extra-%25%c3%a4: y",
+}
 
-	// No user, or more than one.
-	"Impersonate-User:":                        false,
-	"Impersonate-Group: b":                     false,
-	"Impersonate-User:\nImpersonate-Group: b":  false,
-	"Impersonate-User: a\nImpersonate-User: b": false,
-	"Impersonate-User: a\nImpersonate-User: a": false,
-	"Impersonate-User: system:anonymous":       false,
-	// Repeated or empty properties, unknown ones, and names that gateways may change.
-	"Impersonate-User: a\nImpersonate-Uid: 1\nImpersonate-Uid: 2": false,
-	"Impersonate-User: a\nImpersonate-Uid:":                       false,
-	"Impersonate-User: a\nImpersonate-Group:":                     false,
-	"Impersonate-User: a\nImpersonate_User: b":                    false,
-	"Impersonate-User: a\nImpersonate-Tomorrow: b":                false,
-	"Impersonate-User: a\nImpersonate-Extra-: b":                  false,
-	"Impersonate-User: a\nImpersonate-Extra-B:":                   false,
-	// Two spellings of one key, and keys that are encoded without need or wrongly.
-	"Impersonate-User: a\nImpersonate-Extra-B: 1\nImpersonate-Extra-%62: 2": false,
-	"Impersonate-User: a\nImpersonate-Extra-%62: 2":                         false,
-	"Impersonate-User: a\nImpersonate-Extra-%42: 2":                         false,
-	"Impersonate-User: a\nImpersonate-Extra-%zz: 2":                         false,
-	// A control character, and another proxy's header.
-	"Impersonate-User: a\x7f": false,
-	"X-Remote-User: a":        false,
+// unreadableHeaders are headers, one a line, for which the ok of readImpersonation is false.
+var unreadableHeaders = map[string]string{
+	"an empty user":                      "Impersonate-User:",
+	"a group without a user":             "Impersonate-Group: b",
+	"a group of an empty user":           "Impersonate-User:\nImpersonate-Group: b",
+	"two users":                          "Impersonate-User: a\nImpersonate-User: b",
+	"one user twice":                     "Impersonate-User: a\nImpersonate-User: a",
+	"the user for anonymous requests":    "Impersonate-User: system:anonymous",
+	"two UIDs":                           "Impersonate-User: a\nImpersonate-Uid: 1\nImpersonate-Uid: 2",
+	"an empty UID":                       "Impersonate-User: a\nImpersonate-Uid:",
+	"an empty group":                     "Impersonate-User: a\nImpersonate-Group:",
+	"a name that gateways may change":    "Impersonate-User: a\nImpersonate_User: b",
+	"an unknown property":                "Impersonate-User: a\nImpersonate-Tomorrow: b",
+	"an empty key":                       "Impersonate-User: a\nImpersonate-Extra-: b",
+	"an empty value of a key":            "Impersonate-User: a\nImpersonate-Extra-B:",
+	"two spellings of a key":             "Impersonate-User: a\nImpersonate-Extra-B: 1\nImpersonate-Extra-%62: 2",
+	"a key that is encoded without need": "Impersonate-User: a\nImpersonate-Extra-%62: 2",
+	"a key with an encoded capital":      "Impersonate-User: a\nImpersonate-Extra-%42: 2",
+	"a key that is encoded wrongly":      "Impersonate-User: a\nImpersonate-Extra-%zz: 2",
+	"a control character":                "Impersonate-User: a\x7f",
+	"a header of another kind of proxy":  "X-Remote-User: a",
 }
 
 // FuzzReadImpersonation: kube-apiserver reads the same user as readImpersonation, both from the caller's headers and from the
 // headers that writeImpersonation writes for this user.
 func FuzzReadImpersonation(f *testing.F) {
-	for lines, want := range impersonationHeaders {
-		if got := checkImpersonation(f, lines); got != want {
-			f.Errorf("%q: got ok %t, want %t", lines, got, want)
+	for name, lines := range readableHeaders {
+		if !checkImpersonation(f, lines) {
+			f.Errorf("%s: got ok false, want true", name)
+		}
+		f.Add(lines)
+	}
+	for name, lines := range unreadableHeaders {
+		if checkImpersonation(f, lines) {
+			f.Errorf("%s: got ok true, want false", name)
 		}
 		f.Add(lines)
 	}
 	f.Fuzz(func(t *testing.T, lines string) { checkImpersonation(t, lines) })
 }
 
-// checkImpersonation is the check of FuzzReadImpersonation. It returns readImpersonation's ok.
+// checkImpersonation requires what FuzzReadImpersonation says, unless readImpersonation's ok is false. It returns this ok.
 func checkImpersonation(t testing.TB, lines string) (ok bool) {
 	t.Helper()
 	text := "GET / HTTP/1.1\r\nHost: x\r\n" + strings.ReplaceAll(lines, "\n", "\r\n") + "\r\n\r\n"

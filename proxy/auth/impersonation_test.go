@@ -27,7 +27,8 @@ import (
 // grant is the right to one kind of request.
 type grant struct{ verb, group, resource, subresource, namespace, name, labels string }
 
-// grants are all rights of the user "account". All other users may do everything.
+// grants are all rights of the user "account". All other users may do everything. The methods of grants are a kube-apiserver with
+// such an authorizer.
 type grants []grant
 
 // Authorize implements [authorizer.Authorizer].
@@ -46,7 +47,7 @@ func (g grants) Authorize(_ context.Context, a authorizer.Attributes) (authorize
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// impersonate sends a request of a user with these headers through kube-apiserver's own filter. It returns the user as whom
+// impersonate sends a request of the sender with the headers h through kube-apiserver's own filter. It returns the user as whom
 // the request passes the filter, or nil if the filter refuses the request.
 func (g grants) impersonate(
 	ctx context.Context, sender string, h http.Header, info *request.RequestInfo,
@@ -61,8 +62,8 @@ func (g grants) impersonate(
 	return effective
 }
 
-// review answers a review that the account sends, as kube-apiserver does.
-func (g grants) review(r *http.Request) (*http.Response, error) {
+// replyTo replies to a review that the account sends.
+func (g grants) replyTo(r *http.Request) (*http.Response, error) {
 	spec, err := proxytest.ReadReview(r)
 	if err != nil {
 		return nil, err
@@ -98,7 +99,9 @@ func (g grants) review(r *http.Request) (*http.Response, error) {
 // caller.
 func TestImpersonation(t *testing.T) {
 	const authentication = "authentication.k8s.io"
-	// onReview and onList return the rights to impersonate in reviews, or in the list below, only (KEP-5284).
+	// The verb "impersonate" is the right to impersonate in all requests (ForAll). KEP-5284 adds rights for some requests (ForSome):
+	// "impersonate:KIND" for a user of this kind, and "impersonate-on:KIND:VERB" for requests with this verb. onReview returns the
+	// latter for reviews, and onList for the list below.
 	onReview := func(kind string) grant {
 		return grant{
 			verb: "impersonate-on:" + kind + ":create", group: "authorization.k8s.io", resource: "selfsubjectaccessreviews",
@@ -109,12 +112,13 @@ func TestImpersonation(t *testing.T) {
 			verb: "impersonate-on:" + kind + ":list", group: "apps", resource: "deployments", namespace: "team-a", labels: "a=b",
 		}
 	}
-	const users, serviceAccount = "user-info", "serviceaccount" // kinds of users, as verbs name them
-	otherNamespace, otherSelector := onList(users), onList(users)
-	otherNamespace.namespace = "team-b"
-	otherSelector.labels = "a=c"
-	watch := onList(users)
-	watch.verb = "impersonate-on:user-info:watch"
+	const users, serviceAccounts = "user-info", "serviceaccount" // kinds of users, as verbs name them
+	onListOfOtherNamespace := onList(users)
+	onListOfOtherNamespace.namespace = "team-b"
+	onListWithOtherSelector := onList(users)
+	onListWithOtherSelector.labels = "a=c"
+	onWatch := onList(users)
+	onWatch.verb = "impersonate-on:user-info:watch"
 	groupAuthenticated := grant{verb: "impersonate", resource: "groups", name: user.AllAuthenticated}
 	// impersonateJane returns the rights to impersonate all of jane's properties.
 	impersonateJane := func(verb, group string) grants {
@@ -145,10 +149,10 @@ func TestImpersonation(t *testing.T) {
 	}
 	plus := func(g grants, more ...grant) grants { return slices.Concat(g, more) }
 	type impersonation struct {
-		user           user.DefaultInfo
-		grants         grants // the impersonator's
-		upstreamAllows bool   // kube-apiserver's filter lets the list pass
-		stricter       bool   // Review says no all the same
+		user           user.DefaultInfo // who is impersonated
+		grants         grants           // of the impersonator
+		upstreamAllows bool             // kube-apiserver's filter lets the list pass
+		stricter       bool             // Review says no all the same
 	}
 	tests := map[string]impersonation{
 		"jane, for all requests": {user: jane, grants: janeForAll, upstreamAllows: true},
@@ -156,9 +160,9 @@ func TestImpersonation(t *testing.T) {
 			user: jane, grants: plus(janeForSome, onReview(users), onList(users)), upstreamAllows: true,
 		},
 		"jane, for reviews only":       {user: jane, grants: plus(janeForSome, onReview(users))},
-		"jane, in another namespace":   {user: jane, grants: plus(janeForSome, onReview(users), otherNamespace)},
-		"jane, with another selector":  {user: jane, grants: plus(janeForSome, onReview(users), otherSelector)},
-		"jane, for watches":            {user: jane, grants: plus(janeForSome, onReview(users), watch)},
+		"jane, in another namespace":   {user: jane, grants: plus(janeForSome, onReview(users), onListOfOtherNamespace)},
+		"jane, with another selector":  {user: jane, grants: plus(janeForSome, onReview(users), onListWithOtherSelector)},
+		"jane, for watches":            {user: jane, grants: plus(janeForSome, onReview(users), onWatch)},
 		"any user but jane, this list": {user: jane, grants: grants{onReview(users), onList(users)}},
 		"service account":              {user: robot, grants: grants{robotForAll}, upstreamAllows: true},
 		"service account by the rights for users": {
@@ -166,12 +170,12 @@ func TestImpersonation(t *testing.T) {
 				{verb: "impersonate", resource: "users", name: robot.Name}, onReview(users), onList(users),
 			},
 		},
-		"service account, for this list": { // Review asks only about users for certain requests
-			user: robot, grants: grants{robotForSome, onReview(serviceAccount), onList(serviceAccount)},
+		"service account, for this list": { // Review does not ask for this kind of user
+			user: robot, grants: grants{robotForSome, onReview(serviceAccounts), onList(serviceAccounts)},
 			upstreamAllows: true, stricter: true,
 		},
 		"service account for reviews, users for this list": {
-			user: robot, grants: grants{robotForSome, onReview(serviceAccount), onList(users)},
+			user: robot, grants: grants{robotForSome, onReview(serviceAccounts), onList(users)},
 		},
 		"service account without its group": {user: robotInGroup, grants: grants{robotForAll, onList(users)}},
 		"service account with its group": {
@@ -207,31 +211,31 @@ func TestImpersonation(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			callers := NewAuthenticator(nil)
-			verified := callers.NewVerifiedIdentity(&tt.user)
+			authenticator := NewAuthenticator(nil)
+			verified := authenticator.NewVerifiedIdentity(&tt.user)
 			h := http.Header{}
 			verified.SetHeaders(h)
 			expect.Same(t, tt.upstreamAllows, tt.grants.impersonate(t.Context(), "account", h, info) != nil)
 			for _, impersonator := range []struct {
-				name     string
-				identity Identity
-				refusals []Decision
+				name      string
+				identity  Identity
+				negatives []Decision // that Review may return in place of Yes
 			}{
-				{name: "listproxy's account", identity: verified, refusals: []Decision{No, ImpersonationForbidden}},
-				{name: "the caller, by headers", identity: proxytest.IdentifyAs(callers, h), refusals: []Decision{No}},
+				{name: "listproxy's account", identity: verified, negatives: []Decision{No, ImpersonationForbidden}},
+				{name: "the caller, by headers", identity: proxytest.IdentifyAs(authenticator, h), negatives: []Decision{No}},
 			} {
 				wantYes := tt.upstreamAllows && !tt.stricter
-				wanted := impersonator.refusals
+				want := impersonator.negatives
 				if wantYes {
-					wanted = []Decision{Yes}
+					want = []Decision{Yes}
 				}
-				r := newAuthorizer(t, tt.grants.review, ReviewConfig{TTL: time.Minute})
-				right, err := r.Review(t.Context(), known(impersonator.identity), list)
+				a := newAuthorizer(t, tt.grants.replyTo, ReviewConfig{TTL: time.Minute})
+				ruling, err := a.Review(t.Context(), known(impersonator.identity), list)
 				expect.NoError(t, err)
-				if got := right.Decision(); !slices.Contains(wanted, got) {
-					t.Errorf("%s: got decision %d, want one of %d", impersonator.name, got, wanted)
+				if got := ruling.Decision(); !slices.Contains(want, got) {
+					t.Errorf("%s: got decision %d, want one of %d", impersonator.name, got, want)
 				}
-				expect.Same(t, wantYes, r.ValidFor(&right, time.Now()) > 0)
+				expect.Same(t, wantYes, a.ValidFor(&ruling, time.Now()) > 0)
 			}
 		})
 	}
@@ -241,31 +245,31 @@ func TestImpersonation(t *testing.T) {
 // impersonate cannot be reviewed.
 func TestImpersonationEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const ttl = time.Minute
+		const ttl, left = time.Minute, 20 * time.Second
 		jane := proxytest.Jane(NewAuthenticator(nil))
 		failing := false // reviews of the right to impersonate fail
-		r := newAuthorizer(t, func(r *http.Request) (*http.Response, error) {
+		a := newAuthorizer(t, func(r *http.Request) (*http.Response, error) {
 			if r.Header["Impersonate-User"] == nil && failing {
 				return nil, errors.New("no answer")
 			}
-			return answerYes(r)
+			return replyYes(r)
 		}, ReviewConfig{TTL: ttl})
-		review := func(namespace string) (*Ruling, error) {
-			asked := listPods()
-			asked.Namespace = namespace
-			right, err := r.Review(t.Context(), known(jane), asked)
-			return &right, err
+		reviewIn := func(namespace string) (*Ruling, error) {
+			pods := listPods()
+			pods.Namespace = namespace
+			ruling, err := a.Review(t.Context(), known(jane), pods)
+			return &ruling, err
 		}
-		_, err := review("a")
+		_, err := reviewIn("a") // also reviews the right to impersonate
 		expect.NoError(t, err)
-		time.Sleep(ttl - 20*time.Second)
-		right, err := review("b")
+		time.Sleep(ttl - left)
+		ruling, err := reviewIn("b")
 		expect.NoError(t, err)
-		expect.Same(t, 20*time.Second, r.ValidFor(right, time.Now())) // what is left of the right to impersonate
-		time.Sleep(20 * time.Second)
+		expect.Same(t, left, a.ValidFor(ruling, time.Now())) // as long as the right to impersonate
+		time.Sleep(left)
 		failing = true
-		if right, err := review("b"); err == nil || right.Decision() == Yes {
-			t.Errorf("got decision %d and error %v, want an error and no yes", right.Decision(), err)
+		if ruling, err := reviewIn("b"); err == nil || ruling.Decision() == Yes {
+			t.Errorf("got decision %d and error %v, want an error and no yes", ruling.Decision(), err)
 		}
 	})
 }

@@ -26,78 +26,78 @@ import (
 // reviewRig is an Authorizer and the upstream that it asks.
 type reviewRig struct {
 	*Authorizer
-	callers *Authenticator
+	authenticator *Authenticator
 
 	// The upstream.
-	requests atomic.Int32  // the number of reviews received
-	denies   atomic.Bool   // whether the upstream answers no
-	delay    time.Duration // from a review to its answer
+	requests  atomic.Int32  // the number of reviews received
+	answersNo atomic.Bool   // to all reviews
+	delay     time.Duration // from a review to its answer
 }
 
-// RoundTrip answers a review as the upstream.
-func (u *reviewRig) RoundTrip(r *http.Request) (*http.Response, error) {
-	u.requests.Add(1)
-	status := authorizationv1.SubjectAccessReviewStatus{Allowed: !u.denies.Load()}
-	if !clock.Sleep(r.Context(), u.delay) {
+// RoundTrip answers a review as the upstream does.
+func (rig *reviewRig) RoundTrip(r *http.Request) (*http.Response, error) {
+	rig.requests.Add(1)
+	status := authorizationv1.SubjectAccessReviewStatus{Allowed: !rig.answersNo.Load()}
+	if !clock.Sleep(r.Context(), rig.delay) {
 		return nil, r.Context().Err()
 	}
 	return proxytest.AnswerReview(r, status)
 }
 
-// withUpstream runs test in a bubble, with a rig whose upstream answers after delay.
-func withUpstream(t *testing.T, delay time.Duration, cfg ReviewConfig, test func(t *testing.T, u *reviewRig)) {
+// withUpstream runs test in a bubble of synctest, with a rig whose upstream answers after delay.
+func withUpstream(t *testing.T, delay time.Duration, cfg ReviewConfig, test func(t *testing.T, rig *reviewRig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		u := &reviewRig{delay: delay, callers: NewAuthenticator(nil)}
-		u.Authorizer = newAuthorizer(t, u.RoundTrip, cfg)
-		test(t, u)
+		rig := &reviewRig{delay: delay, authenticator: NewAuthenticator(nil)}
+		rig.Authorizer = newAuthorizer(t, rig.RoundTrip, cfg)
+		test(t, rig)
 	})
 }
 
-// caller returns the identity of the token name.
-func (u *reviewRig) caller(name any) Identity {
-	return proxytest.Identify(u.callers, fmt.Sprint("Bearer ", name))
+// caller returns the identity of a caller with this token.
+func (rig *reviewRig) caller(token any) Identity {
+	return proxytest.Identify(rig.authenticator, fmt.Sprint("Bearer ", token))
 }
 
-// callerInFlow returns an accepted caller with the token name, in the given flow.
-func (u *reviewRig) callerInFlow(name any, flow byte) *Caller {
-	return &Caller{Identity: u.caller(name), Accepted: true, Flow: limits.Flow{flow}}
+// callerInFlow returns an accepted caller with this token, in this flow.
+func (rig *reviewRig) callerInFlow(token any, flow byte) *Caller {
+	return &Caller{Identity: rig.caller(token), Accepted: true, Flow: limits.Flow{flow}}
 }
 
-// wantYes asks whether the caller name has a right, and requires a yes.
-func (u *reviewRig) wantYes(t *testing.T, name any, a *Attributes) {
+// expectYes asks whether the caller with this token has a right, and requires a yes.
+func (rig *reviewRig) expectYes(t *testing.T, token any, a *Attributes) {
 	t.Helper()
-	if yes, err := u.allowed(t.Context(), u.caller(name), a); err != nil || !yes {
+	if yes, err := rig.allowed(t.Context(), rig.caller(token), a); err != nil || !yes {
 		t.Errorf("got allowed %t and error %v, want a yes", yes, err)
 	}
 }
 
-// wantNo asks whether the caller name may list pods, and requires a no.
-func (u *reviewRig) wantNo(t *testing.T, name any) {
+// expectNo asks whether the caller with this token may list pods, and requires a no.
+func (rig *reviewRig) expectNo(t *testing.T, token any) {
 	t.Helper()
-	if yes, err := u.allowed(t.Context(), u.caller(name), listPods()); err != nil || yes {
+	if yes, err := rig.allowed(t.Context(), rig.caller(token), listPods()); err != nil || yes {
 		t.Errorf("got allowed %t and error %v, want a no", yes, err)
 	}
 }
 
-// wantRequests requires the number of reviews that the upstream got.
-func (u *reviewRig) wantRequests(t *testing.T, want int32) {
+// expectRequests requires the number of reviews that the upstream has received.
+func (rig *reviewRig) expectRequests(t *testing.T, want int32) {
 	t.Helper()
-	expect.Same(t, want, u.requests.Load())
+	expect.Same(t, want, rig.requests.Load())
 }
 
-// wantNoWait requires a yes for a caller, after the upstream's delay and no other wait.
-func (u *reviewRig) wantNoWait(t *testing.T, who *Caller) {
+// expectYesAtOnce requires a yes for a caller, after the delay of the upstream and no other wait.
+func (rig *reviewRig) expectYesAtOnce(t *testing.T, who *Caller) {
 	t.Helper()
 	began := time.Now()
-	yes, err := u.Review(t.Context(), who, listPods())
-	if waited := time.Since(began); waited != u.delay || err != nil || yes.Decision() != Yes {
-		t.Errorf("got %v and error %v after %v, want a yes after %v", yes, err, waited, u.delay)
+	yes, err := rig.Review(t.Context(), who, listPods())
+	if waited := time.Since(began); waited != rig.delay || err != nil || yes.Decision() != Yes {
+		t.Errorf("got %v and error %v after %v, want a yes after %v", yes, err, waited, rig.delay)
 	}
 }
 
-// wantAllFree requires that no seat is in use.
-func wantAllFree(t *testing.T, seats *limits.Limiter) {
+// expectAllFree requires that no seat is in use.
+func expectAllFree(t *testing.T, seats *limits.Limiter) {
 	t.Helper()
 	if s := seats.Stats(); s.InUse != 0 || s.Waiting != 0 {
 		t.Errorf("got %+v, want all seats free", s)
@@ -107,16 +107,16 @@ func wantAllFree(t *testing.T, seats *limits.Limiter) {
 // TestReviewTTL: an answer is valid for the TTL, counted from the question.
 func TestReviewTTL(t *testing.T) {
 	const ttl, delay = 10 * time.Second, 4 * time.Second
-	withUpstream(t, delay, ReviewConfig{TTL: ttl}, func(t *testing.T, u *reviewRig) {
-		u.wantYes(t, "a", listPods())
-		u.denies.Store(true)
+	withUpstream(t, delay, ReviewConfig{TTL: ttl}, func(t *testing.T, rig *reviewRig) {
+		rig.expectYes(t, "a", listPods())
+		rig.answersNo.Store(true)
 		time.Sleep(ttl - delay - time.Nanosecond)
-		u.wantYes(t, "a", listPods())
-		u.wantRequests(t, 1)
+		rig.expectYes(t, "a", listPods())
+		rig.expectRequests(t, 1)
 		time.Sleep(time.Nanosecond)
-		u.wantNo(t, "a")
-		u.wantNo(t, "a")
-		u.wantRequests(t, 2) // a no is remembered, too
+		rig.expectNo(t, "a")
+		rig.expectNo(t, "a")
+		rig.expectRequests(t, 2) // a no is remembered, too
 	})
 }
 
@@ -126,21 +126,21 @@ func TestReviewsInAnOutage(t *testing.T) {
 	const ttl, bound = 10 * time.Second, 90 * time.Second
 	var outage clock.Outage
 	cfg := ReviewConfig{TTL: ttl, MaxOutage: bound, AsOf: func(now time.Time) time.Time { return outage.AsOf(now, bound) }}
-	withUpstream(t, 0, cfg, func(t *testing.T, u *reviewRig) {
-		u.wantYes(t, "old", listPods())
+	withUpstream(t, 0, cfg, func(t *testing.T, rig *reviewRig) {
+		rig.expectYes(t, "old", listPods())
 		time.Sleep(time.Nanosecond)
-		u.wantYes(t, "recent", listPods())
+		rig.expectYes(t, "recent", listPods())
 		time.Sleep(2*ttl - time.Nanosecond)
-		u.denies.Store(true)
+		rig.answersNo.Store(true)
 		// The question about "recent" was sent within 2*ttl before the outage, that about "old" exactly 2*ttl before.
 		outage = clock.Outage{Ongoing: true, LastHeard: time.Now()}
 		time.Sleep(bound - time.Nanosecond) // the last moment of MaxOutage
-		u.wantYes(t, "recent", listPods())
-		u.wantRequests(t, 2) // none in the outage
-		u.wantNo(t, "old")
+		rig.expectYes(t, "recent", listPods())
+		rig.expectRequests(t, 2) // none in the outage
+		rig.expectNo(t, "old")
 		time.Sleep(time.Nanosecond)
-		u.wantNo(t, "recent")
-		u.wantRequests(t, 4)
+		rig.expectNo(t, "recent")
+		rig.expectRequests(t, 4)
 	})
 }
 
@@ -155,85 +155,79 @@ func TestReviewCutByAnOutage(t *testing.T) {
 		}
 		return now
 	}}
-	withUpstream(t, 0, cfg, func(t *testing.T, u *reviewRig) {
-		u.wantYes(t, "a", listPods())
+	withUpstream(t, 0, cfg, func(t *testing.T, rig *reviewRig) {
+		rig.expectYes(t, "a", listPods())
 		time.Sleep(ttl)
-		u.delay = time.Hour
+		rig.delay = time.Hour
 		outageBegins = time.Now().Add(time.Second)
-		u.wantYes(t, "a", listPods())
-		u.wantRequests(t, 2)
+		rig.expectYes(t, "a", listPods())
+		rig.expectRequests(t, 2)
 	})
 }
 
 // TestRevocations: an answer is valid for revokedTTL from its question if rights on which it may depend were revoked later, or up
 // to authorizerLag before. All other answers are valid for the TTL.
 func TestRevocations(t *testing.T) {
-	pods := func(namespace string) *Attributes {
-		return &Attributes{Verb: "list", Version: "v1", Resource: "pods", Namespace: namespace}
+	serviceAccount := func(rig *reviewRig) *Caller {
+		return known(rig.authenticator.NewVerifiedIdentity(&user.DefaultInfo{Name: "system:serviceaccount:of-account:a"}))
 	}
-	account := func(u *reviewRig) *Caller {
-		return known(u.callers.NewVerifiedIdentity(&user.DefaultInfo{Name: "system:serviceaccount:of-account:a"}))
-	}
-	token := func(u *reviewRig) *Caller { return known(u.caller("a")) }
-	const ttl, later = 10 * time.Second, 5 * time.Second
+	token := func(rig *reviewRig) *Caller { return known(rig.caller("a")) }
+	const ttl = 10 * time.Second
+	const soon, later = 300 * time.Millisecond, 5 * time.Second
 	const untilRevoked = later
 	const everywhere = "" // in all namespaces
 	for name, tt := range map[string]struct {
 		caller       func(*reviewRig) *Caller
-		asked        string        // the namespace of the question
+		right        string        // the namespace of the right
 		revoked      string        // the namespace of the revocation
 		after        time.Duration // from the question to the revocation; may be negative
 		wantValidFor time.Duration // from the question
 	}{
-		"in the namespace":              {caller: token, asked: "n", revoked: "n", after: later, wantValidFor: untilRevoked},
-		"in the namespace, at once":     {caller: token, asked: "n", revoked: "n", wantValidFor: revokedTTL},
-		"in the namespace, soon":        {caller: token, asked: "n", revoked: "n", after: 300 * time.Millisecond, wantValidFor: revokedTTL},
-		"in the namespace, just before": {caller: token, asked: "n", revoked: "n", after: -authorizerLag, wantValidFor: revokedTTL},
-		"in the namespace, long before": {
-			caller: token, asked: "n", revoked: "n", after: -authorizerLag - time.Nanosecond, wantValidFor: ttl,
-		},
-		"in another namespace": {caller: token, asked: "n", revoked: "m", after: later, wantValidFor: ttl},
-		"everywhere":           {caller: token, asked: "n", revoked: everywhere, after: later, wantValidFor: untilRevoked},
+		"in the namespace":              {caller: token, right: "n", revoked: "n", after: later, wantValidFor: untilRevoked},
+		"in the namespace, soon":        {caller: token, right: "n", revoked: "n", after: soon, wantValidFor: revokedTTL},
+		"in the namespace, at once":     {caller: token, right: "n", revoked: "n", after: 0, wantValidFor: revokedTTL},
+		"in the namespace, just before": {caller: token, right: "n", revoked: "n", after: -authorizerLag, wantValidFor: revokedTTL},
+		"in the namespace, long before": {caller: token, right: "n", revoked: "n", after: -authorizerLag - time.Nanosecond, wantValidFor: ttl},
+		"in another namespace":          {caller: token, right: "n", revoked: "m", after: later, wantValidFor: ttl},
+		"everywhere":                    {caller: token, right: "n", revoked: everywhere, after: later, wantValidFor: untilRevoked},
 
-		"a right everywhere, revoked everywhere": {
-			caller: token, asked: everywhere, revoked: everywhere, after: later, wantValidFor: untilRevoked,
-		},
-		"a right everywhere, revoked in a namespace": {caller: token, asked: everywhere, revoked: "m", after: later, wantValidFor: ttl},
+		"a right everywhere, revoked everywhere":     {caller: token, right: everywhere, revoked: everywhere, after: later, wantValidFor: untilRevoked},
+		"a right everywhere, revoked in a namespace": {caller: token, right: everywhere, revoked: "m", after: later, wantValidFor: ttl},
 
-		"in the namespace of the service account": {
-			caller: account, asked: "n", revoked: "of-account", after: later, wantValidFor: untilRevoked,
-		},
-		"in another namespace than the account's":     {caller: account, asked: "n", revoked: "m", after: later, wantValidFor: ttl},
-		"in the namespace of an account, for a token": {caller: token, asked: "n", revoked: "of-account", after: later, wantValidFor: ttl},
+		"in the namespace of the service account":     {caller: serviceAccount, right: "n", revoked: "of-account", after: later, wantValidFor: untilRevoked},
+		"in another namespace than the account's":     {caller: serviceAccount, right: "n", revoked: "m", after: later, wantValidFor: ttl},
+		"in the namespace of an account, for a token": {caller: token, right: "n", revoked: "of-account", after: later, wantValidFor: ttl},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withUpstream(t, 0, ReviewConfig{TTL: ttl}, func(t *testing.T, u *reviewRig) {
+			withUpstream(t, 0, ReviewConfig{TTL: ttl}, func(t *testing.T, rig *reviewRig) {
+				question := listPods()
+				question.Namespace = tt.right
 				const start = time.Hour // at which the question is sent, so that the revocation can come before it
-				time.AfterFunc(start+tt.after, func() { u.RecordRevocation(tt.revoked) })
+				time.AfterFunc(start+tt.after, func() { rig.RecordRevocation(tt.revoked) })
 				time.Sleep(start)
 				synctest.Wait()
-				right, err := u.Review(t.Context(), tt.caller(u), pods(tt.asked))
+				ruling, err := rig.Review(t.Context(), tt.caller(rig), question)
 				expect.NoError(t, err)
 				asked := time.Now()
 				time.Sleep(max(0, tt.after))
 				synctest.Wait()
-				time.Sleep(u.ValidFor(&right, time.Now()))
+				time.Sleep(rig.ValidFor(&ruling, time.Now()))
 				expect.Same(t, tt.wantValidFor, time.Since(asked))
-				before := u.requests.Load()
-				_, err = u.Review(t.Context(), tt.caller(u), pods(tt.asked))
+				before := rig.requests.Load()
+				_, err = rig.Review(t.Context(), tt.caller(rig), question)
 				expect.NoError(t, err)
-				u.wantRequests(t, 2*before) // each question is asked again
+				rig.expectRequests(t, 2*before) // the same reviews again
 			})
 		})
 	}
 }
 
-// revokeAllTheTime records a revocation in the namespace of listPods every 20 ms, until the test ends.
-func (u *reviewRig) revokeAllTheTime(t *testing.T) {
+// revokeAllTheTime begins to record a revocation in the namespace of listPods every 20 ms, until the test ends.
+func (rig *reviewRig) revokeAllTheTime(t *testing.T) {
 	t.Helper()
 	proxytest.RunInBubble(t, func(ctx context.Context) {
 		for clock.Sleep(ctx, 20*time.Millisecond) {
-			u.RecordRevocation("ns")
+			rig.RecordRevocation("ns")
 		}
 	})
 }
@@ -242,12 +236,12 @@ func (u *reviewRig) revokeAllTheTime(t *testing.T) {
 // question a second is sent.
 func TestRevokedAllDay(t *testing.T) {
 	const runs = 20 * time.Second
-	withUpstream(t, 0, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *reviewRig) {
-		u.revokeAllTheTime(t)
+	withUpstream(t, 0, ReviewConfig{TTL: time.Hour}, func(t *testing.T, rig *reviewRig) {
+		rig.revokeAllTheTime(t)
 		for begun := time.Now(); time.Since(begun) < runs; time.Sleep(100 * time.Millisecond) {
-			u.wantYes(t, "a", listPods())
+			rig.expectYes(t, "a", listPods())
 		}
-		if got, most := u.requests.Load(), int32(runs/revokedTTL); got > most {
+		if got, most := rig.requests.Load(), int32(runs/revokedTTL); got > most {
 			t.Errorf("got %d reviews in %v, want at most %d", got, runs, most)
 		}
 	})
@@ -265,9 +259,9 @@ func TestRevokedBeforeTheAnswer(t *testing.T) {
 	} {
 		for _, ttl := range []time.Duration{0, time.Hour} {
 			t.Run(fmt.Sprintf("%s, TTL %v", name, ttl), func(t *testing.T) {
-				withUpstream(t, tt.delay, ReviewConfig{TTL: ttl}, func(t *testing.T, u *reviewRig) {
-					u.revokeAllTheTime(t)
-					if _, err := u.allowed(t.Context(), u.caller("a"), listPods()); !errors.Is(err, tt.wantErr) {
+				withUpstream(t, tt.delay, ReviewConfig{TTL: ttl}, func(t *testing.T, rig *reviewRig) {
+					rig.revokeAllTheTime(t)
+					if _, err := rig.allowed(t.Context(), rig.caller("a"), listPods()); !errors.Is(err, tt.wantErr) {
 						t.Errorf("got error %v, want %v", err, tt.wantErr)
 					}
 				})
@@ -280,18 +274,18 @@ func TestRevokedBeforeTheAnswer(t *testing.T) {
 // those of other callers, do not.
 func TestReviewFlights(t *testing.T) {
 	for _, ttl := range []time.Duration{0, time.Minute} {
-		withUpstream(t, time.Second, ReviewConfig{TTL: ttl}, func(t *testing.T, u *reviewRig) {
+		withUpstream(t, time.Second, ReviewConfig{TTL: ttl}, func(t *testing.T, rig *reviewRig) {
 			other := listPods()
 			other.Namespace = "other"
 			var all sync.WaitGroup
 			for range 50 {
 				for _, name := range []string{"a", "b"} {
-					all.Go(func() { u.wantYes(t, name, listPods()) })
-					all.Go(func() { u.wantYes(t, name, other) })
+					all.Go(func() { rig.expectYes(t, name, listPods()) })
+					all.Go(func() { rig.expectYes(t, name, other) })
 				}
 			}
 			all.Wait()
-			u.wantRequests(t, 4)
+			rig.expectRequests(t, 4)
 		})
 	}
 }
@@ -300,23 +294,23 @@ func TestReviewFlights(t *testing.T) {
 // question still gets the answer.
 func TestReviewOutlivesTheRequestThatSentIt(t *testing.T) {
 	const delay, leavesAfter = 5 * time.Second, time.Second
-	withUpstream(t, delay, ReviewConfig{TTL: time.Minute}, func(t *testing.T, u *reviewRig) {
+	withUpstream(t, delay, ReviewConfig{TTL: time.Minute}, func(t *testing.T, rig *reviewRig) {
 		first, leave := context.WithTimeout(t.Context(), leavesAfter)
 		defer leave()
 		began := time.Now()
 		var all sync.WaitGroup
 		all.Go(func() {
-			_, err := u.allowed(first, u.caller("a"), listPods())
+			_, err := rig.allowed(first, rig.caller("a"), listPods())
 			if waited := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || waited != leavesAfter {
 				t.Errorf("the first request got error %v after %v, want %v after %v",
 					err, waited, context.DeadlineExceeded, leavesAfter)
 			}
 		})
 		synctest.Wait()
-		u.wantYes(t, "a", listPods())
+		rig.expectYes(t, "a", listPods())
 		expect.Same(t, delay, time.Since(began))
 		all.Wait()
-		u.wantRequests(t, 1)
+		rig.expectRequests(t, 1)
 	})
 }
 
@@ -324,7 +318,7 @@ func TestReviewOutlivesTheRequestThatSentIt(t *testing.T) {
 // and the others fail at once.
 func TestReviewsAreBounded(t *testing.T) {
 	const timeout = 30 * time.Second
-	withUpstream(t, time.Minute, ReviewConfig{TTL: time.Hour, Timeout: timeout}, func(t *testing.T, u *reviewRig) {
+	withUpstream(t, time.Minute, ReviewConfig{TTL: time.Hour, Timeout: timeout}, func(t *testing.T, rig *reviewRig) {
 		const tooMany = 10
 		const callers = acceptedSeats + acceptedQueue + tooMany
 		began := time.Now()
@@ -332,7 +326,7 @@ func TestReviewsAreBounded(t *testing.T) {
 		var all sync.WaitGroup
 		for n := range callers {
 			all.Go(func() {
-				_, err := u.allowed(t.Context(), u.caller(n), listPods())
+				_, err := rig.allowed(t.Context(), rig.caller(n), listPods())
 				switch {
 				case errors.Is(err, limits.OverloadQueueFull):
 					full.Add(1)
@@ -344,27 +338,28 @@ func TestReviewsAreBounded(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		u.wantRequests(t, acceptedSeats) // the first are not answered yet
+		rig.expectRequests(t, acceptedSeats) // the first are not answered yet
 		all.Wait()
 		expect.Same(t, int32(tooMany), full.Load())
 		expect.Same(t, int32(callers-tooMany), late.Load())
 		expect.Same(t, timeout, time.Since(began))
-		wantAllFree(t, u.reviews.accepted)
+		expectAllFree(t, rig.reviews.accepted)
 	})
 }
 
 // TestReviewInAnotherFlow: a question does not wait for an equal question that is queued in another flow. (For example, the
 // questions of listproxy's own account are equal for all users.)
 func TestReviewInAnotherFlow(t *testing.T) {
-	withUpstream(t, time.Second, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *reviewRig) {
+	const busyFlow, freeFlow = 1, 2
+	withUpstream(t, time.Second, ReviewConfig{TTL: time.Hour}, func(t *testing.T, rig *reviewRig) {
 		var others sync.WaitGroup
 		for n := range acceptedSeats {
-			others.Go(func() { _, _ = u.Review(t.Context(), u.callerInFlow(n, 1), listPods()) })
+			others.Go(func() { _, _ = rig.Review(t.Context(), rig.callerInFlow(n, busyFlow), listPods()) })
 		}
 		synctest.Wait()
-		others.Go(func() { _, _ = u.Review(t.Context(), u.callerInFlow("shared", 1), listPods()) })
+		others.Go(func() { _, _ = rig.Review(t.Context(), rig.callerInFlow("shared", busyFlow), listPods()) })
 		synctest.Wait()
-		u.wantNoWait(t, u.callerInFlow("shared", 2))
+		rig.expectYesAtOnce(t, rig.callerInFlow("shared", freeFlow))
 		others.Wait()
 	})
 }
@@ -372,20 +367,21 @@ func TestReviewInAnotherFlow(t *testing.T) {
 // TestReviewsCountUntilTheyEnd: the question of a caller who leaves keeps its seat, or its place in the queue, until it is
 // answered. A flow has half of the seats.
 func TestReviewsCountUntilTheyEnd(t *testing.T) {
-	withUpstream(t, 5*time.Second, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *reviewRig) {
+	const flow = 1
+	withUpstream(t, 5*time.Second, ReviewConfig{TTL: time.Hour}, func(t *testing.T, rig *reviewRig) {
 		for n := range acceptedSeats {
 			ctx, leave := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			if _, err := u.Review(ctx, u.callerInFlow(n, 1), listPods()); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := rig.Review(ctx, rig.callerInFlow(n, flow), listPods()); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("a caller who left got error %v, want %v", err, context.DeadlineExceeded)
 			}
 			leave()
 		}
-		if s := u.reviews.accepted.Stats(); s.InUse != acceptedSeats/2 || s.Waiting != acceptedSeats/2 {
+		if s := rig.reviews.accepted.Stats(); s.InUse != acceptedSeats/2 || s.Waiting != acceptedSeats/2 {
 			t.Errorf("after all callers left: got %d seats in use and %d waiting, want %d each", s.InUse, s.Waiting, acceptedSeats/2)
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		wantAllFree(t, u.reviews.accepted)
+		expectAllFree(t, rig.reviews.accepted)
 	})
 }
 
@@ -404,12 +400,12 @@ func TestNewcomers(t *testing.T) {
 		"too slow":        {callers: seats + queue, delay: newcomerWait + time.Second, wantRefused: queue},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withUpstream(t, tt.delay, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *reviewRig) {
+			withUpstream(t, tt.delay, ReviewConfig{TTL: time.Hour}, func(t *testing.T, rig *reviewRig) {
 				var asked sync.WaitGroup
 				var refused atomic.Int32
 				for n := range tt.callers {
 					asked.Go(func() {
-						_, err := u.Review(t.Context(), &Caller{Identity: u.caller(n), Flow: limits.Flow{1}}, listPods())
+						_, err := rig.Review(t.Context(), &Caller{Identity: rig.caller(n), Flow: limits.Flow{1}}, listPods())
 						switch {
 						case errors.Is(err, ErrNoSeat):
 							refused.Add(1)
@@ -420,11 +416,11 @@ func TestNewcomers(t *testing.T) {
 				}
 				synctest.Wait()
 				expect.Same(t, tt.wantRefusedAtOnce, refused.Load())
-				u.wantNoWait(t, &Caller{Identity: u.caller("elsewhere"), Flow: limits.Flow{2}})
-				u.wantNoWait(t, known(u.caller("known")))
+				rig.expectYesAtOnce(t, &Caller{Identity: rig.caller("elsewhere"), Flow: limits.Flow{2}})
+				rig.expectYesAtOnce(t, known(rig.caller("known")))
 				asked.Wait()
 				expect.Same(t, tt.wantRefused, refused.Load())
-				wantAllFree(t, u.reviews.newcomers)
+				expectAllFree(t, rig.reviews.newcomers)
 			})
 		})
 	}
@@ -434,14 +430,14 @@ func TestNewcomers(t *testing.T) {
 // caller, impersonated user or question has the right, and Learn replaces no answer to a later question.
 func TestLearned(t *testing.T) {
 	const ttl = 10 * time.Second
-	token := func(u *reviewRig, name string) Identity { return u.caller(name) }
-	verified := func(u *reviewRig, name string) Identity {
-		return u.callers.NewVerifiedIdentity(&user.DefaultInfo{Name: name})
+	token := func(rig *reviewRig, name string) Identity { return rig.caller(name) }
+	verified := func(rig *reviewRig, name string) Identity {
+		return rig.authenticator.NewVerifiedIdentity(&user.DefaultInfo{Name: name})
 	}
-	impersonated := func(u *reviewRig, name string) Identity {
-		return proxytest.IdentifyAs(u.callers, http.Header{"Impersonate-User": {name}})
+	impersonated := func(rig *reviewRig, name string) Identity {
+		return proxytest.IdentifyAs(rig.authenticator, http.Header{"Impersonate-User": {name}})
 	}
-	impersonator := func(u *reviewRig, name string) Identity { return impersonated(u, name).Impersonator() }
+	impersonator := func(rig *reviewRig, name string) Identity { return impersonated(rig, name).Impersonator() }
 	other := listPods()
 	other.Namespace = "other"
 	for name, tt := range map[string]struct {
@@ -453,26 +449,26 @@ func TestLearned(t *testing.T) {
 		"a user and the user's impersonator": {jane: impersonated, joe: impersonator},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withUpstream(t, 0, ReviewConfig{TTL: ttl}, func(t *testing.T, u *reviewRig) {
-				u.denies.Store(true)
-				jane, joe := tt.jane(u, "jane"), tt.joe(u, "joe")
-				// wantDecision requires YesByRequest, the decision of a learnt right, or No, which the upstream answers.
-				wantDecision := func(want Decision, id Identity, a *Attributes) {
+			withUpstream(t, 0, ReviewConfig{TTL: ttl}, func(t *testing.T, rig *reviewRig) {
+				rig.answersNo.Store(true)
+				jane, joe := tt.jane(rig, "jane"), tt.joe(rig, "joe")
+				// expectDecision requires YesByRequest, the decision of a learnt right, or No, which the upstream answers.
+				expectDecision := func(want Decision, id Identity, a *Attributes) {
 					t.Helper()
-					got, err := u.Review(t.Context(), known(id), a)
+					got, err := rig.Review(t.Context(), known(id), a)
 					expect.NoError(t, err)
 					expect.Same(t, want, got.Decision())
-					expect.Same(t, want == YesByRequest, u.ValidFor(&got, time.Now()) > 0)
+					expect.Same(t, want == YesByRequest, rig.ValidFor(&got, time.Now()) > 0)
 				}
-				u.Learn(jane, listPods(), time.Now())
+				rig.Learn(jane, listPods(), time.Now())
 				time.Sleep(ttl - time.Nanosecond)
-				wantDecision(YesByRequest, jane, listPods())
-				wantDecision(No, jane, other)
-				wantDecision(No, joe, listPods())
+				expectDecision(YesByRequest, jane, listPods())
+				expectDecision(No, jane, other)
+				expectDecision(No, joe, listPods())
 				time.Sleep(time.Nanosecond)
-				wantDecision(No, jane, listPods())
-				u.Learn(jane, listPods(), time.Now().Add(-time.Nanosecond)) // sent before the review that has said no
-				wantDecision(No, jane, listPods())
+				expectDecision(No, jane, listPods())
+				rig.Learn(jane, listPods(), time.Now().Add(-time.Nanosecond)) // sent before the review that has said no
+				expectDecision(No, jane, listPods())
 			})
 		})
 	}
@@ -487,15 +483,15 @@ func TestRightEnds(t *testing.T) {
 		wantValidFor time.Duration // from the answer
 	}{
 		"answer after a while":       {ttl: 10 * time.Second, delay: 4 * time.Second, wantValidFor: 6 * time.Second},
-		"answer just before the TTL": {ttl: 4*time.Second + 1, delay: 4 * time.Second, wantValidFor: ownAnswerTTL},
+		"answer just before the TTL": {ttl: 4*time.Second + time.Nanosecond, delay: 4 * time.Second, wantValidFor: ownAnswerTTL},
 		"answer after the TTL":       {ttl: 3 * time.Second, delay: 4 * time.Second, wantValidFor: ownAnswerTTL},
 		"no TTL":                     {ttl: 0, delay: 4 * time.Second, wantValidFor: ownAnswerTTL},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withUpstream(t, tt.delay, ReviewConfig{TTL: tt.ttl}, func(t *testing.T, u *reviewRig) {
-				right, err := u.Review(t.Context(), known(u.caller("a")), listPods())
+			withUpstream(t, tt.delay, ReviewConfig{TTL: tt.ttl}, func(t *testing.T, rig *reviewRig) {
+				right, err := rig.Review(t.Context(), known(rig.caller("a")), listPods())
 				expect.NoError(t, err)
-				expect.Same(t, tt.wantValidFor, u.ValidFor(&right, time.Now()))
+				expect.Same(t, tt.wantValidFor, rig.ValidFor(&right, time.Now()))
 			})
 		})
 	}
@@ -503,12 +499,12 @@ func TestRightEnds(t *testing.T) {
 
 // TestLongQuestionsAreNotRemembered: the answer to a question with a key of more than maxKey bytes is not remembered.
 func TestLongQuestionsAreNotRemembered(t *testing.T) {
-	withUpstream(t, 0, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *reviewRig) {
+	withUpstream(t, 0, ReviewConfig{TTL: time.Hour}, func(t *testing.T, rig *reviewRig) {
 		asked := listPods()
 		asked.LabelSelector = &authorizationv1.LabelSelectorAttributes{RawSelector: strings.Repeat("x", maxKey)}
-		u.wantYes(t, "a", asked)
-		u.wantYes(t, "a", asked)
-		u.wantRequests(t, 2)
+		rig.expectYes(t, "a", asked)
+		rig.expectYes(t, "a", asked)
+		rig.expectRequests(t, 2)
 	})
 }
 
@@ -517,7 +513,7 @@ func TestLongQuestionsAreNotRemembered(t *testing.T) {
 func TestDecisionKeys(t *testing.T) {
 	var asked []Attributes
 	fields := reflect.TypeFor[Attributes]().NumField()
-	attributes := func(words []string) Attributes { // with a word for each field
+	attributes := func(words []string) Attributes { // with one word in each field
 		return Attributes{
 			Verb: words[0], Group: words[1], Version: words[2], Resource: words[3], Subresource: words[4],
 			Namespace: words[5], Name: words[6],
@@ -530,15 +526,15 @@ func TestDecisionKeys(t *testing.T) {
 		words[i] = "x"
 		asked = append(asked, attributes(words))
 		for j := range words {
-			both := slices.Clone(words)
-			both[j] += "y" // "xy" in one field, or "x" and "y" in two
-			asked = append(asked, attributes(both))
+			withY := slices.Clone(words)
+			withY[j] += "y" // "xy" in one field, or "x" and "y" in two
+			asked = append(asked, attributes(withY))
 		}
 	}
-	callers, seen := NewAuthenticator(nil), map[string]string{}
+	authenticator, seen := NewAuthenticator(nil), map[string]string{}
 	for _, caller := range []string{"Bearer a", "Bearer b"} {
 		for _, a := range asked {
-			key, question := decisionKey(proxytest.Identify(callers, caller), &a), fmt.Sprintf("%s: %+v", caller, a)
+			key, question := decisionKey(proxytest.Identify(authenticator, caller), &a), fmt.Sprintf("%s: %+v", caller, a)
 			if other, ok := seen[key]; ok {
 				t.Errorf("%s has the key of %s", question, other)
 			}

@@ -13,23 +13,23 @@ import (
 
 const (
 	notUpgraded = false
-	// Two connections from one address.
+	// remoteAddr and sameAddress are two connections from one address.
 	remoteAddr, sameAddress = "192.0.2.1:1", "192.0.2.1:2"
 )
 
 var verdictNames = map[Verdict]string{Unjudged: "Unjudged", Accepted: "Accepted", Refused: "Refused", NoToken: "NoToken"}
 
-// wantVerdict requires the verdict on a caller.
-func wantVerdict(t *testing.T, verdicts *Verdicts, id Identity, want Verdict) {
+// expectVerdict requires the verdict on a caller.
+func expectVerdict(t *testing.T, verdicts *Verdicts, id Identity, want Verdict) {
 	t.Helper()
 	if got, _ := verdicts.VerdictOn(id, remoteAddr); got != want {
 		t.Errorf("got the verdict %s, want %s", verdictNames[got], verdictNames[want])
 	}
 }
 
-// TestAnswered: an answer that only authenticated callers get makes the verdict Accepted, and a 401 makes it Refused. The answer
+// TestRecordAnswer: an answer that only authenticated callers get makes the verdict Accepted, and a 401 makes it Refused. The answer
 // to an upgrade changes nothing. A caller is in the flow of its user if its token is accepted, and in that of its address if not.
-func TestAnswered(t *testing.T) {
+func TestRecordAnswer(t *testing.T) {
 	token := proxytest.Identify(NewAuthenticator(nil), "Bearer a")
 	for name, tt := range map[string]struct {
 		anonymous bool // the request has no token
@@ -63,7 +63,7 @@ func TestAnswered(t *testing.T) {
 				verdicts.RecordAnswer(id, notUpgraded, http.MethodGet, http.StatusOK)
 			}
 			verdicts.RecordAnswer(id, tt.upgrade, cmp.Or(tt.method, http.MethodGet), tt.code)
-			wantVerdict(t, verdicts, id, tt.want)
+			expectVerdict(t, verdicts, id, tt.want)
 			_, flow := verdicts.VerdictOn(id, remoteAddr)
 			wantFlow := FlowOfAddress(sameAddress)
 			if tt.want == Accepted {
@@ -76,12 +76,12 @@ func TestAnswered(t *testing.T) {
 
 // TestAcceptedWhoeverIsImpersonated: a token that was accepted as one user is accepted as any other.
 func TestAcceptedWhoeverIsImpersonated(t *testing.T) {
-	callers, verdicts := NewAuthenticator(nil), NewVerdicts()
+	authenticator, verdicts := NewAuthenticator(nil), NewVerdicts()
 	impersonating := func(user string) Identity {
-		return proxytest.IdentifyAs(callers, http.Header{"Impersonate-User": {user}})
+		return proxytest.IdentifyAs(authenticator, http.Header{"Impersonate-User": {user}})
 	}
 	verdicts.RecordAnswer(impersonating("alice"), notUpgraded, http.MethodGet, http.StatusForbidden)
-	wantVerdict(t, verdicts, impersonating("bob"), Accepted)
+	expectVerdict(t, verdicts, impersonating("bob"), Accepted)
 }
 
 // TestRefusedIsForgotten: the verdict Refused ends after refusedTTL, or with an answer that only authenticated callers get.
@@ -92,13 +92,13 @@ func TestRefusedIsForgotten(t *testing.T) {
 		answer := func(code int) { verdicts.RecordAnswer(token, notUpgraded, http.MethodGet, code) }
 		answer(http.StatusUnauthorized)
 		time.Sleep(refusedTTL)
-		wantVerdict(t, verdicts, token, Refused)
+		expectVerdict(t, verdicts, token, Refused)
 		time.Sleep(time.Nanosecond)
-		wantVerdict(t, verdicts, token, Unjudged)
+		expectVerdict(t, verdicts, token, Unjudged)
 		answer(http.StatusUnauthorized)
 		answer(http.StatusOK)
-		wantVerdict(t, verdicts, token, Accepted)
+		expectVerdict(t, verdicts, token, Accepted)
 		answer(http.StatusUnauthorized)
-		wantVerdict(t, verdicts, token, Refused)
+		expectVerdict(t, verdicts, token, Refused)
 	})
 }

@@ -12,21 +12,21 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// newWhoAmI returns a WhoAmI whose upstream gives this answer to every request, and the number of requests so far.
-func newWhoAmI(t testing.TB, answer proxytest.Transport, ttl time.Duration) (*WhoAmI, *int) {
+// newWhoAmI returns a WhoAmI whose upstream replies to every request through reply, and the number of requests so far.
+func newWhoAmI(t testing.TB, reply proxytest.Transport, ttl time.Duration) (w *WhoAmI, requests *int) {
 	t.Helper()
 	base, err := url.Parse("https://upstream.example/prefix")
 	expect.NoError(t, err)
-	requests := new(int)
-	w := NewWhoAmI(proxytest.SendWithCredentials[Identity](func(r *http.Request) (*http.Response, error) {
+	requests = new(int)
+	send := proxytest.SendWithCredentials[Identity](func(r *http.Request) (*http.Response, error) {
 		*requests++
-		return answer(r)
-	}), base, ReviewConfig{TTL: ttl})
-	return w, requests
+		return reply(r)
+	})
+	return NewWhoAmI(send, base, ReviewConfig{TTL: ttl}), requests
 }
 
-// TestWhoAmIUnusable: User returns an error for an answer that does not say who the caller is. The error is not remembered,
-// and has nothing of the token or of the answer.
+// TestWhoAmIUnusable: User returns an error for a reply that does not say who the caller is. The error is not remembered,
+// and has nothing of the token or of the reply.
 func TestWhoAmIUnusable(t *testing.T) {
 	const secret = "hush"
 	respond := func(status int, body string) proxytest.Transport {
@@ -34,7 +34,7 @@ func TestWhoAmIUnusable(t *testing.T) {
 	}
 	const head = `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"`
 	const good = head + `,"status":{"userInfo":{"username":"` + secret + `"}}}`
-	for name, answer := range map[string]proxytest.Transport{
+	for name, reply := range map[string]proxytest.Transport{
 		"forbidden":       respond(http.StatusForbidden, `{"message":"`+secret+`"}`),
 		"too many":        respond(http.StatusTooManyRequests, secret),
 		"internal error":  respond(http.StatusInternalServerError, secret),
@@ -48,12 +48,12 @@ func TestWhoAmIUnusable(t *testing.T) {
 		"too long":        respond(http.StatusCreated, strings.Repeat(" ", maxReviewBody)+good),
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, requests := newWhoAmI(t, answer, time.Hour)
+			w, requests := newWhoAmI(t, reply, time.Hour)
 			id := proxytest.Identify(NewAuthenticator(nil), "Bearer "+secret)
 			for range 2 {
-				who, err := w.User(t.Context(), known(id))
-				if err == nil || who != nil {
-					t.Fatalf("got the user %v and error %v, want no user and an error", who, err)
+				got, err := w.User(t.Context(), known(id))
+				if err == nil || got != nil {
+					t.Fatalf("got the user %v and error %v, want no user and an error", got, err)
 				}
 				proxytest.AssertNotContains(t, err.Error(), secret)
 			}

@@ -25,7 +25,7 @@ const minHolderAge = time.Minute
 // For example, a stream at revision 100 last sent something at 12:00:
 //
 //	the holder was first seen   its Lease was written at   same    retry
-//	at 11:00                    103                        true    true
+//	at 11:00                    103                        true    -
 //	at 11:00                     90                        false   true: the holder may soon write it again
 //	at 11:59:30, or at 12:01    103                        false   false: such a holder proves nothing
 //

@@ -18,51 +18,53 @@ import (
 const appsPath = "get /apis/apps/v1"
 
 // serveApps sets the resources that discovery has for apps.
-func serveApps(t *testing.T, f *inmemory.Hop, resources ...metav1.APIResource) {
+func serveApps(t *testing.T, upstream *inmemory.Hop, resources ...metav1.APIResource) {
 	t.Helper()
-	f.SetDocument("/apis/apps/v1", discoveryOf(t, "apps/v1", resources...))
+	upstream.SetDocument("/apis/apps/v1", discoveryOf(t, "apps/v1", resources...))
 }
 
 // TestDiscoveryIsReadAgain: discovery is read when API servers or routes have changed, and once more snapshot.Skew later,
 // when the slowest API server has learnt of the change. Without a change, discovery is read every discoveryInterval.
 func TestDiscoveryIsReadAgain(t *testing.T) {
-	restart := func(f *inmemory.Hop) { f.Put(inmemory.Leases, serverLease("apiserver-0", "apiserver-0_2")) }
+	restart := func(upstream *inmemory.Hop) {
+		upstream.Put(inmemory.Leases, serverLease("apiserver-0", secondHolder))
+	}
 	for name, tt := range map[string]struct {
-		change        func(f *inmemory.Hop)
+		change        func(upstream *inmemory.Hop)
 		wantReadAgain bool // after snapshot.Skew
 	}{
 		"a server starts": {change: restart, wantReadAgain: true},
-		"a new route": {change: func(f *inmemory.Hop) {
-			f.Put(inmemory.APIServices, inmemory.APIService("v1", "new", ""))
+		"a new route": {change: func(upstream *inmemory.Hop) {
+			upstream.Put(inmemory.APIServices, inmemory.APIService("v1", "new", ""))
 		}, wantReadAgain: true},
-		"a server starts, while discovery does not answer": {change: func(f *inmemory.Hop) {
-			f.SetStatus(http.StatusServiceUnavailable, appsPath)
-			restart(f)
+		"a server starts, while discovery does not answer": {change: func(upstream *inmemory.Hop) {
+			upstream.SetStatus(http.StatusServiceUnavailable, appsPath)
+			restart(upstream)
 			time.Sleep(discoveryRetryInterval / 2)
-			f.SetStatus(usualAnswers, appsPath)
+			upstream.SetStatus(usualAnswers, appsPath)
 			time.Sleep(discoveryRetryInterval)
 		}, wantReadAgain: true},
 		"time passes": {change: func(*inmemory.Hop) { time.Sleep(discoveryInterval * 6 / 5) }}, // with its jitter
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			f := newFakeCluster(t)
-			c := runCluster(t, f, Config{})
+			upstream := newFakeCluster(t)
+			c := runCluster(t, upstream, Config{})
 			time.Sleep(snapshot.Skew)
-			before := f.Requests(appsPath)
+			before := upstream.Requests(appsPath)
 			time.Sleep(time.Minute)
-			if got := f.Requests(appsPath) - before; got > 0 {
+			if got := upstream.Requests(appsPath) - before; got > 0 {
 				t.Fatalf("discovery was read %d times though nothing has changed", got)
 			}
-			serveApps(t, f, apiResource("deployments", "Deployment", false, "list", "watch")) // no longer namespaced
-			tt.change(f)
+			serveApps(t, upstream, apiResource("deployments", "Deployment", clusterScoped, "list", "watch")) // no longer namespaced
+			tt.change(upstream)
 			expectLookup(t, c, "apps v1 deployments", foundClusterScoped)
 			if !tt.wantReadAgain {
 				return
 			}
-			serveApps(t, f) // no resources, says another API server
+			serveApps(t, upstream) // no resources, says another API server
 			time.Sleep(snapshot.Skew)
 			expectLookup(t, c, "apps v1 deployments", notFound(reason.UnknownResource))
-			if got := f.Requests(appsPath) - before; got < 2 || got > 3 { // three if one read failed
+			if got := upstream.Requests(appsPath) - before; got < 2 || got > 3 { // three if one read failed
 				t.Errorf("discovery was read %d times, want 2 or 3", got)
 			}
 		})
@@ -73,17 +75,17 @@ func TestDiscoveryIsReadAgain(t *testing.T) {
 // hundred.
 func TestDiscoveryIsNotReadForCustomResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeCluster(t)
-		c := runCluster(t, f, Config{})
+		upstream := newFakeCluster(t)
+		c := runCluster(t, upstream, Config{})
 		time.Sleep(snapshot.Skew)
-		before := f.Requests(appsPath)
-		f.Put(inmemory.APIServices, inmemory.APIService("v2", "example.com", ""))
-		f.Put(inmemory.Definitions, inmemory.Object{
+		before := upstream.Requests(appsPath)
+		upstream.Put(inmemory.APIServices, inmemory.APIService("v2", "example.com", ""))
+		upstream.Put(inmemory.Definitions, inmemory.Object{
 			Name: "gadgets.example.com", More: `,"spec":{"scope":"Cluster","versions":[{"name":"v1","served":true}]},"status":{` + established + `}`,
 		})
 		time.Sleep(time.Minute)
 		expectLookup(t, c, "example.com v1 gadgets", found{Entry: Entry{Custom: true}})
-		expect.Same(t, 0, f.Requests(appsPath)-before)
+		expect.Same(t, 0, upstream.Requests(appsPath)-before)
 	})
 }
 
@@ -104,19 +106,19 @@ func TestDiscoveryFails(t *testing.T) {
 		},
 	} {
 		proxytest.Bubble(t, http.StatusText(tt.status), func(t *testing.T) {
-			f := newFakeCluster(t)
-			f.SetStatus(tt.status, appsPath)
-			c := runCluster(t, f, Config{})
+			upstream := newFakeCluster(t)
+			upstream.SetStatus(tt.status, appsPath)
+			c := runCluster(t, upstream, Config{})
 			expectLookup(t, c, "apps v1 deployments", notFound(tt.wantAtFirst))
-			before := f.Requests(appsPath)
+			before := upstream.Requests(appsPath)
 			time.Sleep(10 * time.Minute)
-			if got, most := f.Requests(appsPath)-before, int(10*time.Minute/discoveryRetryInterval); got > most {
+			if got, most := upstream.Requests(appsPath)-before, int(10*time.Minute/discoveryRetryInterval); got > most {
 				t.Errorf("discovery was read %d times in ten minutes, want at most %d", got, most)
 			}
-			f.SetStatus(usualAnswers, appsPath)
+			upstream.SetStatus(usualAnswers, appsPath)
 			time.Sleep(2 * discoveryInterval)
 			expectLookup(t, c, "apps v1 deployments", foundNamespaced)
-			f.SetStatus(tt.status, appsPath)
+			upstream.SetStatus(tt.status, appsPath)
 			time.Sleep(2 * discoveryInterval)
 			expectLookup(t, c, "apps v1 deployments", tt.wantLater)
 		})
@@ -126,15 +128,15 @@ func TestDiscoveryFails(t *testing.T) {
 // TestDiscoveryStalls: a read of discovery that stalls ends after pageTimeout, and no lookup waits for it.
 func TestDiscoveryStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeCluster(t)
-		c := runCluster(t, f, Config{})
-		f.Stall("/apis/apps/v1")
+		upstream := newFakeCluster(t)
+		c := runCluster(t, upstream, Config{})
+		upstream.Stall("/apis/apps/v1")
 		time.Sleep(2 * discoveryInterval)
 		began := time.Now()
 		expectLookup(t, c, "apps v1 deployments", foundNamespaced)
 		expect.Same(t, time.Duration(0), time.Since(began))
-		serveApps(t, f)
-		f.Unstall("/apis/apps/v1")
+		serveApps(t, upstream)
+		upstream.Unstall("/apis/apps/v1")
 		time.Sleep(2 * pageTimeout)
 		expectLookup(t, c, "apps v1 deployments", notFound(reason.UnknownResource))
 	})

@@ -37,12 +37,14 @@ func discoveryOf(t *testing.T, groupVersion string, resources ...metav1.APIResou
 	return string(document)
 }
 
+const namespaced, clusterScoped = true, false
+
 // apiResource returns an entry of a discovery document.
-func apiResource(name, kind string, namespaced bool, verbs ...string) metav1.APIResource {
-	return metav1.APIResource{Name: name, Kind: kind, Namespaced: namespaced, Verbs: verbs}
+func apiResource(name, kind string, isNamespaced bool, verbs ...string) metav1.APIResource {
+	return metav1.APIResource{Name: name, Kind: kind, Namespaced: isNamespaced, Verbs: verbs}
 }
 
-// newUpstream returns a control plane of one API server, with widgets, and the hop before it.
+// newUpstream returns the way (a hop, which can fail) to a control plane of one API server that serves the custom resource widgets.
 func newUpstream(t *testing.T) *inmemory.Hop {
 	t.Helper()
 	plane := inmemory.New(t)
@@ -50,46 +52,47 @@ func newUpstream(t *testing.T) *inmemory.Hop {
 	return inmemory.NewHop(t, plane)
 }
 
-// newFakeCluster is newUpstream with built-in APIs and an aggregated API.
+// newFakeCluster returns a newUpstream that also serves built-in APIs and an aggregated API.
 func newFakeCluster(t *testing.T) *inmemory.Hop {
 	t.Helper()
-	f := newUpstream(t)
+	upstream := newUpstream(t)
 	// kube-apiserver itself serves a group whose APIService has no service, or null.
-	f.Put(inmemory.APIServices, inmemory.APIService("v1", "", ""))
-	f.Put(inmemory.APIServices, inmemory.APIService("v1", "apps", "null"))
-	f.Put(inmemory.APIServices, inmemory.APIService("v1beta1", "metrics.k8s.io", someService))
-	f.Put(inmemory.APIServices, inmemory.APIService("v1", "empty.example.com", "{}"))
-	f.SetDocument("/api/v1", discoveryOf(t, "v1",
-		apiResource("pods", "Pod", true, "create", "delete", "get", "list", "watch"),
-		apiResource("pods/status", "Pod", true, "get", "list", "watch"),
-		apiResource("nodes", "Node", false, "get", "list", "watch"),
-		apiResource("bindings", "Binding", true, "create"),
-		apiResource("componentstatuses", "ComponentStatus", false, "get", "list"),
-		apiResource("streams", "Stream", false, "watch"),
+	upstream.Put(inmemory.APIServices, inmemory.APIService("v1", "", ""))
+	upstream.Put(inmemory.APIServices, inmemory.APIService("v1", "apps", "null"))
+	upstream.Put(inmemory.APIServices, inmemory.APIService("v1beta1", "metrics.k8s.io", someService))
+	upstream.Put(inmemory.APIServices, inmemory.APIService("v1", "empty.example.com", "{}"))
+	upstream.SetDocument("/api/v1", discoveryOf(t, "v1",
+		apiResource("pods", "Pod", namespaced, "create", "delete", "get", "list", "watch"),
+		apiResource("pods/status", "Pod", namespaced, "get", "list", "watch"),
+		apiResource("nodes", "Node", clusterScoped, "get", "list", "watch"),
+		apiResource("bindings", "Binding", namespaced, "create"),
+		apiResource("componentstatuses", "ComponentStatus", clusterScoped, "get", "list"),
+		apiResource("streams", "Stream", clusterScoped, "watch"),
 	))
-	f.SetDocument("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("deployments", "Deployment", true, "list", "watch")))
-	// Aggregated APIs have discovery like any other.
-	f.SetDocument("/apis/metrics.k8s.io/v1beta1", discoveryOf(t, "metrics.k8s.io/v1beta1", apiResource("pods", "PodMetrics", true, "list", "watch")))
-	return f
+	deployments := apiResource("deployments", "Deployment", namespaced, "list", "watch")
+	upstream.SetDocument("/apis/apps/v1", discoveryOf(t, "apps/v1", deployments))
+	podMetrics := apiResource("pods", "PodMetrics", namespaced, "list", "watch") // an aggregated API has discovery like any other
+	upstream.SetDocument("/apis/metrics.k8s.io/v1beta1", discoveryOf(t, "metrics.k8s.io/v1beta1", podMetrics))
+	return upstream
 }
 
-// sendEvent makes watches have an event, and waits until the bubble is idle. The type "" stands for the event of a write. A
-// bookmark carries the object, which watchers must ignore.
-func sendEvent(f *inmemory.Hop, kind inmemory.Kind, eventType watch.EventType, o inmemory.Object) {
+// sendEvent makes the upstream send an event to watches, and waits until the bubble is idle. The type "" stands for a write, whose
+// event is ADDED or MODIFIED. A bookmark carries the object, which watchers must ignore.
+func sendEvent(upstream *inmemory.Hop, kind inmemory.Kind, eventType watch.EventType, o inmemory.Object) {
 	switch eventType {
 	case watch.Bookmark:
-		f.Send(kind.Path, inmemory.Event{Type: string(eventType), Object: o, Revision: f.Revision()}.Write(kind, inmemory.Form{}))
+		upstream.Send(kind.Path, inmemory.Event{Type: string(eventType), Object: o, Revision: upstream.Revision()}.Write(kind, inmemory.Form{}))
 	case watch.Deleted:
-		f.Delete(kind, o)
+		upstream.Delete(kind, o)
 	default:
-		f.Put(kind, o)
+		upstream.Put(kind, o)
 	}
 	synctest.Wait()
 }
 
-// runCluster starts a Cluster of f, which runs until the bubble ends. It returns after the first poll of the routes: then the
-// Cluster has read everything that f has. The functions in config may be nil.
-func runCluster(t *testing.T, f *inmemory.Hop, config Config) *Cluster {
+// runCluster starts a Cluster of upstream, which runs until the bubble ends. It returns after the first poll of the routes, when the
+// Cluster has read everything that upstream has. The functions in config may be nil.
+func runCluster(t *testing.T, upstream *inmemory.Hop, config Config) *Cluster {
 	t.Helper()
 	config.Log = proxytest.DiscardLog()
 	if config.Invalidate == nil {
@@ -101,7 +104,7 @@ func runCluster(t *testing.T, f *inmemory.Hop, config Config) *Cluster {
 	if config.Revoked == nil {
 		config.Revoked = func(string) {}
 	}
-	c, err := New(f.Config(), config)
+	c, err := New(upstream.Config(), config)
 	expect.NoError(t, err)
 	proxytest.RunInBubble(t, c.Run)
 	time.Sleep(routesPollInterval)
@@ -109,7 +112,7 @@ func runCluster(t *testing.T, f *inmemory.Hop, config Config) *Cluster {
 	return c
 }
 
-// found is the outcome of a lookup.
+// found is the result of Lookup.
 type found struct {
 	Entry  Entry
 	Reason reason.Reason
@@ -130,7 +133,7 @@ func expectLookup(t *testing.T, c *Cluster, resource string, want found) {
 	}
 }
 
-// notFound is the outcome for a resource that must be forwarded.
+// notFound returns the result for a resource that must be forwarded.
 func notFound(why reason.Reason) found { return found{Reason: why} }
 
 var (
@@ -182,23 +185,24 @@ func TestIsCurrentAndServes(t *testing.T) {
 // TestLookupOfMadeUpGroups: a lookup in a group or version that a caller has made up costs neither a request nor memory.
 func TestLookupOfMadeUpGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeCluster(t)
-		c := runCluster(t, f, Config{})
-		before := f.AllRequests()
+		upstream := newFakeCluster(t)
+		c := runCluster(t, upstream, Config{})
+		before := upstream.AllRequests()
 		for n := range 1000 {
 			expectLookup(t, c, fmt.Sprintf("g%d.example.com v1 x", n), notFound(reason.UnknownResource))
 			expectLookup(t, c, fmt.Sprintf("core v%d pods", n+2), notFound(reason.UnknownResource))
 		}
-		expect.Same(t, before, f.AllRequests())
+		expect.Same(t, before, upstream.AllRequests())
 		expect.Same(t, 2, len(c.knownBuiltins())) // v1 and apps/v1
 	})
 }
 
-// ofResource and ofV1 return the scopes of a resource, and of version v1 of a group.
+// ofResource returns the scope of a resource.
 func ofResource(group, resource string) snapshot.Scope {
 	return snapshot.OfResource(schema.GroupResource{Group: group, Resource: resource})
 }
 
+// ofV1 returns the scope of version v1 of a group.
 func ofV1(group string) snapshot.Scope {
 	return snapshot.OfVersion(schema.GroupVersion{Group: group, Version: "v1"})
 }

@@ -1,10 +1,10 @@
 package cluster
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,53 +19,62 @@ import (
 	"github.com/listproxy/listproxy/test/inmemory"
 )
 
-// crd returns the definition of the custom resource a.x.io, which serves one version. The metadata and status are JSON members.
-func crd(generation int, served, metadata, status string) inmemory.Object {
+// crd describes a definition of the custom resource a.x.io.
+type crd struct {
+	generation       int
+	served           string // the only version that is served; "": v1
+	scope            string // "": Namespaced
+	metadata, status string // JSON members
+}
+
+// object returns the CustomResourceDefinition.
+func (d crd) object() inmemory.Object {
 	return inmemory.Object{
-		Name: "a.x.io", MoreMeta: fmt.Sprintf(`"uid":"1","generation":%d,%s`, generation, metadata),
-		More: fmt.Sprintf(`,"spec":{"group":"x.io","scope":"Namespaced",`+
-			`"versions":[{"name":%q,"served":true},{"name":"v1","served":false}]},"status":{%s}`, served, status),
+		Name: "a.x.io", MoreMeta: fmt.Sprintf(`"uid":"1","generation":%d,%s`, d.generation, d.metadata),
+		More: fmt.Sprintf(`,"spec":{"group":"x.io","scope":%q,"versions":[{"name":%q,"served":true},{"name":"v1","served":false}]},"status":{%s}`,
+			cmp.Or(d.scope, "Namespaced"), cmp.Or(d.served, "v1"), d.status),
 	}
 }
 
+// Members of the status of a definition.
 const (
 	established = `"acceptedNames":{"plural":"a","kind":"A"},"conditions":[{"type":"Established","status":"True"}]`
 	renamed     = `"acceptedNames":{"plural":"a","kind":"B"},"conditions":[{"type":"Established","status":"True"}]`
 )
 
-// newFakeClusterWith is newFakeCluster with the custom resource a.x.io, which has this definition.
-func newFakeClusterWith(t *testing.T, definition inmemory.Object) *inmemory.Hop {
+// newFakeClusterWith returns a newFakeCluster that also serves the custom resource a.x.io with this definition.
+func newFakeClusterWith(t *testing.T, definition crd) *inmemory.Hop {
 	t.Helper()
-	f := newFakeCluster(t)
-	f.Put(inmemory.APIServices, inmemory.APIService("v1", "x.io", ""))
-	f.Put(inmemory.Definitions, definition)
-	return f
+	upstream := newFakeCluster(t)
+	upstream.Put(inmemory.APIServices, inmemory.APIService("v1", "x.io", ""))
+	upstream.Put(inmemory.Definitions, definition.object())
+	return upstream
 }
 
 // TestDefinitionsThatChange: a definition's change that may change answers invalidates the resource, and no other change does.
 func TestDefinitionsThatChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeClusterWith(t, crd(1, "v1", "", established))
+		upstream := newFakeClusterWith(t, crd{generation: 1, status: established})
 		recorded := &recorder{}
-		runCluster(t, f, Config{Invalidate: recorded.recordInvalidation})
+		runCluster(t, upstream, Config{Invalidate: recorded.recordInvalidation})
 		for _, step := range []struct {
 			name             string
 			event            watch.EventType // "": the event of a write
-			object           inmemory.Object
+			definition       crd
 			wantInvalidation bool
 		}{
-			{name: "an annotation", object: crd(1, "v1", `"annotations":{"a":"b"},`, established)},
-			{name: "a label and a finalizer", object: crd(1, "v1", `"labels":{"a":"b"},"finalizers":["f"],`, established)},
-			{name: "a condition, stored versions", object: crd(1, "v1", "", established+`,"storedVersions":["v1","v2"]`)},
-			{name: "the spec", object: crd(2, "v1", "", established), wantInvalidation: true},
-			{name: "served versions", object: crd(3, "v2", "", established), wantInvalidation: true},
-			{name: "the accepted names", object: crd(3, "v2", "", renamed), wantInvalidation: true},
-			{name: "the definition is deleted", event: watch.Deleted, object: crd(3, "v2", "", renamed), wantInvalidation: true},
-			{name: "it is created, not established", object: crd(1, "v1", "", "")},
-			{name: "it becomes established", object: crd(1, "v1", "", established)},
-			{name: "it is replaced (another UID)", object: crd(1, "v1", `"uid":"2",`, established), wantInvalidation: true},
+			{name: "an annotation", definition: crd{generation: 1, metadata: `"annotations":{"a":"b"},`, status: established}},
+			{name: "a label and a finalizer", definition: crd{generation: 1, metadata: `"labels":{"a":"b"},"finalizers":["f"],`, status: established}},
+			{name: "a condition, stored versions", definition: crd{generation: 1, status: established + `,"storedVersions":["v1","v2"]`}},
+			{name: "the spec", definition: crd{generation: 2, status: established}, wantInvalidation: true},
+			{name: "served versions", definition: crd{generation: 3, served: "v2", status: established}, wantInvalidation: true},
+			{name: "the accepted names", definition: crd{generation: 3, served: "v2", status: renamed}, wantInvalidation: true},
+			{name: "the definition is deleted", event: watch.Deleted, definition: crd{generation: 3, served: "v2", status: renamed}, wantInvalidation: true},
+			{name: "it is created again, not established", definition: crd{generation: 1}},
+			{name: "it becomes established", definition: crd{generation: 1, status: established}},
+			{name: "it is replaced (another UID)", definition: crd{generation: 1, metadata: `"uid":"2",`, status: established}, wantInvalidation: true},
 		} {
-			sendEvent(f, inmemory.Definitions, step.event, step.object)
+			sendEvent(upstream, inmemory.Definitions, step.event, step.definition.object())
 			var want []string
 			if step.wantInvalidation {
 				want = append(want, fmt.Sprint(reason.Schema, ofResource("x.io", "a")))
@@ -79,17 +88,17 @@ func TestDefinitionsThatChange(t *testing.T) {
 // snapshot.Skew after it. A built-in resource that also has a definition is not found.
 func TestCustomResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeClusterWith(t, crd(1, "v1", "", established))
-		f.Put(inmemory.Definitions, inmemory.Object{Name: "deployments.apps"})
-		list, watch := "list "+inmemory.Definitions.Path, "watch "+inmemory.Definitions.Path
-		f.SetStatus(http.StatusInternalServerError, list)
-		c := runCluster(t, f, Config{})
+		upstream := newFakeClusterWith(t, crd{generation: 1, status: established})
+		upstream.Put(inmemory.Definitions, inmemory.Object{Name: "deployments.apps"})
+		lists, watches := "list "+inmemory.Definitions.Path, "watch "+inmemory.Definitions.Path
+		upstream.SetStatus(http.StatusInternalServerError, lists)
+		c := runCluster(t, upstream, Config{})
 		for _, step := range []struct {
 			name                    string
 			do                      func()
 			wantReady               bool
-			wantCustom, wantBuiltin found
-			wantFields              bool // the fields of the custom resource are known
+			wantCustom, wantBuiltin found // by lookups of a.x.io and of pods
+			wantFields              bool  // the fields of the custom resource are known
 			wantOthers              map[string]found
 		}{
 			{
@@ -98,14 +107,14 @@ func TestCustomResources(t *testing.T) {
 			},
 			{
 				name: "the list is refused: nobody waits for it", do: func() {
-					f.SetStatus(http.StatusForbidden, list)
+					upstream.SetStatus(http.StatusForbidden, lists)
 					time.Sleep(time.Minute)
 				},
 				wantReady: true, wantCustom: notFound(reason.Upstream), wantBuiltin: foundNamespaced,
 			},
 			{
 				name: "listed", do: func() {
-					f.SetStatus(usualAnswers, list)
+					upstream.SetStatus(usualAnswers, lists)
 					time.Sleep(2 * maxRefusedPause)
 				},
 				wantReady: true, wantCustom: foundCustom, wantBuiltin: foundNamespaced, wantFields: true,
@@ -115,15 +124,15 @@ func TestCustomResources(t *testing.T) {
 				},
 			},
 			{
-				name: "no watch for a moment", do: func() {
-					f.SetStatus(http.StatusForbidden, list, watch)
-					f.Cut(inmemory.Definitions.Path)
+				name: "no watch for as long as snapshot.Skew", do: func() {
+					upstream.SetStatus(http.StatusForbidden, lists, watches)
+					upstream.Cut(inmemory.Definitions.Path)
 					time.Sleep(snapshot.Skew)
 				},
 				wantReady: true, wantCustom: foundCustom, wantBuiltin: foundNamespaced, wantFields: true,
 			},
 			{
-				name: "no watch", do: func() { time.Sleep(time.Second) },
+				name: "no watch for longer", do: func() { time.Sleep(time.Second) },
 				wantReady: true, wantCustom: notFound(reason.Upstream), wantBuiltin: foundNamespaced,
 			},
 		} {
@@ -151,16 +160,14 @@ func TestCustomResources(t *testing.T) {
 // A resource has the scope that its definition gives.
 func TestUnusualDefinitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeClusterWith(t, crd(1, "v1", "", ""))
-		c := runCluster(t, f, Config{})
+		upstream := newFakeClusterWith(t, crd{generation: 1})
+		c := runCluster(t, upstream, Config{})
 		expectLookup(t, c, "x.io v1 a", notFound(reason.UnknownResource))
-		f.Put(inmemory.Definitions, crd(1, "v1", "", established))
+		upstream.Put(inmemory.Definitions, crd{generation: 1, status: established}.object())
 		expectLookup(t, c, "x.io v1 a", foundCustom)
-		clusterScoped := crd(2, "v1", `"uid":"2",`, established)
-		clusterScoped.More = strings.Replace(clusterScoped.More, "Namespaced", "Cluster", 1)
-		f.Put(inmemory.Definitions, clusterScoped)
+		upstream.Put(inmemory.Definitions, crd{generation: 2, scope: "Cluster", metadata: `"uid":"2",`, status: established}.object())
 		expectLookup(t, c, "x.io v1 a", found{Entry: Entry{Custom: true}})
-		f.Put(inmemory.Definitions, crd(3, "v2", "", established))
+		upstream.Put(inmemory.Definitions, crd{generation: 3, served: "v2", status: established}.object())
 		expectLookup(t, c, "x.io v1 a", notFound(reason.UnknownResource))
 	})
 }

@@ -33,13 +33,15 @@ func testNamespace(resource string) string {
 	return "n"
 }
 
-// rbacObject returns an object of a resource. The metadata is JSON before the name; grants are rules, or a role and subjects.
+// rbacObject returns an object of a resource. The metadata is JSON before the name, and grants is what rules or bind returns.
 func rbacObject(resource, metadata, grants string) inmemory.Object {
 	return inmemory.Object{Namespace: testNamespace(resource), Name: "x", MoreMeta: metadata, More: "," + grants}
 }
 
+// rules returns the rules of a role in JSON.
 func rules(all ...string) string { return `"rules":[` + strings.Join(all, ",") + `]` }
 
+// bind returns the role and the subjects of a binding in JSON.
 func bind(role string, subjects ...string) string {
 	const format = `"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":%q},"subjects":[%s]`
 	return fmt.Sprintf(format, role, strings.Join(subjects, ","))
@@ -99,19 +101,20 @@ func TestRBACBindings(t *testing.T) {
 	}
 }
 
-// checkRevocations requires for each change of an object of the resource that followRBAC calls Revoked, or not, as wanted.
+// checkRevocations requires for each change of an object of the resource that followRBAC calls Revoked if the change is
+// wantRevoked, and that it does not call Revoked otherwise.
 func checkRevocations(t *testing.T, resource string, changes map[string]rbacChange) {
 	t.Helper()
 	for name, tt := range changes {
 		proxytest.Bubble(t, resource+": "+name, func(t *testing.T) {
-			f := newUpstream(t)
+			upstream := newUpstream(t)
 			for each := range rbacKinds {
-				f.Serve(rbacKind(each))
+				upstream.Serve(rbacKind(each))
 			}
-			f.Put(rbacKind(resource), rbacObject(resource, "", tt.before))
+			upstream.Put(rbacKind(resource), rbacObject(resource, "", tt.before))
 			var revoked []string
 			revoke := func(namespace string) { revoked = append(revoked, namespace) }
-			c, err := New(f.Config(), Config{Revoked: revoke, Log: proxytest.DiscardLog()})
+			c, err := New(upstream.Config(), Config{Revoked: revoke, Log: proxytest.DiscardLog()})
 			expect.NoError(t, err)
 			proxytest.RunInBubble(t, c.followRBAC)
 			time.Sleep(time.Minute) // the first list has been read
@@ -119,7 +122,7 @@ func checkRevocations(t *testing.T, resource string, changes map[string]rbacChan
 			if tt.labels {
 				metadata = `"labels":{"a":"b"},"annotations":{"c":"d"},`
 			}
-			sendEvent(f, rbacKind(resource), tt.event, rbacObject(resource, metadata, tt.after))
+			sendEvent(upstream, rbacKind(resource), tt.event, rbacObject(resource, metadata, tt.after))
 			time.Sleep(time.Hour) // a second call would come
 			synctest.Wait()
 			var want []string

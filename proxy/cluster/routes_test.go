@@ -20,35 +20,31 @@ import (
 // TestWithoutRoutes: only the core group is found if listproxy may not list or watch APIServices. Nothing is found while
 // kube-apiserver is unavailable (503).
 func TestWithoutRoutes(t *testing.T) {
-	list, watch := "list "+inmemory.APIServices.Path, "watch "+inmemory.APIServices.Path
+	lists, watches := "list "+inmemory.APIServices.Path, "watch "+inmemory.APIServices.Path
 	unknown, warming := notFound(reason.UnknownResource), notFound(reason.Warming)
 	for name, tt := range map[string]struct {
-		status               int
-		refused              []string // the requests that get this status
-		wantReady            bool
+		lists, watches       int  // the status of answers
+		wantRead             bool // discovery was read
 		wantCore, wantOthers found
 	}{
-		"forbidden": {
-			status: http.StatusForbidden, refused: []string{list, watch}, wantReady: true, wantCore: foundNamespaced, wantOthers: unknown,
-		},
-		"not found": {
-			status: http.StatusNotFound, refused: []string{list, watch}, wantReady: true, wantCore: foundNamespaced, wantOthers: unknown,
-		},
-		"lists only": {
-			status: http.StatusForbidden, refused: []string{watch}, wantReady: true, wantCore: foundNamespaced, wantOthers: unknown,
-		},
-		"unavailable": {status: http.StatusServiceUnavailable, refused: []string{list, watch}, wantCore: warming, wantOthers: warming},
+		"forbidden":          {lists: 403, watches: 403, wantRead: true, wantCore: foundNamespaced, wantOthers: unknown},
+		"not found":          {lists: 404, watches: 404, wantRead: true, wantCore: foundNamespaced, wantOthers: unknown},
+		"watches, forbidden": {lists: usualAnswers, watches: 403, wantRead: true, wantCore: foundNamespaced, wantOthers: unknown},
+		"unavailable":        {lists: 503, watches: 503, wantRead: false, wantCore: warming, wantOthers: warming},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			f := newFakeCluster(t)
-			f.SetStatus(tt.status, tt.refused...)
-			c := runCluster(t, f, Config{})
-			expect.Same(t, tt.wantReady, c.DiscoveryReady())
+			upstream := newFakeCluster(t)
+			upstream.SetStatus(tt.lists, lists)
+			upstream.SetStatus(tt.watches, watches)
+			c := runCluster(t, upstream, Config{})
+			expect.Same(t, tt.wantRead, c.DiscoveryReady())
 			expectLookup(t, c, "core v1 pods", tt.wantCore)
-			for _, resource := range []string{"core v1 none", "core v2 pods", "apps v1 deployments", "none.example.com v1 x", "metrics.k8s.io v1beta1 pods"} {
+			for _, resource := range []string{
+				"core v1 none", "core v2 pods", "apps v1 deployments", "none.example.com v1 x", "metrics.k8s.io v1beta1 pods",
+			} {
 				expectLookup(t, c, resource, tt.wantOthers)
 			}
-			f.SetStatus(usualAnswers, list, watch)
+			upstream.SetStatus(usualAnswers, lists, watches)
 			time.Sleep(2 * maxRefusedPause)
 			expectLookup(t, c, "apps v1 deployments", foundNamespaced)
 			expectLookup(t, c, "core v1 pods", foundNamespaced)
@@ -56,22 +52,22 @@ func TestWithoutRoutes(t *testing.T) {
 	}
 }
 
-// TestRoutesChange: the objects of a group/version are invalidated when another server, or none, answers for it. The resources of
-// a group/version are found only while kube-apiserver itself answers.
+// TestRoutesChange: the objects of a group and version are invalidated when another server, or none, answers for it from now on. The
+// resources of a group and version are found only while kube-apiserver itself answers.
 func TestRoutesChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeCluster(t)
+		upstream := newFakeCluster(t)
 		recorded := &recorder{}
-		c := runCluster(t, f, Config{Invalidate: recorded.recordInvalidation})
+		c := runCluster(t, upstream, Config{Invalidate: recorded.recordInvalidation})
 		unavailable := inmemory.APIService("v1beta1", "metrics.k8s.io", someService)
 		unavailable.More += `,"status":{"conditions":[{"type":"Available","status":"False"}]}`
-		f.SetDocument("/apis/new/v1", discoveryOf(t, "new/v1", apiResource("things", "Thing", false, "list", "watch")))
+		upstream.SetDocument("/apis/new/v1", discoveryOf(t, "new/v1", apiResource("things", "Thing", clusterScoped, "list", "watch")))
 		unknown := notFound(reason.UnknownResource)
 		for _, step := range []struct {
 			name            string
 			event           watch.EventType // "": the event of a write
 			object          inmemory.Object
-			want            snapshot.Scope // zero: no invalidation
+			wantInvalidated snapshot.Scope // zero: nothing
 			wantDeployments found
 		}{
 			{name: "a bookmark", event: watch.Bookmark, object: inmemory.APIService("v1", "apps", someService), wantDeployments: foundNamespaced},
@@ -79,27 +75,26 @@ func TestRoutesChange(t *testing.T) {
 			{name: "a new group", object: inmemory.APIService("v1", "new", ""), wantDeployments: foundNamespaced},
 			{
 				name: "deployments to another server", object: inmemory.APIService("v1", "apps", someService),
-				want: ofV1("apps"), wantDeployments: unknown,
+				wantInvalidated: ofV1("apps"), wantDeployments: unknown,
 			},
 			{
 				name: "deployments back to kube-apiserver", object: inmemory.APIService("v1", "apps", ""),
-				want: ofV1("apps"), wantDeployments: foundNamespaced,
+				wantInvalidated: ofV1("apps"), wantDeployments: foundNamespaced,
 			},
 			{
 				name: "the core group to another server", object: inmemory.APIService("v1", "", someService),
-				want: ofV1(""), wantDeployments: foundNamespaced,
+				wantInvalidated: ofV1(""), wantDeployments: foundNamespaced,
 			},
 			{
 				name: "custom resources to no server", event: watch.Deleted, object: inmemory.APIService("v1", "example.com", ""),
-				want:            ofV1("example.com"),
-				wantDeployments: foundNamespaced,
+				wantInvalidated: ofV1("example.com"), wantDeployments: foundNamespaced,
 			},
 		} {
-			sendEvent(f, inmemory.APIServices, step.event, step.object)
-			if step.want == (snapshot.Scope{}) {
+			sendEvent(upstream, inmemory.APIServices, step.event, step.object)
+			if step.wantInvalidated == (snapshot.Scope{}) {
 				recorded.expectNothing(t, step.name)
 			} else {
-				recorded.expect(t, step.name, fmt.Sprint(reason.Moved, step.want))
+				recorded.expect(t, step.name, fmt.Sprint(reason.Moved, step.wantInvalidated))
 			}
 			expectLookup(t, c, "apps v1 deployments", step.wantDeployments)
 		}
@@ -113,11 +108,11 @@ func TestRoutesChange(t *testing.T) {
 // core group is found, which is kube-apiserver's in any case. When the watch is back, a route that changed meanwhile counts.
 func TestRoutesWithoutTheirWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		list, watch := "list "+inmemory.APIServices.Path, "watch "+inmemory.APIServices.Path
-		f := newFakeCluster(t)
-		c := runCluster(t, f, Config{})
-		f.SetStatus(http.StatusServiceUnavailable, list, watch)
-		f.Cut(inmemory.APIServices.Path)
+		lists, watches := "list "+inmemory.APIServices.Path, "watch "+inmemory.APIServices.Path
+		upstream := newFakeCluster(t)
+		c := runCluster(t, upstream, Config{})
+		upstream.SetStatus(http.StatusServiceUnavailable, lists, watches)
+		upstream.Cut(inmemory.APIServices.Path)
 		time.Sleep(snapshot.Skew)
 		expectLookup(t, c, "apps v1 deployments", foundNamespaced)
 		time.Sleep(time.Second)
@@ -125,8 +120,8 @@ func TestRoutesWithoutTheirWatch(t *testing.T) {
 		expectLookup(t, c, "metrics.k8s.io v1beta1 pods", notFound(reason.UnknownResource))
 		expectLookup(t, c, "core v1 pods", foundNamespaced)
 
-		f.Put(inmemory.APIServices, inmemory.APIService("v1", "apps", someService))
-		f.SetStatus(usualAnswers, list, watch)
+		upstream.Put(inmemory.APIServices, inmemory.APIService("v1", "apps", someService))
+		upstream.SetStatus(usualAnswers, lists, watches)
 		time.Sleep(time.Minute)
 		expectLookup(t, c, "apps v1 deployments", notFound(reason.UnknownResource))
 	})
@@ -147,8 +142,8 @@ func TestReadAPIService(t *testing.T) {
 		"custom resources, but a service answers": {label: "true", spec: `{"service":{}}`, want: routeAggregated},
 	} {
 		var o object
-		const apiService = `{"metadata":{"name":"v1.a.b","labels":{%q:%q}},"spec":%s}`
-		expect.NoError(t, json.Unmarshal(fmt.Appendf(nil, apiService, "kube-aggregator.kubernetes.io/automanaged", tt.label, tt.spec), &o))
+		const apiService = `{"metadata":{"name":"v1.a.b","labels":{"kube-aggregator.kubernetes.io/automanaged":%q}},"spec":%s}`
+		expect.NoError(t, json.Unmarshal(fmt.Appendf(nil, apiService, tt.label, tt.spec), &o))
 		if got := readAPIService(&o); got != tt.want {
 			t.Errorf("%s: got the route %q, want %q", name, got, tt.want)
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// firstHolder is the holder of the Lease "apiserver-0" since the only API server has started.
-const firstHolder = "apiserver-0_1"
+// Holders of the Lease "apiserver-0": since the only API server started, and after it has started again.
+const firstHolder, secondHolder = "apiserver-0_1", "apiserver-0_2"
 
 // serverLease returns the Lease of an API server.
 func serverLease(name, holder string) inmemory.Object {
@@ -30,58 +30,55 @@ func versionOf(gitVersion string) string { return fmt.Sprintf(`{"gitVersion":%q}
 // everything is the scope that is verified when the API servers have changed.
 var everything = fmt.Sprint(snapshot.Scope{})
 
-// runServers runs a Cluster that follows the servers of f in the bubble until it is ready. It returns the scopes that the Cluster
-// has verified, and the Cluster.
-func runServers(t *testing.T, f *inmemory.Hop) (*recorder, *Cluster) {
+// runServers runs a Cluster of upstream in the bubble, and requires that it knows the servers. It returns the Cluster, and a recorder
+// of the scopes that the Cluster has verified.
+func runServers(t *testing.T, upstream *inmemory.Hop) (*recorder, *Cluster) {
 	t.Helper()
 	recorded := &recorder{}
-	c := runCluster(t, f, Config{Verify: func(scope snapshot.Scope) { recorded.record(fmt.Sprint(scope)) }})
+	c := runCluster(t, upstream, Config{Verify: func(scope snapshot.Scope) { recorded.record(fmt.Sprint(scope)) }})
 	if !c.ServersReady() {
 		t.Error("the Cluster is not ready once its first list of Leases is answered or forbidden")
 	}
 	return recorded, c
 }
 
-// TestSameTimeline: after a watch broke off, the history up to a revision is known to be unchanged ("same") once an API
-// server that already ran when the watch was last current has written its Lease at that revision or later. "retry" says that
-// asking again can help.
+// TestSameTimeline: after a watch broke off, SameTimeline returns same for a revision if an API server that already ran when the
+// watch was last current has written its Lease at that revision or later. It returns retry if such a server may still do so.
 func TestSameTimeline(t *testing.T) {
 	const uptime = 10 * time.Minute
 	for name, tt := range map[string]struct {
-		version             string        // of the server; "": one whose servers name a new holder at each start
+		version             string        // of the server; "": one that has a new holder at each start
 		holder              string        // of the Lease that the server writes after the break; "": none is written
-		writtenBefore       bool          // the Lease is written before the revision in question, not at it
-		current             time.Duration // from the start until the watch was last current
-		refused             bool          // the Leases may not be read any more
+		isBefore            bool          // the Lease is written before the revision in question, not at it
+		known               time.Duration // from the start of the server until the watch was last current
+		isRefused           bool          // the Leases may not be read any more
 		wantSame, wantRetry bool
 	}{
-		"no server has written its Lease": {current: uptime, wantRetry: true},
-		"a server has renewed its Lease":  {holder: firstHolder, current: uptime, wantSame: true, wantRetry: true},
-		"a server has renewed its Lease before the revision": {
-			holder: firstHolder, writtenBefore: true, current: uptime, wantRetry: true,
-		},
-		"the server has started again":              {holder: "apiserver-0_2", current: uptime},
-		"the server was known for too short a time": {holder: firstHolder, current: minHolderAge - time.Second},
-		"a version whose servers keep their holder": {version: "v1.34.9", holder: firstHolder, current: uptime},
-		"the Leases may not be read any more":       {holder: firstHolder, current: uptime, refused: true},
+		"no server has written its Lease":                    {known: uptime, wantRetry: true},
+		"a server has renewed its Lease":                     {holder: firstHolder, known: uptime, wantSame: true, wantRetry: true},
+		"a server has renewed its Lease before the revision": {holder: firstHolder, isBefore: true, known: uptime, wantRetry: true},
+		"the server has started again":                       {holder: secondHolder, known: uptime},
+		"the server was known for too short a time":          {holder: firstHolder, known: minHolderAge - time.Second},
+		"a version whose servers keep their holder":          {version: "v1.34.9", holder: firstHolder, known: uptime},
+		"the Leases may not be read any more":                {holder: firstHolder, known: uptime, isRefused: true},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			f := newUpstream(t)
-			f.SetDocument("/version", versionOf(cmp.Or(tt.version, "v1.36.3-gke.1")))
+			upstream := newUpstream(t)
+			upstream.SetDocument("/version", versionOf(cmp.Or(tt.version, "v1.36.3-gke.1")))
 			begun := time.Now()
-			_, c := runServers(t, f)
+			_, c := runServers(t, upstream)
 			time.Sleep(uptime)
-			revision := f.Revision() + 1 // of the next write
+			revision := upstream.Revision() + 1 // of the next write
 			if tt.holder != "" {
-				f.Put(inmemory.Leases, serverLease("apiserver-0", tt.holder))
+				upstream.Put(inmemory.Leases, serverLease("apiserver-0", tt.holder))
 			}
-			if tt.writtenBefore {
+			if tt.isBefore {
 				revision++
 			}
-			if tt.refused {
-				f.SetStatus(http.StatusForbidden, "list "+inmemory.Leases.Path)
+			if tt.isRefused {
+				upstream.SetStatus(http.StatusForbidden, "list "+inmemory.Leases.Path)
 			}
-			same, retry := c.SameTimeline(t.Context(), uint64(revision), begun.Add(tt.current)) // #nosec G115 -- positive
+			same, retry := c.SameTimeline(t.Context(), uint64(revision), begun.Add(tt.known)) // #nosec G115 -- positive
 			if same != tt.wantSame || retry != tt.wantRetry {
 				t.Errorf("got same %t and retry %t, want %t and %t", same, retry, tt.wantSame, tt.wantRetry)
 			}
@@ -92,17 +89,17 @@ func TestSameTimeline(t *testing.T) {
 // TestServersTellOfLeases: the Cluster reports a new holder of a Lease, a new Lease, and a Lease that is deleted; not a renewal.
 func TestServersTellOfLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newUpstream(t)
-		recorded, _ := runServers(t, f)
+		upstream := newUpstream(t)
+		recorded, _ := runServers(t, upstream)
 		recorded.expectNothing(t, "the first list")
-		f.Put(inmemory.Leases, serverLease("apiserver-0", firstHolder))
+		upstream.Put(inmemory.Leases, serverLease("apiserver-0", firstHolder))
 		time.Sleep(time.Hour)
 		recorded.expectNothing(t, "a renewal")
-		f.Put(inmemory.Leases, serverLease("apiserver-0", "apiserver-0_2"))
+		upstream.Put(inmemory.Leases, serverLease("apiserver-0", secondHolder))
 		recorded.expect(t, "a new holder", everything)
-		f.Put(inmemory.Leases, serverLease("two", "two_1"))
+		upstream.Put(inmemory.Leases, serverLease("two", "two_1"))
 		recorded.expect(t, "a new Lease", everything)
-		f.Delete(inmemory.Leases, serverLease("two", ""))
+		upstream.Delete(inmemory.Leases, serverLease("two", ""))
 		recorded.expect(t, "a Lease is deleted", everything)
 	})
 }
@@ -111,26 +108,26 @@ func TestServersTellOfLeases(t *testing.T) {
 // read. No answer, or one without a version, is no change.
 func TestServersTellOfVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newUpstream(t)
-		f.SetStatus(http.StatusForbidden, "list "+inmemory.Leases.Path, "watch "+inmemory.Leases.Path)
-		recorded, _ := runServers(t, f)
+		upstream := newUpstream(t)
+		upstream.SetStatus(http.StatusForbidden, "list "+inmemory.Leases.Path, "watch "+inmemory.Leases.Path)
+		recorded, _ := runServers(t, upstream)
 		time.Sleep(time.Hour)
 		recorded.expectNothing(t, "no change")
 		most := int(time.Hour/versionInterval) + 1
 		least := most * 4 / 5 // pauses are up to a fifth longer
-		if got := f.Requests("get /version"); got < least || got > most {
+		if got := upstream.Requests("get /version"); got < least || got > most {
 			t.Errorf("/version was read %d times in an hour, want %d to %d", got, least, most)
 		}
 
-		f.SetDocument("/version", versionOf("v1.37.0"))
+		upstream.SetDocument("/version", versionOf("v1.37.0"))
 		time.Sleep(2 * versionInterval)
 		recorded.expect(t, "an upgrade", everything)
-		f.SetStatus(http.StatusServiceUnavailable, "get /version")
+		upstream.SetStatus(http.StatusServiceUnavailable, "get /version")
 		time.Sleep(time.Hour)
-		f.SetStatus(usualAnswers, "get /version")
-		f.SetDocument("/version", `<html>`)
+		upstream.SetStatus(usualAnswers, "get /version")
+		upstream.SetDocument("/version", `<html>`)
 		time.Sleep(time.Hour)
-		f.SetDocument("/version", versionOf("v1.37.0"))
+		upstream.SetDocument("/version", versionOf("v1.37.0"))
 		time.Sleep(time.Hour)
 		recorded.expectNothing(t, "no answer, no version, and the same again")
 	})
@@ -169,11 +166,13 @@ func TestVersionTracker(t *testing.T) {
 
 var storageVersions = inmemory.Kind{Path: storageVersionsPath, APIVersion: "internal.apiserver.k8s.io/v1alpha1", Kind: "StorageVersion"}
 
-// storageVersion returns the StorageVersion of a resource. common is the version in which all API servers write the resource,
-// and agree the status of the condition that they agree. Each is "" if there is none.
+const noCommonVersion, noCondition = "", ""
+
+// storageVersion returns the StorageVersion of a resource. common is the version in which all API servers write the resource, and
+// agree is the status of the condition that they agree.
 func storageVersion(name, common, agree string) inmemory.Object {
 	conditions := `{"type":"Other","status":"False"}`
-	if agree != "" {
+	if agree != noCondition {
 		conditions += fmt.Sprintf(`,{"type":"AllEncodingVersionsEqual","status":%q}`, agree)
 	}
 	return inmemory.Object{
@@ -185,37 +184,42 @@ func storageVersion(name, common, agree string) inmemory.Object {
 // list on. When they agree again, or its StorageVersion is gone, the resource is verified.
 func TestStorageVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeCluster(t)
-		f.Serve(storageVersions)
-		f.Put(storageVersions, storageVersion("core.pods", "v1", "True"))
-		f.Put(storageVersions, storageVersion("apps.deployments", "", "False"))
-		f.Put(storageVersions, storageVersion("example.com.widgets", "", ""))
-		f.Put(storageVersions, storageVersion("batch.cronjobs", "batch/v1", "")) // agreed: a common version, and no condition
-		verified := &recorder{}
-		c := runCluster(t, f, Config{
-			Invalidate: func(snapshot.Scope, reason.Reason) {},
-			Verify:     func(scope snapshot.Scope) { verified.record(fmt.Sprint(scope)) },
-		})
-		differ := notFound(reason.Upstream) // the API servers disagree
-		expectStep := func(step string, pods, deployments, widgets found, wantVerified ...string) {
+		upstream := newFakeCluster(t)
+		upstream.Serve(storageVersions)
+		upstream.Put(storageVersions, storageVersion("core.pods", "v1", "True"))
+		upstream.Put(storageVersions, storageVersion("apps.deployments", noCommonVersion, "False"))
+		upstream.Put(storageVersions, storageVersion("example.com.widgets", noCommonVersion, noCondition))
+		upstream.Put(storageVersions, storageVersion("batch.cronjobs", "batch/v1", noCondition)) // the API servers agree
+		verified, c := runServers(t, upstream)
+		type lookups struct{ pods, deployments, widgets found }
+		expectLookups := func(want lookups) {
 			t.Helper()
-			verified.expect(t, step, wantVerified...)
-			expectLookup(t, c, "core v1 pods", pods)
-			expectLookup(t, c, "apps v1 deployments", deployments)
-			expectLookup(t, c, "example.com v1 widgets", widgets)
+			expectLookup(t, c, "core v1 pods", want.pods)
+			expectLookup(t, c, "apps v1 deployments", want.deployments)
+			expectLookup(t, c, "example.com v1 widgets", want.widgets)
 		}
-		expectStep("at the start", foundNamespaced, differ, differ)
-		f.Put(storageVersions, storageVersion("apps.deployments", "apps/v1", "True"))
-		f.Put(storageVersions, storageVersion("core.pods", "v2", "True")) // from one agreed version to another, which is no news
-		expectStep("deployments agree", foundNamespaced, foundNamespaced, differ, fmt.Sprint(ofResource("apps", "deployments")))
-		f.Delete(storageVersions, storageVersion("example.com.widgets", "", ""))
-		f.Delete(storageVersions, storageVersion("batch.cronjobs", "", ""))
-		expectStep("two are gone", foundNamespaced, foundNamespaced, foundCustom, fmt.Sprint(ofResource("example.com", "widgets")))
-		f.Put(storageVersions, storageVersion("core.pods", "", "False"))
-		expectStep("pods differ", differ, foundNamespaced, foundCustom)
-		f.SetStatus(http.StatusServiceUnavailable, "list "+storageVersionsPath, "watch "+storageVersionsPath)
-		f.Cut(storageVersionsPath)
+		differ := notFound(reason.Upstream) // the API servers disagree
+		verified.expectNothing(t, "at the start")
+		expectLookups(lookups{pods: foundNamespaced, deployments: differ, widgets: differ})
+
+		upstream.Put(storageVersions, storageVersion("apps.deployments", "apps/v1", "True"))
+		upstream.Put(storageVersions, storageVersion("core.pods", "v2", "True")) // from one agreed version to another, which is no news
+		verified.expect(t, "deployments agree", fmt.Sprint(ofResource("apps", "deployments")))
+		expectLookups(lookups{pods: foundNamespaced, deployments: foundNamespaced, widgets: differ})
+
+		upstream.Delete(storageVersions, storageVersion("example.com.widgets", noCommonVersion, noCondition))
+		upstream.Delete(storageVersions, storageVersion("batch.cronjobs", noCommonVersion, noCondition))
+		verified.expect(t, "two StorageVersions are gone", fmt.Sprint(ofResource("example.com", "widgets")))
+		expectLookups(lookups{pods: foundNamespaced, deployments: foundNamespaced, widgets: foundCustom})
+
+		upstream.Put(storageVersions, storageVersion("core.pods", noCommonVersion, "False"))
+		verified.expectNothing(t, "pods differ")
+		expectLookups(lookups{pods: differ, deployments: foundNamespaced, widgets: foundCustom})
+
+		upstream.SetStatus(http.StatusServiceUnavailable, "list "+storageVersionsPath, "watch "+storageVersionsPath)
+		upstream.Cut(storageVersionsPath)
 		time.Sleep(time.Hour)
-		expectStep("the API server does not answer", differ, foundNamespaced, foundCustom)
+		verified.expectNothing(t, "the API server does not answer")
+		expectLookups(lookups{pods: differ, deployments: foundNamespaced, widgets: foundCustom})
 	})
 }

@@ -24,93 +24,104 @@ var (
 	errUnproven = errors.New("the upstream may have another timeline")
 )
 
-// reaction is what a feed does after a failure. X and Y stand for any reasons but None.
+// reaction is what a feed does after a failure. For example:
 //
-//	loss   drop   the known state                                             the next session
-//	None   None   is kept, and given until it is too old                      resumes the stream, unless a load is due
-//	X      None   is given until a load is complete                           loads
-//	X      Y      is dropped, and requests get Y until a load is complete     loads
+//	reaction                                       the known state                     the next session
+//	{}                                             stays                               loads only if a load was due before
+//	{lossCause: Expired}                           stays until a load is complete      loads
+//	{lossCause: NotFound, unavailable: Warming}    is dropped at once                  loads
 type reaction struct {
-	// loss is the cause under which the loss of the known state is counted.
-	loss reason.Reason
-	// drop is the reason that requests get once the known state is dropped.
-	drop reason.Reason
-	// backoff gives a pause that no request shortens. With nil, backoffs.retries gives the pause, and a request can cut it
-	// short, since a retry is likely to cure the failure.
+	// lossCause is the cause under which the loss of the known state is counted; None if there is no loss.
+	lossCause reason.Reason
+	// unavailable is the reason that requests get until a load is complete; None if the known state stays until then.
+	unavailable reason.Reason
+	// backoff gives a pause that no request shortens. If it is nil, backoffs.retry gives the pause, and a request can shorten
+	// it, since a retry is likely to succeed.
 	backoff *wait.Backoff
 }
 
 // handleFailure does to the state what an error requires, and returns how long the feed pauses. A request can shorten the
 // pause, but not below minimum. err is nil if the stream ended normally, but too soon (within minStreamLife).
 func (f *feed) handleFailure(err error, now time.Time) (pause, minimum time.Duration) {
-	if !source.Answered(err, http.StatusForbidden) {
+	isForbidden := source.Answered(err, http.StatusForbidden)
+	if !isForbidden {
 		f.forbiddenSince = time.Time{}
-	} else if f.forbiddenSince.IsZero() {
+	}
+	if isForbidden && f.forbiddenSince.IsZero() {
 		f.forbiddenSince = now
 	}
 	r := f.reactionTo(err, now)
-	if r.loss != reason.None {
+	if r.lossCause != reason.None {
 		if !f.mustLoad { // if a load is due already, its loss has been counted
-			f.collection.counts.addLoss(r.loss)
+			f.collection.counts.addLoss(r.lossCause)
 		}
 		f.mustLoad = true
 	}
-	if r.drop != reason.None {
-		f.collection.drop(r.drop)
+	if r.unavailable != reason.None {
+		f.collection.drop(r.unavailable)
 	}
 	if r.backoff != nil {
 		pause = source.RetryPause(r.backoff.Step(), err)
 		return pause, pause
 	}
 	minimum = source.RetryPause(0, err)
-	return max(minimum, f.retries.Step()), minimum
+	return max(minimum, f.backoffs.retry.Step()), minimum
 }
 
-// reactionTo returns what an error requires. It changes nothing.
+// reactionTo returns what an error requires. It changes nothing. The first case that applies counts: errFirstObject may wrap
+// the errors below it, and a reload is a special case.
 func (f *feed) reactionTo(err error, now time.Time) reaction {
 	_, isInconsistent := errors.AsType[wire.InconsistencyError](err)
 	isForm := errors.Is(err, wire.ErrForm)
 	isFull := errors.Is(err, errFull)
-	hasState := f.collection.hasState()
-	// A 403 counts after refusalGrace, or if there is no state to keep.
-	isLastingRefusal := source.Answered(err, http.StatusForbidden) && (now.Sub(f.forbiddenSince) >= refusalGrace || !hasState)
-	// If a load beside the known state has failed, the failure concerns only the new state.
-	isReload := f.mustLoad && hasState
+	isReload := f.mustLoad && f.collection.hasState() // the failure concerns only the state that was being loaded
 	switch {
-	case isReload && isInconsistent:
+	case errors.Is(err, errFirstObject):
+		return reaction{lossCause: reason.FirstObject}
+	case isInconsistent && isReload:
 		return reaction{}
-	case isReload && isForm:
-		return reaction{backoff: &f.unlikely}
-	case isReload && isFull: // drop the known state to make room; lists then wait for the next load
-		return reaction{loss: reason.Memory, drop: reason.Warming}
-	case errors.Is(err, errFirstObject): // before the errors below, which it may wrap
-		return reaction{loss: reason.FirstObject}
-	case errors.Is(err, errOtherTimeline): // until Skew has passed, some API servers may still have the old timeline
-		return reaction{loss: reason.WentBack, drop: reason.Warming, backoff: &wait.Backoff{Duration: Skew}}
 	case isInconsistent:
-		return reaction{loss: reason.Contradiction, drop: reason.Warming}
-	case source.Answered(err, http.StatusNotFound):
-		return reaction{loss: reason.NotFound, drop: reason.Warming}
-	case source.Answered(err, http.StatusNotAcceptable): // the resource does not have this representation
-		return reaction{loss: reason.Other, drop: reason.Form, backoff: &f.unlikely}
+		return reaction{lossCause: reason.Contradiction, unavailable: reason.Warming}
+	case isForm && isReload:
+		return reaction{backoff: &f.backoffs.lasting}
 	case isForm:
-		return reaction{loss: reason.Form, drop: reason.Form, backoff: &f.unlikely}
+		return reaction{lossCause: reason.Form, unavailable: reason.Form, backoff: &f.backoffs.lasting}
+	case isFull && isReload: // the known state makes room, and lists wait for the next load
+		return reaction{lossCause: reason.Memory, unavailable: reason.Warming}
 	case isFull:
-		return reaction{loss: reason.Memory, drop: reason.Memory, backoff: &f.overflows}
-	case isLastingRefusal:
-		return reaction{loss: reason.NotPermitted, drop: reason.NotPermitted, backoff: &f.refusals}
-	case errors.Is(err, errSlow): // another load would hardly be faster
-		return reaction{backoff: &f.unlikely}
+		return reaction{lossCause: reason.Memory, unavailable: reason.Memory, backoff: &f.backoffs.full}
+	}
+	return f.reactionToUpstream(err, now)
+}
+
+// reactionToUpstream is reactionTo for an error that concerns the upstream, not the content or the size of a state.
+func (f *feed) reactionToUpstream(err error, now time.Time) reaction {
+	isForbidden := source.Answered(err, http.StatusForbidden)
+	inGrace := f.collection.hasState() && now.Sub(f.forbiddenSince) < refusalGrace
+	switch {
+	case isForbidden && inGrace:
+		return reaction{}
+	case isForbidden:
+		return reaction{lossCause: reason.NotPermitted, unavailable: reason.NotPermitted, backoff: &f.backoffs.forbidden}
+	case source.Answered(err, http.StatusNotFound):
+		return reaction{lossCause: reason.NotFound, unavailable: reason.Warming}
+	case source.Answered(err, http.StatusNotAcceptable): // the resource does not have this representation
+		return reaction{lossCause: reason.Other, unavailable: reason.Form, backoff: &f.backoffs.lasting}
 	case source.Answered(err, http.StatusGone): // the upstream has forgotten changes after the known state
-		return reaction{loss: reason.Expired}
-	case errors.Is(err, errReloadRequested):
-		return reaction{loss: reason.Upstream}
+		return reaction{lossCause: reason.Expired}
+	case errors.Is(err, errOtherTimeline): // until Skew has passed, some API servers may still have the old timeline
+		return reaction{lossCause: reason.WentBack, unavailable: reason.Warming, backoff: &wait.Backoff{Duration: Skew}}
 	case errors.Is(err, errUnproven):
-		return reaction{loss: reason.Upstream, backoff: &f.doubts}
+		return reaction{lossCause: reason.Upstream, backoff: &f.backoffs.unproven}
+	case errors.Is(err, errReloadRequested):
+		return reaction{lossCause: reason.Upstream}
+	case errors.Is(err, errSlow): // another load would hardly be faster
+		return reaction{backoff: &f.backoffs.lasting}
 	}
 	return reaction{}
 }
 
+// logFailure logs the error of a session, and the pause after it.
 func (f *feed) logFailure(ctx context.Context, err error, pause time.Duration) {
 	message := "watch not resumed yet"
 	if f.mustLoad {

@@ -29,7 +29,7 @@ func TestHandleFailure(t *testing.T) {
 		"the upstream is away during a load": {err: errors.New("no route"), loading: true, wantLoad: true},
 		"the stream has ended at once":       {},
 		"the watch is answered 410":          {err: &wire.AnswerError{Code: http.StatusGone}, wantLoad: true, wantLoss: reason.Expired},
-		"a load is slow":                     {err: errSlow, loading: true, wantLoad: true, wantMinPause: unlikelyRetry},
+		"a load is slow":                     {err: errSlow, loading: true, wantLoad: true, wantMinPause: lastingPause},
 		"429 with Retry-After": {
 			err: &wire.AnswerError{Code: http.StatusTooManyRequests, RetryAfter: 40 * time.Second}, wantMinPause: 40 * time.Second,
 		},
@@ -44,7 +44,7 @@ func TestHandleFailure(t *testing.T) {
 			wantLoss: reason.NotFound,
 		},
 		"406": {
-			err: &wire.AnswerError{Code: http.StatusNotAcceptable}, wantUnavailable: reason.Form, wantLoad: true, wantMinPause: unlikelyRetry,
+			err: &wire.AnswerError{Code: http.StatusNotAcceptable}, wantUnavailable: reason.Form, wantLoad: true, wantMinPause: lastingPause,
 			wantLoss: reason.Other,
 		},
 		"a reload was requested": {err: errReloadRequested, wantLoad: true, wantLoss: reason.Upstream},
@@ -53,16 +53,16 @@ func TestHandleFailure(t *testing.T) {
 			wantLoss: reason.Contradiction,
 		},
 		"a load contradicts itself":  {err: wire.Inconsistent("twice"), loading: true, wantLoad: true},
-		"a load has an unknown form": {err: wire.ErrForm, loading: true, wantLoad: true, wantMinPause: unlikelyRetry},
+		"a load has an unknown form": {err: wire.ErrForm, loading: true, wantLoad: true, wantMinPause: lastingPause},
 		"another timeline": {
 			err: errOtherTimeline, wantUnavailable: reason.Warming, wantLoad: true, wantMinPause: Skew,
 			wantLoss: reason.WentBack,
 		},
 		"an event has an unknown form": {
-			err: wire.ErrForm, wantUnavailable: reason.Form, wantLoad: true, wantMinPause: unlikelyRetry, wantLoss: reason.Form,
+			err: wire.ErrForm, wantUnavailable: reason.Form, wantLoad: true, wantMinPause: lastingPause, wantLoss: reason.Form,
 		},
 		"a change does not fit": {
-			err: errFull, wantUnavailable: reason.Memory, wantLoad: true, wantMinPause: unlikelyRetry, wantLoss: reason.Memory,
+			err: errFull, wantUnavailable: reason.Memory, wantLoad: true, wantMinPause: lastingPause, wantLoss: reason.Memory,
 		},
 		"a load does not fit beside the known state": {
 			// The loss was counted when the load became due.
@@ -104,9 +104,9 @@ func TestUnlikelyLoadsBackOff(t *testing.T) {
 		err     error
 		longest time.Duration // without the jitter
 	}{
-		"a state that does not fit":      {err: errFull, longest: maxOverflowPause},
-		"403":                            {err: &wire.AnswerError{Code: http.StatusForbidden}, longest: unlikelyRetry},
-		"a timeline that was not proven": {err: errUnproven, longest: maxDoubtPause},
+		"a state that does not fit":      {err: errFull, longest: maxFullPause},
+		"403":                            {err: &wire.AnswerError{Code: http.StatusForbidden}, longest: lastingPause},
+		"a timeline that was not proven": {err: errUnproven, longest: maxUnprovenPause},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &feed{

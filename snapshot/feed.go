@@ -46,7 +46,7 @@ type feed struct {
 	// attempt counts the sessions since the last progress: the session that made it is 1, the next one is 2.
 	attempt int
 	// backoffs give the pauses after each kind of failure.
-	backoffs
+	backoffs backoffs
 }
 
 const (
@@ -138,7 +138,7 @@ func (f *feed) openLoaded(ctx context.Context) (*source.Stream, error) {
 	}
 	f.mustLoad = false
 	f.timelineKnownAt = time.Now()
-	f.refusals = initialBackoffs.refusals
+	f.backoffs.forbidden = initialBackoffs.forbidden
 	if s == nil {
 		return f.resume(ctx)
 	}
@@ -198,15 +198,15 @@ func (f *feed) noteProgress(end sessionEnd) {
 	isSteady := end.readFor >= steadyStreamLife
 	if hasResumed || isSteady {
 		f.attempt = 1
-		f.retries = initialBackoffs.retries
+		f.backoffs.retry = initialBackoffs.retry
 	}
 	if !end.beganWithLoad && source.Answered(end.err, http.StatusGone) {
-		f.retries = initialBackoffs.retries // the upstream has only forgotten the revision, so the load need not wait
+		f.backoffs.retry = initialBackoffs.retry // the upstream has only forgotten the revision, so the load need not wait
 	}
 	v := f.collection.view.Load()
 	if v.unavailable == reason.None && time.Since(v.loadAskedAt) >= stableAfter {
-		f.overflows = initialBackoffs.overflows
-		f.doubts = initialBackoffs.doubts
+		f.backoffs.full = initialBackoffs.full
+		f.backoffs.unproven = initialBackoffs.unproven
 	}
 }
 

@@ -136,7 +136,7 @@ func TestALongLoadIsNotNew(t *testing.T) {
 }
 
 // TestLoadsThatTrickle: a load that trickles holds up other loads for at most loadSlotTimeout. It ends within loadTimeout, and
-// is not repeated within unlikelyRetry.
+// is not repeated within lastingPause.
 func TestLoadsThatTrickle(t *testing.T) {
 	const pageWithNext = `{"apiVersion":"v1","items":[],"kind":"List","metadata":{"continue":"x","resourceVersion":"9"}}`
 	for name, trickle := range map[string]interceptor{
@@ -185,10 +185,10 @@ func TestLoadsThatTrickle(t *testing.T) {
 					t.Errorf("after loadTimeout, a slow resource: got error %v, want %v", err, errSlow)
 				}
 			}
-			time.Sleep(unlikelyRetry - 2*loadSlotTimeout)
+			time.Sleep(lastingPause - 2*loadSlotTimeout)
 			synctest.Wait()
 			if loads != maxLoads {
-				t.Errorf("before unlikelyRetry is over: got %d loads, want %d, one of each slow resource", loads, maxLoads)
+				t.Errorf("before lastingPause is over: got %d loads, want %d, one of each slow resource", loads, maxLoads)
 			}
 		})
 	}

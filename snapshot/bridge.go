@@ -25,8 +25,8 @@ func (f *feed) bringWatchesUpToDate(ctx context.Context, l *stateLoad) bool {
 		return false
 	}
 	changes, err := f.changesTo(ctx, v, l)
-	for _, ch := range changes { // changes is nil after an error
-		if err = f.collection.applyChange(ch); err != nil {
+	for _, change := range changes { // changes is nil after an error
+		if err = f.collection.applyChange(change); err != nil {
 			break
 		}
 	}
@@ -55,7 +55,7 @@ func (f *feed) changesTo(ctx context.Context, v *View, l *stateLoad) ([]stateCha
 	var changes []stateChange
 	replayed := v.newest.Clone()
 	shown, err := f.watchProgress(ctx, v.To, l.revision, func(ev wire.Event) error {
-		ch, err := f.changeOf(v.envelope, ev)
+		change, err := f.changeOf(v.envelope, ev)
 		if err != nil {
 			return err
 		}
@@ -65,8 +65,8 @@ func (f *feed) changesTo(ctx context.Context, v *View, l *stateLoad) ([]stateCha
 		if len(changes) == maxBridgedChanges {
 			return errors.New("too many changes")
 		}
-		changes = append(changes, ch)
-		_, err = ch.applyTo(replayed)
+		changes = append(changes, change)
+		_, err = change.applyTo(replayed)
 		return err
 	})
 	if err != nil {

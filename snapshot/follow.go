@@ -13,21 +13,25 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// reader reads one stream for a feed. It repeats two steps. First act does what is due, and sets the alarm for what is due next.
-// Then wait waits for one thing and handles it: an event of the stream, the outcome of a call, a request, or the alarm.
-// [source.Freshness] decides when the reader also calls the upstream: with a probe, or with a progress watch, which is a second,
-// short watch for its bookmark.
+// reader reads one stream for a feed. It repeats two steps:
+//
+//  1. doDue does what is due, and sets the alarm for what is due next.
+//  2. handleNext waits for the next event of the stream, end of a call, request or alarm, and handles it.
+//
+// Beside the stream, the reader calls the upstream: with probes, which ask for its revision, and with progress watches, which
+// are short watches for their bookmark. [source.Freshness] decides when. It is told what happens by its methods StreamSent,
+// ProbeSent and so on.
 type reader struct {
 	*feed
 	stream *source.Stream
 	// calls are the calls in flight, at most one of each kind.
 	calls       sync.WaitGroup
 	cancelCalls context.CancelFunc
-	// outcomes gets the handler of each call that has ended. The reader runs the handler in its own goroutine, so that only
-	// this goroutine changes the feed.
-	outcomes chan func() error
-	// unapplied is what the last progress watch has shown and the stream has not sent yet.
-	unapplied progress
+	// endedCalls gets a function for each call that has ended. The function handles the result. The reader runs it in its own
+	// goroutine, so that only this goroutine changes the feed.
+	endedCalls chan func() error
+	// shown is what the last progress watch has shown. It is kept until the stream has sent all of it.
+	shown progress
 	// alarm fires when something is due.
 	alarm *time.Timer
 }
@@ -44,7 +48,7 @@ func (f *feed) read(ctx context.Context, s *source.Stream) error {
 		feed:        f,
 		stream:      s,
 		cancelCalls: cancelCalls,
-		outcomes:    make(chan func() error, maxCalls),
+		endedCalls:  make(chan func() error, maxCalls),
 		alarm:       time.NewTimer(0),
 	}
 	defer r.stop()
@@ -52,10 +56,10 @@ func (f *feed) read(ctx context.Context, s *source.Stream) error {
 		r.openProgressWatch(ctx)
 	}
 	for {
-		if err := r.act(ctx); err != nil {
+		if err := r.doDue(ctx); err != nil {
 			return err
 		}
-		if isOver, err := r.wait(ctx); isOver || err != nil {
+		if isOver, err := r.handleNext(ctx); isOver || err != nil {
 			return err
 		}
 	}
@@ -66,17 +70,17 @@ func (r *reader) stop() {
 	r.alarm.Stop()
 	r.collection.setStreaming(false)
 	r.cancelCalls()
-	r.calls.Wait() // their outcomes are not handled
+	r.calls.Wait() // their results are not handled
 }
 
 // errStreamLeft says that the feed stops reading a stream that has not ended.
 var errStreamLeft = errors.New("the stream is silent, or may be of another timeline than the answers")
 
-// act applies what the last progress watch has shown, does everything that is due, and sets the alarm for what will be due
+// doDue applies what the last progress watch has shown, starts the calls that are due, and sets the alarm for what will be due
 // next. After an error the stream must not be read any more.
-func (r *reader) act(ctx context.Context) (err error) {
+func (r *reader) doDue(ctx context.Context) (err error) {
 	c := r.collection
-	r.unapplied, err = c.applyProgress(r.unapplied)
+	r.shown, err = c.applyProgress(r.shown)
 	if err != nil {
 		return err
 	}
@@ -108,25 +112,25 @@ func (r *reader) sendProbe(ctx context.Context) {
 	r.freshness.ProbeSent(r.collection.shared.probes.Next())
 	r.calls.Go(func() {
 		revision, err := r.runProbe(ctx)
-		r.outcomes <- func() error { return r.handleProbe(revision, err) }
+		r.endedCalls <- func() error { return r.handleProbe(revision, err) }
 	})
 }
 
 // openProgressWatch starts a call that opens a progress watch. No other progress watch may be open.
 func (r *reader) openProgressWatch(ctx context.Context) {
 	after := r.collection.view.Load().To
-	const noTarget = math.MaxUint64                 // the watch goes on to its bookmark
-	ignore := func(wire.Event) error { return nil } // the stream sends the same events
+	const noTarget = math.MaxUint64                      // the watch goes on to its bookmark
+	ignoreEvent := func(wire.Event) error { return nil } // the stream sends the same events
 	r.freshness.ProgressOpened()
 	r.calls.Go(func() {
-		shown, err := r.watchProgress(ctx, after, noTarget, ignore)
-		r.outcomes <- func() error { return r.handleProgress(shown, err) }
+		shown, err := r.watchProgress(ctx, after, noTarget, ignoreEvent)
+		r.endedCalls <- func() error { return r.handleProgress(shown, err) }
 	})
 }
 
-// wait waits until something happens, and handles it. isOver reports whether the stream has ended at its timeout. After an
+// handleNext waits until something happens, and handles it. isOver reports whether the stream has ended at its timeout. After an
 // error the stream must not be read any more.
-func (r *reader) wait(ctx context.Context) (isOver bool, err error) {
+func (r *reader) handleNext(ctx context.Context) (isOver bool, err error) {
 	select {
 	case ev, ok := <-r.stream.Events:
 		if ok {
@@ -137,14 +141,14 @@ func (r *reader) wait(ctx context.Context) (isOver bool, err error) {
 			return true, nil
 		}
 		return false, r.stream.Err
-	case handle := <-r.outcomes:
-		return false, handle()
+	case handleResult := <-r.endedCalls:
+		return false, handleResult()
 	case <-r.collection.reloadRequests:
 		return false, errReloadRequested
-	case <-r.collection.newWaiters: // the next turn reads awaitedProbe
+	case <-r.collection.newWaiters: // doDue reads awaitedProbe
 	case <-r.collection.probeRequests:
 		r.freshness.RequestProbe()
-	case <-r.alarm.C: // the next turn does what is due
+	case <-r.alarm.C: // doDue does what is due
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
@@ -165,15 +169,15 @@ func (f *feed) applyEvent(ctx context.Context, ev wire.Event) error {
 	if err := f.learnItemForm(ctx, ev); err != nil {
 		return err
 	}
-	ch, err := f.changeOf(f.envelope, ev)
+	change, err := f.changeOf(f.envelope, ev)
 	if err != nil {
 		return err
 	}
-	return f.collection.applyChange(ch)
+	return f.collection.applyChange(change)
 }
 
-// changeOf converts an event into a change of the state. The event must not be a bookmark, and the envelope must be the state's. If
-// the envelope does not know the form of items, changeOf returns errFirstObject. The change may share the event's memory.
+// changeOf converts an event, which must not be a bookmark, into a change of the state with this envelope. If the envelope does
+// not know the form of items, changeOf returns errFirstObject. The change may share the event's memory.
 func (f *feed) changeOf(envelope *wire.Envelope, ev wire.Event) (stateChange, error) {
 	itemForm := envelope.Item
 	if !itemForm.Known {
@@ -187,24 +191,25 @@ func (f *feed) changeOf(envelope *wire.Envelope, ev wire.Event) (stateChange, er
 	if err != nil {
 		return stateChange{}, err
 	}
-	ch := stateChange{kind: ev.Type, key: key, revision: m.Revision}
+	change := stateChange{kind: ev.Type, key: key, revision: m.Revision}
 	if ev.Type == wire.Deleted && !f.watches {
-		return ch, nil // only watches need the deleted object
+		return change, nil // only watches need the deleted object
 	}
 	item, err := f.source.Encoding().ItemOf(itemForm, ev.Object)
 	if err != nil {
 		return stateChange{}, err
 	}
 	if ev.Type == wire.Deleted {
-		ch.deleted = index.NewObject(0, key, m.Revision, item)
-		return ch, nil
+		const noNumber = 0 // a deleted object is in no tree
+		change.deleted = index.NewObject(noNumber, key, m.Revision, item)
+		return change, nil
 	}
-	ch.object, err = f.object(envelope, key, m, item)
-	return ch, err
+	change.object, err = f.newObject(envelope, key, m, item)
+	return change, err
 }
 
-// object returns an object with the bytes of an item and the collection's next object number. It refers to the item's memory.
-func (f *feed) object(envelope *wire.Envelope, key string, m wire.ObjectMeta, item []byte) (*index.Object, error) {
+// newObject returns an object with the bytes of an item, whose memory it shares. It takes the collection's next object number.
+func (f *feed) newObject(envelope *wire.Envelope, key string, m wire.ObjectMeta, item []byte) (*index.Object, error) {
 	values, err := envelope.Paths.ReadValues(f.source.Encoding(), item)
 	if err != nil {
 		// The value may be of an earlier schema. How the upstream's selectors read it is unknown.

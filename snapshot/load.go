@@ -185,15 +185,15 @@ func (f *feed) loadStream(ctx context.Context, l *stateLoad) error {
 
 // addInitial adds the object of an initial event to l.
 func (f *feed) addInitial(l *stateLoad, ev wire.Event) error {
-	ch, err := f.changeOf(l.envelope, ev)
+	change, err := f.changeOf(l.envelope, ev)
 	if err != nil {
 		return err
 	}
-	old, err := ch.applyTo(l.state)
+	old, err := change.applyTo(l.state)
 	if err != nil {
 		return err
 	}
-	return l.count(sizeOf(ch.object) - sizeOf(old))
+	return l.count(sizeOf(change.object) - sizeOf(old))
 }
 
 // loadPages reads all pages of one list into l. If a page is answered 410, the feed begins another load.
@@ -242,7 +242,7 @@ func (f *feed) addItem(l *stateLoad, item []byte) error {
 	if err != nil {
 		return err
 	}
-	o, err := f.object(l.envelope, key, m, bytes.Clone(item)) // without Clone, the object would keep the page's memory
+	o, err := f.newObject(l.envelope, key, m, bytes.Clone(item)) // without Clone, the object would keep the page's memory
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 // other change has happened up to the bookmark's revision. (The stream's own bookmarks come once a minute.) Once the stream, too,
 // has sent every change that the progress watch has shown, the state is known up to the bookmark's revision (see applyProgress).
 type progress struct {
+	// after and upTo are the two revisions.
 	after, upTo uint64
 	// revisions has the revisions of the changes, in ascending order.
 	revisions []uint64
@@ -75,19 +76,19 @@ func (f *feed) watchProgress(ctx context.Context, after, target uint64, onChange
 }
 
 // handleProgress handles the end of a progress watch that was open beside the stream. It keeps what the watch has shown in
-// r.unapplied, unless the watch has failed or the timeline is uncertain. It returns an error only for an inconsistency, after
+// r.shown, unless the watch has failed or the timeline is uncertain. It returns an error only for an inconsistency, after
 // which the stream must not be read any more.
 func (r *reader) handleProgress(shown progress, err error) error {
 	now := time.Now()
-	r.unapplied = progress{}
+	r.shown = progress{}
 	_, isInconsistent := errors.AsType[wire.InconsistencyError](err)
 	switch {
 	case err == nil:
 		// While the timeline is uncertain, the watch may have shown another history of etcd than the stream's.
 		if !r.freshness.TimelineUncertain(now) {
-			r.unapplied = shown
+			r.shown = shown
 		}
-		helped := r.unapplied.upTo > r.collection.view.Load().To // it has shown more than the stream
+		helped := r.shown.upTo > r.collection.view.Load().To // the watch has shown more than the stream
 		r.freshness.ProgressEnded(helped)
 	case isInconsistent:
 		return err
@@ -109,10 +110,10 @@ func (r *reader) handleProgress(shown progress, err error) error {
 // progress watch has shown. For example, the watch has shown changes at 130 and 140, and a bookmark at 155:
 //
 //	the stream has sent   applyProgress
-//	130                   returns p, to be applied again later: 140 is still to come
-//	130, 140              advances the interval to 155
+//	130                   returns p, which must be applied again later: 140 is still to come
+//	130, 140              advances the interval to 155, and returns zero
 //	130, 145              returns an error: the stream has passed over 140
-func (c *Collection) applyProgress(p progress) (unapplied progress, err error) {
+func (c *Collection) applyProgress(p progress) (pending progress, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
@@ -123,8 +124,8 @@ func (c *Collection) applyProgress(p progress) (unapplied progress, err error) {
 		return p, nil
 	}
 	for _, revision := range p.revisions {
-		// Above From, each change that the stream has sent has a version of its own. If Find returns an earlier version, the stream
-		// has not sent this change. (There is one: that at From.) Changes up to From are in the state at From.
+		// Changes up to From are in the state at From. Above From, each change that the stream has sent has a version of its own.
+		// If the stream has not sent this change, Find returns an earlier version.
 		if revision > v.From && v.versions.Find(revision).Revision != revision {
 			return p, wire.Inconsistent("a watch tells of a change at revision %d, which the stream has passed over", revision)
 		}

@@ -20,26 +20,26 @@ type stateChange struct {
 }
 
 // forWatchers returns the change in the form that watchers deliver. old is what applyTo has returned.
-func (ch stateChange) forWatchers(old *index.Object) index.Change {
-	return index.Change{Before: old, After: cmp.Or(ch.object, ch.deleted), Deleted: ch.kind == wire.Deleted}
+func (change stateChange) forWatchers(old *index.Object) index.Change {
+	return index.Change{Before: old, After: cmp.Or(change.object, change.deleted), Deleted: change.kind == wire.Deleted}
 }
 
 // applyTo makes the change in state, the caller's tree, and returns the object that it replaces or removes, or nil. After an
 // error the caller must not use state any more, since it may have been changed.
-func (ch stateChange) applyTo(state index.Tree) (*index.Object, error) {
-	if ch.kind == wire.Deleted {
-		old := state.Remove(ch.key)
+func (change stateChange) applyTo(state index.Tree) (*index.Object, error) {
+	if change.kind == wire.Deleted {
+		old := state.Remove(change.key)
 		if old == nil {
-			return nil, wire.Inconsistent("revision %d deletes an object that is not there", ch.revision)
+			return nil, wire.Inconsistent("revision %d deletes an object that is not there", change.revision)
 		}
 		return old, nil
 	}
-	old := state.Set(ch.object)
+	old := state.Set(change.object)
 	switch {
-	case ch.kind == wire.Added && old != nil:
-		return nil, wire.Inconsistent("revision %d adds an object that is there already", ch.revision)
-	case ch.kind == wire.Modified && old == nil:
-		return nil, wire.Inconsistent("revision %d modifies an object that is not there", ch.revision)
+	case change.kind == wire.Added && old != nil:
+		return nil, wire.Inconsistent("revision %d adds an object that is there already", change.revision)
+	case change.kind == wire.Modified && old == nil:
+		return nil, wire.Inconsistent("revision %d modifies an object that is not there", change.revision)
 	}
 	return old, nil
 }

@@ -49,37 +49,37 @@ func (c *Collection) install(l *stateLoad) {
 var errFull = errors.New("the byte bound leaves no room for this collection")
 
 // applyChange advances the newest state by one change. It returns errFull if the change was applied, but the budget is exceeded.
-func (c *Collection) applyChange(ch stateChange) error {
+func (c *Collection) applyChange(change stateChange) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
 	if v.unavailable != reason.None {
 		return wire.Inconsistent("a change of a state that is not known")
 	}
-	if ch.revision <= v.To {
-		return wire.Inconsistent("a change at revision %d comes after revision %d", ch.revision, v.To)
+	if change.revision <= v.To {
+		return wire.Inconsistent("a change at revision %d comes after revision %d", change.revision, v.To)
 	}
 	state := v.newest.Clone()
-	old, err := ch.applyTo(state)
+	old, err := change.applyTo(state)
 	if err != nil {
 		return err
 	}
-	nodesSize := state.VersionSize(old, ch.object)
-	deletedSize := sizeOf(ch.deleted)
+	nodesSize := state.VersionSize(old, change.object)
+	deletedSize := sizeOf(change.deleted)
 	version := index.Version{
-		Revision: ch.revision,
+		Revision: change.revision,
 		Tree:     state,
-		Put:      ch.object,
+		Put:      change.object,
 		// When the version before this one is forgotten, these count as freed: its nodes that were copied for this version (the
 		// copies are as large), the object that this version replaces or removes, and the deleted object in this version's event.
 		SupersededBytes: nodesSize + sizeOf(old) + deletedSize,
 	}
 	if v.broadcaster != nil {
-		version.Change = ch.forWatchers(old)
+		version.Change = change.forWatchers(old)
 	}
-	c.addUsedBytesLocked(nodesSize + sizeOf(ch.object) + deletedSize)
+	c.addUsedBytesLocked(nodesSize + sizeOf(change.object) + deletedSize)
 	next := v.clone()
-	next.To = ch.revision
+	next.To = change.revision
 	next.newest = state
 	next.versions.Append(version)
 	c.advanceLocked(next)

@@ -25,8 +25,8 @@ const (
 const (
 	// checkPages is the largest number of pages that one self-check compares.
 	checkPages = 8
-	// A second mismatch within mismatchWindow bans the collection: the upstream probably writes the objects in other bytes
-	// each time, so another load would not help.
+	// A mismatch is repeated if the last one was at most mismatchWindow ago. It bans the collection: the upstream probably writes
+	// the objects in other bytes each time, so another load would not help.
 	mismatchWindow = time.Hour
 	// mismatchBan is the duration of the ban, in which lists of the collection are forwarded. It is shorter than
 	// mismatchWindow, so that a mismatch soon after the ban leads to another ban.
@@ -53,12 +53,13 @@ func (c *Collections) selfCheckLoop(interval time.Duration) {
 	}
 }
 
-// longestUnchecked returns the collection whose last check is the longest ago, among those whose newest state may be given to
-// requests. It returns nil if there are none.
+// longestUnchecked returns the collection whose last self-check is the longest ago; nil if there is none. Only collections count
+// whose newest state may be given to requests.
 func (c *Collections) longestUnchecked() (found *runningCollection) {
 	for _, r := range c.list() {
-		_, why := r.view.Load().latest(r.now(), 0) // 0: at any revision
-		if why == reason.None && (found == nil || r.checkedAt.Before(found.checkedAt)) {
+		const anyRevision = 0
+		_, unavailable := r.view.Load().latest(r.now(), anyRevision)
+		if unavailable == reason.None && (found == nil || r.checkedAt.Before(found.checkedAt)) {
 			found = r
 		}
 	}
@@ -74,15 +75,18 @@ func (c *Collections) selfCheck(r *runningCollection) {
 	}
 	r.checkedAt = time.Now()
 	r.checkFrom = compared.next
-	banFor := c.recordCheck(r, compared.revision, err)
+	isRepeated := c.recordCheck(r, compared.revision, err)
+	if isRepeated {
+		c.banRepeated(r.key)
+	}
 	if source.IsMismatch(err) {
-		c.restart(r, banFor)
+		c.restart(r)
 	}
 }
 
-// recordCheck logs and counts the result of a comparison at a revision. After a mismatch it returns the duration for which
-// the collection must be banned; otherwise 0.
-func (c *Collections) recordCheck(r *runningCollection, revision uint64, err error) (banFor time.Duration) {
+// recordCheck logs and counts the result of a comparison at a revision. It reports whether the result is a repeated mismatch: the
+// second one within mismatchWindow.
+func (c *Collections) recordCheck(r *runningCollection, revision uint64, err error) (isRepeated bool) {
 	log := c.config.Log.With("collection", r.key.String(), "revision", revision)
 	result := CheckAgrees
 	switch {
@@ -98,33 +102,31 @@ func (c *Collections) recordCheck(r *runningCollection, revision uint64, err err
 	return c.countCheck(r.key, result, time.Now())
 }
 
-// countCheck counts the result of a check that ended now. After a second mismatch within mismatchWindow it returns mismatchBan, and
-// otherwise 0.
-func (c *Collections) countCheck(key CollectionKey, result CheckResult, now time.Time) (banFor time.Duration) {
+// countCheck counts the result of a check that ended now. It reports whether the result is a repeated mismatch.
+func (c *Collections) countCheck(key CollectionKey, result CheckResult, now time.Time) (isRepeated bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.checkResults[result]++
 	if result != CheckMismatch {
-		return 0
+		return false
 	}
 	earlier := c.mismatches[key]
 	c.mismatches[key] = Mismatches{Count: earlier.Count + 1, Last: now}
-	if earlier.Count > 0 && now.Sub(earlier.Last) <= mismatchWindow {
-		return mismatchBan
-	}
-	return 0
+	return earlier.Count > 0 && now.Sub(earlier.Last) <= mismatchWindow
 }
 
-// restart drops a collection that differs from the upstream. If banFor is 0, it starts the collection again at once. Otherwise it
-// bans it for that time; the first request after the ban starts it.
-func (c *Collections) restart(r *runningCollection, banFor time.Duration) {
-	if banFor > 0 { // otherwise a ban by an earlier check stays
-		c.mu.Lock()
-		c.bans.add(OfCollection(r.key), ban{until: time.Now().Add(banFor), why: reason.Form})
-		c.mu.Unlock()
-	}
+// banRepeated bans a collection for mismatchBan.
+func (c *Collections) banRepeated(key CollectionKey) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bans.add(OfCollection(key), ban{until: time.Now().Add(mismatchBan), why: reason.Form})
+}
+
+// restart drops a collection that differs from the upstream, and starts it again. If the collection is banned, the first request
+// after the ban starts it.
+func (c *Collections) restart(r *runningCollection) {
 	c.drop(r, reason.Mismatch)
-	_, _ = c.findOrStart(r.key)
+	_, _ = c.findOrStart(r.key) // refused during a ban
 }
 
 // SelfChecks returns the number of self-checks by result.

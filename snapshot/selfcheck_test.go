@@ -33,19 +33,19 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newCheckedWidgets(t, objects, checkEvery)
-			corrupted := w.use(t)
-			if mismatches := w.mismatchesAfter(t, 1); mismatches > 0 {
-				t.Fatalf("before anything is wrong: got %d mismatches, want none; log:\n%s", mismatches, w.log)
-			}
+			corrupted := w.mustUse(t)
+			w.waitForChecks(t, 1)
+			w.expectMismatches(t, 0)
 			corrupt(corrupted, tt.change)
-			if mismatches := w.mismatchesAfter(t, 2); mismatches != 1 {
-				t.Fatalf("got %d mismatches, want 1; log:\n%s", mismatches, w.log)
-			}
+			w.waitForChecks(t, 2)
+			w.expectMismatches(t, 1)
 			if why := whyRetired(corrupted); why != reason.Warming {
 				t.Errorf("the corrupted collection is retired: got reason %q, want %q", why, reason.Warming)
 			}
 			expect.Says(t, w.log.String(), tt.wantLog)
-			proxytest.AssertNotContains(t, w.log.String(), "valu") // the content of every object has it
+			for _, content := range []string{fieldName, changedFieldName} {
+				proxytest.AssertNotContains(t, w.log.String(), content)
+			}
 			w.expectRight(t)
 			if all := w.collections.Stats(); len(all) != 1 || all[0].Losses[reason.Mismatch] != 1 {
 				t.Errorf("got statistics %+v, want one collection with one loss because of %q", all, reason.Mismatch)
@@ -60,7 +60,7 @@ func TestSelfCheckGoesAround(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const objects = (checkPages + 1) * pageObjects
 		w := newCheckedWidgets(t, objects, checkEvery)
-		w.mismatchesAfter(t, 3)
+		w.waitForChecks(t, 3)
 		var pages []string
 		for first := 0; first < objects; first += pageObjects {
 			pages = append(pages, fmt.Sprintf("n/%04d\x00", first-1)) // after the last key of the page before
@@ -70,10 +70,10 @@ func TestSelfCheckGoesAround(t *testing.T) {
 		expect.Same(t, slices.Concat(firstPages, []string{lastPage}, firstPages), w.compared())
 
 		before := len(w.compared())
-		corrupt(w.use(t), removeOne(fmt.Sprintf("n/%04d", objects-1)))
-		if mismatches := w.mismatchesAfter(t, 4); mismatches != 1 {
-			t.Fatalf("got %d mismatches, want 1; log:\n%s", mismatches, w.log)
-		}
+		lastKey := fmt.Sprintf("n/%04d", objects-1)
+		corrupt(w.mustUse(t), removeOne(lastKey))
+		w.waitForChecks(t, 4)
+		w.expectMismatches(t, 1)
 		expect.Same(t, []string{lastPage, lastPage}, w.compared()[before:])
 	})
 }
@@ -81,43 +81,38 @@ func TestSelfCheckGoesAround(t *testing.T) {
 // TestSelfCheckRaisesNoFalseAlarm: a self-check does not count a page as a mismatch if it differs only once, cannot be read,
 // or differs after the definition has changed.
 func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
-	const (
-		ok      = http.StatusOK
-		gone    = http.StatusGone
-		tooMany = http.StatusTooManyRequests
-		later   = http.StatusGatewayTimeout
-	)
 	const objects = 10
-	const newest = emptyAt + objects // the newest revision
+	const eachTry = 2 * pageTries // a page that differs is compared twice
+	otherRevision := respond(http.StatusOK, emptyList(1))
+	otherState := respond(http.StatusOK, emptyList(emptyAt+objects)) // at the newest revision
 	for name, tt := range map[string]struct {
-		times, code int    // so many requests are answered with this status
-		body        string // and with this body
-		redefined   bool   // the definition changes during the comparison
-		want        CheckResult
+		answer    answerer // of comparisons
+		times     int      // how often it is given; afterwards, the API server answers
+		redefined bool     // the definition changes during the comparison
+		want      CheckResult
 	}{
-		"410 once":                   {times: 1, code: gone, want: CheckAgrees},
-		"504 twice":                  {times: 2, code: later, want: CheckAgrees},
-		"410 at each try":            {times: 2 * pageTries, code: gone, want: CheckInconclusive},
-		"429":                        {times: 1, code: tooMany, want: CheckInconclusive},
-		"not JSON":                   {times: 1, code: ok, body: "{", want: CheckInconclusive},
-		"a list at another revision": {times: 1, code: ok, body: emptyList(1), want: CheckInconclusive},
-		"another state, once":        {times: 1, code: ok, body: emptyList(newest), want: CheckInconclusive},
+		"410 once":                   {answer: refuse(http.StatusGone), times: 1, want: CheckAgrees},
+		"504 twice":                  {answer: refuse(http.StatusGatewayTimeout), times: 2, want: CheckAgrees},
+		"410 at each try":            {answer: refuse(http.StatusGone), times: eachTry, want: CheckInconclusive},
+		"429":                        {answer: refuse(http.StatusTooManyRequests), times: 1, want: CheckInconclusive},
+		"not JSON":                   {answer: respond(http.StatusOK, "{"), times: 1, want: CheckInconclusive},
+		"a list at another revision": {answer: otherRevision, times: 1, want: CheckInconclusive},
+		"another state, once":        {answer: otherState, times: 1, want: CheckInconclusive},
 		"another state, at each try, after a new definition": {
-			times: 2 * pageTries, code: ok, body: emptyList(newest), redefined: true, want: CheckInconclusive,
+			answer: otherState, times: eachTry, redefined: true, want: CheckInconclusive,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newCheckedWidgets(t, objects, checkEvery)
-			answer := answerFirst(tt.times, respond(tt.code, tt.body))
+			answer := answerFirst(tt.times, tt.answer)
 			w.answerComparisons(func(r *http.Request) *http.Response {
 				if tt.redefined {
 					go changeDefinition(w.collections)
 				}
 				return answer(r)
 			})
-			if mismatches := w.mismatchesAfter(t, 1); mismatches != 0 {
-				t.Errorf("got %d mismatches, want none; log:\n%s", mismatches, w.log)
-			}
+			w.waitForChecks(t, 1)
+			w.expectMismatches(t, 0)
 			if results := w.collections.SelfChecks(); results[tt.want] != 1 {
 				t.Errorf("got results %v, want one %q; log:\n%s", results, tt.want, w.log)
 			}
@@ -135,12 +130,11 @@ func TestUnansweredPageHidesNothing(t *testing.T) {
 			}
 			return refuse(http.StatusInternalServerError)(r)
 		})
-		corrupted := w.use(t)
-		w.mismatchesAfter(t, 1)
+		corrupted := w.mustUse(t)
+		w.waitForChecks(t, 1)
 		corrupt(corrupted, changeOne(keyOnPage3, changeByte))
-		if mismatches := w.mismatchesAfter(t, 3); mismatches == 0 {
-			t.Errorf("got no mismatch, want some; log:\n%s", w.log)
-		}
+		w.waitForChecks(t, 3)
+		w.expectMismatches(t, 1)
 	})
 }
 
@@ -150,15 +144,16 @@ func TestRepeatedMismatchIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCheckedWidgets(t, 10, checkEvery)
 		w.answerComparisons(func(r *http.Request) *http.Response {
-			return respond(http.StatusOK, strings.Replace(w.list(w.Revision(), inmemory.List{}), "value", "other", 1))(r)
+			list := w.list(w.Revision(), inmemory.List{})
+			differing := strings.Replace(list, fieldName, changedFieldName, 1)
+			return respond(http.StatusOK, differing)(r)
 		})
-		w.mismatchesAfter(t, 1)
-		expectNewest(t, w.use(t), reason.None)
+		w.waitForChecks(t, 1)
+		expectNewest(t, w.mustUse(t), reason.None)
 		w.expectLoads(t, 2)
 		for n := 2; n <= 3; n++ {
-			if mismatches := w.mismatchesAfter(t, uint64(n)); mismatches != n { // #nosec G115 -- a small number
-				t.Fatalf("got %d mismatches, want %d", mismatches, n)
-			}
+			w.waitForChecks(t, n)
+			w.expectMismatches(t, n)
 			if kept := w.collections.Stats(); len(kept) != 0 {
 				t.Errorf("after mismatch %d: got the collections %+v, want none", n, kept)
 			}
@@ -167,13 +162,13 @@ func TestRepeatedMismatchIsNotKept(t *testing.T) {
 			}
 			time.Sleep(mismatchBan)
 			synctest.Wait()
-			w.use(t) // fails the test if the ban goes on
+			w.mustUse(t) // the ban is over
 			synctest.Wait()
 		}
 		w.intercept(nil)
 		time.Sleep(mismatchWindow)
-		if ban := w.collections.countCheck(widgets, CheckMismatch, time.Now()); ban != 0 {
-			t.Errorf("a mismatch after mismatchWindow: got a ban of %v, want none", ban)
+		if w.collections.countCheck(widgets, CheckMismatch, time.Now()) {
+			t.Error("a mismatch after mismatchWindow counts as repeated")
 		}
 	})
 }

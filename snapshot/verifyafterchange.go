@@ -106,10 +106,9 @@ func (c *Collections) endVerification(r *runningCollection, requiredAt time.Time
 		log.Info("the API servers write the collection differently now, so it is loaded anew", "error", err)
 		r.requestReload()
 	default:
+		// Even a repeated mismatch is no reason for a ban here: etcd may have been restored, and a new load can be trusted.
 		c.recordCheck(r, revision, err)
-		// Unlike after a self-check, a new load can be trusted at once: etcd may have been restored.
-		const noBan = 0
-		c.restart(r, noBan)
+		c.restart(r)
 	}
 }
 

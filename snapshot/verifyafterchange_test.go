@@ -72,7 +72,7 @@ func TestVerify(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newCheckedWidgets(t, threePages, noSelfChecks)
-			original := w.use(t)
+			original := w.mustUse(t)
 			if tt.prepare != nil {
 				tt.prepare(w, original)
 			}
@@ -85,7 +85,7 @@ func TestVerify(t *testing.T) {
 				if reloadedAfter == 0 && w.loaded() > 1 {
 					reloadedAfter = time.Since(begun)
 				}
-				if _, unavailable := w.use(t).NotOlderThan(t.Context(), 0); unavailable != reason.None {
+				if _, unavailable := w.mustUse(t).NotOlderThan(t.Context(), 0); unavailable != reason.None {
 					t.Fatalf("after %v: got reason %q, want a state; log:\n%s", time.Since(begun), unavailable, w.log)
 				}
 			}
@@ -155,7 +155,7 @@ func TestVerifyAfterMaxLag(t *testing.T) {
 		w := newCheckedWidgets(t, threePages, noSelfChecks)
 		changeDefinition(w.collections)
 		time.Sleep(Skew)
-		loadedSoon := w.use(t)
+		loadedSoon := w.mustUse(t)
 		synctest.Wait()
 		corrupt(loadedSoon, changeOne(keyOnPage3, changeByte))
 		time.Sleep(maxLag - time.Second)

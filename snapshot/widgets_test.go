@@ -62,7 +62,7 @@ func newCheckedWidgets(t *testing.T, objects int, interval time.Duration) *check
 			return body.Token{Version: "meta.k8s.io/v1", Revision: int64(revision), Start: "/" + start}.Encode() // #nosec G115 -- was an int64 before
 		}
 	})
-	w.use(t)
+	w.mustUse(t)
 	synctest.Wait()
 	return w
 }
@@ -105,8 +105,9 @@ func (w *checkedWidgets) expectLoads(t *testing.T, want int) {
 	}
 }
 
-// use returns the collection from which clients are answered.
-func (w *checkedWidgets) use(t *testing.T) *Collection {
+// mustUse returns the collection from which clients are answered. It starts the collection if necessary, and ends the test if the
+// collection is banned.
+func (w *checkedWidgets) mustUse(t *testing.T) *Collection {
 	t.Helper()
 	collection, unavailable := w.collections.Use(widgets)
 	if unavailable != reason.None {
@@ -118,7 +119,7 @@ func (w *checkedWidgets) use(t *testing.T) *Collection {
 // expectRight checks that the newest state in memory is the API server's.
 func (w *checkedWidgets) expectRight(t *testing.T) {
 	t.Helper()
-	s, unavailable := w.use(t).NotOlderThan(t.Context(), 0)
+	s, unavailable := w.mustUse(t).NotOlderThan(t.Context(), 0)
 	if unavailable != reason.None {
 		t.Fatalf("the newest state: got reason %q, want the state; log:\n%s", unavailable, w.log)
 	}
@@ -129,22 +130,29 @@ func (w *checkedWidgets) expectRight(t *testing.T) {
 	expect.Same(t, w.list(int64(s.Revision), inmemory.List{}), string(s.Envelope.Render(wire.ListMeta{Revision: s.Revision}, items)))
 }
 
-// mismatchesAfter lets time pass until n self-checks have ended, and returns how many mismatches were found since the start.
-func (w *checkedWidgets) mismatchesAfter(t *testing.T, n uint64) int {
+// waitForChecks lets time pass until n self-checks have ended since the start.
+func (w *checkedWidgets) waitForChecks(t *testing.T, n int) {
 	t.Helper()
 	for begun := time.Now(); time.Since(begun) < 2*time.Hour; {
 		ended := uint64(0)
-		for _, ofResult := range w.collections.SelfChecks() {
-			ended += ofResult
+		for _, count := range w.collections.SelfChecks() {
+			ended += count
 		}
-		if ended >= n {
-			return w.collections.Mismatches()[widgets].Count
+		if ended >= uint64(n) { // #nosec G115 -- a small number
+			return
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
 	}
 	t.Fatalf("there was no self-check %d; log:\n%s", n, w.log)
-	return 0
+}
+
+// expectMismatches checks how many mismatches were found since the start.
+func (w *checkedWidgets) expectMismatches(t *testing.T, want int) {
+	t.Helper()
+	if got := w.collections.Mismatches()[widgets].Count; got != want {
+		t.Fatalf("got %d mismatches, want %d; log:\n%s", got, want, w.log)
+	}
 }
 
 // corrupt changes the newest state in memory, as no feed would.
@@ -180,7 +188,13 @@ func addOne(key string) func(index.Tree) {
 	return func(state index.Tree) { state.Set(index.NewObject(0, key, 700, []byte(`{}`))) }
 }
 
+// fieldName is a field of every widget. changeByte makes changedFieldName of it.
+const (
+	fieldName        = "value"
+	changedFieldName = "valuf"
+)
+
 // changeByte changes one byte of an object, so that its JSON stays valid.
 func changeByte(o *index.Object) {
-	o.Bytes = bytes.Replace(o.Bytes, []byte("value"), []byte("valuf"), 1)
+	o.Bytes = bytes.Replace(o.Bytes, []byte(fieldName), []byte(changedFieldName), 1)
 }

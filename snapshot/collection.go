@@ -156,14 +156,14 @@ func lastingReason(why reason.Reason) reason.Reason {
 
 // now returns the current moment: the time, the staleness bound and the upstream's outage.
 func (c *Collection) now() moment {
-	return moment{at: time.Now(), bound: c.limits.Staleness, outage: c.shared.outage()}
+	return moment{at: time.Now(), staleness: c.limits.Staleness, outage: c.shared.outage()}
 }
 
 // awaitRevision reads the newest View again and again, for up to Limits.Wait, while the answer is NotProven. If that is in
 // vain, the upstream may be ahead of the feed, so awaitRevision requests a probe, which helps later requests.
 func (c *Collection) awaitRevision(ctx context.Context, read func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
 	c.Touch()
-	snap, why := c.await(ctx, c.limits.Wait, reason.NotProven, (*View).replaced, read)
+	snap, why := c.await(ctx, c.limits.Wait, reason.NotProven, whenReplaced, read)
 	if why == reason.NotProven {
 		c.requestProbe()
 	}

@@ -206,7 +206,7 @@ func TestNewestWaitsForALoadBeside(t *testing.T) {
 // TestSuspended: latest returns no state that is older than the bound by either clock: the monotonic clock stands still while
 // the machine is suspended, and the wall clock may be set back.
 func TestSuspended(t *testing.T) {
-	const bound = 6 * time.Second
+	const staleness = 6 * time.Second
 	now := time.Now()
 	for name, tt := range map[string]struct {
 		age             time.Duration // by the monotonic clock
@@ -225,7 +225,7 @@ func TestSuspended(t *testing.T) {
 	} {
 		sent := proxytest.EarlierByTheWallClock(now.Add(-tt.age), tt.moreByWallClock)
 		v := &View{unavailable: reason.None, provenBy: source.Probe{Sent: sent}}
-		if _, got := v.latest(moment{at: now, bound: bound}, 0); got != tt.want {
+		if _, got := v.latest(moment{at: now, staleness: staleness}, 0); got != tt.want {
 			t.Errorf("%s: got reason %q, want %q", name, got, tt.want)
 		}
 	}

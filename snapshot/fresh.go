@@ -29,7 +29,7 @@ func (c *Collection) Consistent(ctx context.Context, afterProbe uint64, maxWait 
 	if !c.view.Load().streaming {
 		c.requestProbe() // The feed may pause before it opens a stream again. This shortens the pause.
 	}
-	return c.await(ctx, maxWait, reason.NotProven, (*View).freshened, func(v *View) (Snapshot, reason.Reason) {
+	return c.await(ctx, maxWait, reason.NotProven, whenFreshened, func(v *View) (Snapshot, reason.Reason) {
 		return v.consistent(afterProbe)
 	})
 }

@@ -7,10 +7,8 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// checkpoint records the revision of the newest state at a time. Suppose that History is an hour, the checkpoints are 10:00
-// at revision 100, 10:30 at 140 and 10:45 at 170, and the newest state is at 190. At 11:35, those of 10:00 and 10:30 are
-// older than an hour. The state at 140 may have been the newest until 10:45, so it stays: View.From becomes 140, and the
-// checkpoint of 10:00 is removed.
+// checkpoint records the revision of the newest state at a time. Checkpoints show how old a state is, so that the history can be
+// trimmed by age.
 type checkpoint struct {
 	at       time.Time
 	revision uint64
@@ -27,7 +25,13 @@ func (c *Collection) addCheckpointLocked(now time.Time, revision uint64) {
 	c.checkpoints = append(c.checkpoints, checkpoint{at: now, revision: revision})
 }
 
-// trimByAge removes the states before the last checkpoint that is at least Limits.History old (see checkpoint).
+// trimByAge removes the states before the last checkpoint that is at least Limits.History old. An example with a History of an
+// hour, at 11:35, when the newest state is at 190:
+//
+//	checkpoint            older than an hour   the state at its revision
+//	10:00, revision 100   yes                  is removed, and so is the checkpoint
+//	10:30, revision 140   yes                  stays, since it may have been the newest until 10:45: View.From becomes 140
+//	10:45, revision 170   no                   stays
 func (c *Collection) trimByAge(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,8 +51,8 @@ func (c *Collection) trimHalf() {
 	c.trimHalfLocked()
 }
 
-// trimHalfLocked removes the states before the middle checkpoint: about half of the history, by time. With one checkpoint left, it
-// removes all but the newest state.
+// trimHalfLocked removes the states before the middle checkpoint: about half of the history, by time. If only one checkpoint is
+// left, it removes all states but the newest.
 func (c *Collection) trimHalfLocked() {
 	n := len(c.checkpoints)
 	if n > 1 {
@@ -64,8 +68,8 @@ func (c *Collection) trimToCheckpointLocked(i int) {
 	c.checkpoints = slices.Delete(c.checkpoints, 0, i)
 }
 
-// trimBeforeLocked removes the states before a revision, except the newest state: View.From becomes the revision. Nothing
-// happens if View.From is already as high, or if no state is known.
+// trimBeforeLocked removes the states before a revision, except the newest state: View.From becomes the revision. It does nothing
+// if View.From is already as high, or if no state is known.
 func (c *Collection) trimBeforeLocked(revision uint64) {
 	v := c.view.Load()
 	from := min(revision, v.To)
@@ -74,12 +78,12 @@ func (c *Collection) trimBeforeLocked(revision uint64) {
 	}
 	next := v.clone()
 	next.From = from
-	oldest := next.versions.FirstAfter(from) - 1 // the index of the version at from, the oldest to be kept
+	firstKept := next.versions.FirstAfter(from) - 1 // the index of the version that has the state at from
 	freed := int64(0)
-	for i := 1; i <= oldest; i++ {
-		freed += next.versions.At(i).SupersededBytes // what version i has replaced
+	for i := range firstKept {
+		freed += next.versions.At(i + 1).SupersededBytes // the bytes that only version i uses
 	}
-	next.versions.Forget(oldest) // all before it
+	next.versions.Forget(firstKept)
 	c.addUsedBytesLocked(-freed)
 	c.publishLocked(next)
 }

@@ -17,14 +17,12 @@ import (
 // A timeline is one history of etcd. A restored backup begins another one, with other states at the same revisions. What a View
 // gives to requests:
 //
-//	method       gives                            needs
-//	latest       the newest state                 an age below the bound
-//	notOlder     the newest state, for a list     an age below the bound, and with minRevision > 0 a known timeline
-//	follow       the newest state, for a watch    an age below the bound, and a known timeline
-//	exact        the state at a revision          a known timeline, whatever its age
-//	consistent   the newest state                 a later probe that has proven it
-//
-// (follow is in watches.go, and consistent in fresh.go.)
+//	method                    gives                            needs
+//	latest                    the newest state                 an age below Limits.Staleness
+//	notOlder                  the newest state, for a list     the same, and with minRevision > 0 a known timeline
+//	follow (watches.go)       the newest state, for a watch    the same, and a known timeline
+//	exact                     the state at a revision          a known timeline; any age will do
+//	consistent (fresh.go)     the newest state                 a later probe that has proven it
 type View struct {
 	// unavailable is the reason why there is no state; [reason.None] if there is one.
 	unavailable reason.Reason
@@ -72,29 +70,28 @@ func (v *View) clone() *View {
 	return &next
 }
 
-// replaced and freshened return the channels. As method expressions, they tell Collection.await which changes to wait for.
-func (v *View) replaced() <-chan struct{}  { return v.replacedCh }
-func (v *View) freshened() <-chan struct{} { return v.freshenedCh }
+// whenReplaced and whenFreshened are arguments of Collection.await, and tell it which changes to wait for.
+func whenReplaced(v *View) <-chan struct{}  { return v.replacedCh }
+func whenFreshened(v *View) <-chan struct{} { return v.freshenedCh }
 
 // moment is the time of a request, and what else decides whether the newest state is too old.
 type moment struct {
-	at     time.Time
-	bound  time.Duration // [Limits].Staleness
-	outage clock.Outage
+	at        time.Time
+	staleness time.Duration // [Limits].Staleness, the bound of the age
+	outage    clock.Outage
 }
 
-// inOutage reports whether there is an outage that began less than the bound ago.
+// inOutage reports whether there is an outage that began less than the staleness bound ago.
 func (m moment) inOutage() bool {
-	return m.outage.Ongoing && clock.Age(m.outage.LastHeard, m.at) < m.bound
+	return m.outage.Ongoing && clock.Age(m.outage.LastHeard, m.at) < m.staleness
 }
 
-// age returns the time since the probe was sent that has proven the newest state. During an outage, when nobody can have read a
-// newer state, the age stands still, unless there is a stream. So it does for a short time after an outage (see
-// [clock.Outage.AsOfWithoutStream]).
+// age returns the time since the probe was sent that has proven the newest state. Without a stream, the age stands still during
+// an outage, when nobody can have read a newer state, and for a short time afterwards (see [clock.Outage.AsOfWithoutStream]).
 func (v *View) age(m moment) time.Duration {
 	asOf := m.at
 	if !v.streaming {
-		asOf = m.outage.AsOfWithoutStream(m.at, m.bound)
+		asOf = m.outage.AsOfWithoutStream(m.at, m.staleness)
 	}
 	return clock.Age(v.provenBy.Sent, asOf)
 }
@@ -108,7 +105,7 @@ func (v *View) latest(m moment, minRevision uint64) (Snapshot, reason.Reason) {
 	switch {
 	case v.unavailable != reason.None:
 		return Snapshot{}, v.unavailable
-	case v.age(m) >= m.bound:
+	case v.age(m) >= m.staleness:
 		return Snapshot{}, reason.Stale
 	case v.To < minRevision:
 		return Snapshot{}, reason.NotProven

@@ -28,7 +28,7 @@ func (c *Collection) AwaitLoad(ctx context.Context, maxWait time.Duration, kind 
 		}
 		return Snapshot{}, v.unavailable
 	}
-	_, why := c.await(ctx, maxWait, reason.Warming, (*View).replaced, whileLoading)
+	_, why := c.await(ctx, maxWait, reason.Warming, whenReplaced, whileLoading)
 	return why
 }
 

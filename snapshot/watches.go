@@ -12,16 +12,16 @@ import (
 )
 
 // Follow returns the newest state for a client that will watch from it, or the reason why there is none. The state must be at
-// the revision or later, and of a known timeline (see View.knowsTimeline). With gapless, every change after the revision must
-// be known, too. Follow waits up to maxWait for the state, since a wait costs the upstream less than a forwarded watch.
+// the revision or later, and of a known timeline (see View.knowsTimeline). If gapless is true, every change after the revision
+// must be known, too. Follow waits up to maxWait for the state, since a wait costs the upstream less than a forwarded watch.
 func (c *Collection) Follow(ctx context.Context, revision uint64, gapless bool, maxWait time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
-	find := func(v *View) (Snapshot, reason.Reason) { return v.follow(c.now(), revision, gapless) }
-	if snap, why := find(c.view.Load()); why != reason.NotProven {
+	read := func(v *View) (Snapshot, reason.Reason) { return v.follow(c.now(), revision, gapless) }
+	if snap, why := read(c.view.Load()); why != reason.NotProven {
 		return snap, why
 	}
 	c.requestProbe()
-	return c.await(ctx, maxWait, reason.NotProven, (*View).replaced, find)
+	return c.await(ctx, maxWait, reason.NotProven, whenReplaced, read)
 }
 
 // follow is [Collection.Follow] without a wait.
@@ -62,7 +62,7 @@ func (s Snapshot) Watch(q index.Query, options watch.Options) *watch.Watcher {
 // isWatched reports whether clients watch the collection.
 func (v *View) isWatched() bool { return v.broadcaster != nil && v.broadcaster.Watchers() > 0 }
 
-// newBroadcaster returns a broadcaster of the changes after a revision; nil, so that no watches are served, if form is nil.
+// newBroadcaster returns a broadcaster of the changes after a revision. If form is nil, no watches are served, and it returns nil.
 func (c *Collection) newBroadcaster(form *watch.Form, revision uint64) *watch.Broadcaster {
 	if form == nil {
 		return nil
@@ -75,22 +75,24 @@ func (v *View) span() watch.Span {
 	return watch.Span{Versions: v.versions, From: v.From, To: v.To}
 }
 
-// publishToBroadcasterLocked publishes the view v to its broadcaster. If old had another broadcaster, the watchers of that one
-// end. All ways in which watches end:
+// publishToBroadcasterLocked publishes the view v to its broadcaster. If that is not the broadcaster of the view before, old, the
+// watchers of the old broadcaster end.
 //
-//	why                        ended by                 watchers                     new watchers can begin
-//	the state is lost          Abort, called here       deliver nothing more         after the next load
-//	the changes are in doubt   abortWatches             deliver nothing more         after the next load
-//	another state was loaded   End, called here         deliver what is left first   at once, at the new broadcaster
-//	the stream may be dead     endWatchesIfStreamDead   deliver what is left first   at once, at the new broadcaster
-//	listproxy ends             EndWatches               deliver what is left first   no
+// Watches end in five ways. With Abort, watchers deliver nothing more. With End and EndWithin, they deliver what is left first.
+//
+//	why                        what this package does                       further watches can begin
+//	the state is lost          Abort, here                                  after the next load
+//	the changes are in doubt   Abort, in abortWatches                       after the next load
+//	another state was loaded   install has a new broadcaster; End, here     at once
+//	the stream may be dead     replaceBroadcaster makes one; End, here      at once
+//	listproxy ends             EndWithin, in EndWatches                     no
 func (c *Collection) publishToBroadcasterLocked(v, old *View) {
-	switch {
-	case old.broadcaster == nil, old.broadcaster == v.broadcaster:
-	case v.unavailable != reason.None:
-		old.broadcaster.Abort()
-	default:
-		old.broadcaster.End()
+	if old.broadcaster != nil && old.broadcaster != v.broadcaster {
+		if v.unavailable == reason.None {
+			old.broadcaster.End()
+		} else {
+			old.broadcaster.Abort()
+		}
 	}
 	if v.broadcaster != nil {
 		v.broadcaster.Publish(v.span())
@@ -98,8 +100,11 @@ func (c *Collection) publishToBroadcasterLocked(v, old *View) {
 }
 
 // endWatchesIfStreamDead ends clients' watches if the feed's own stream may be dead: its connection is half-open, say, or its
-// API server stands still. Another API server may have newer changes for these clients. The stream may be dead if it was silent
-// for the bound, or for longer than bookmarks take, and no probe has shown meanwhile that it has missed nothing.
+// API server stands still. Another API server may have newer changes for these clients. The stream may be dead if two things
+// are true:
+//
+//   - It was silent for at least the staleness bound, and for at least the time in which a bookmark should come.
+//   - No probe that was sent within the staleness bound has proven that the stream has missed nothing.
 //
 // An old state alone does not end watches. Kubernetes does not promise that a watch is up to date, and an upstream that is
 // too busy for probes would have to answer each watch that ends here.
@@ -109,24 +114,26 @@ func (c *Collection) endWatchesIfStreamDead() {
 		return
 	}
 	m := c.now()
-	silence := clock.Age(c.freshness.Load().StreamHeardAt(), m.outage.AsOf(m.at, m.bound)) // Silence in an outage does not count.
-	isSilent := silence >= max(m.bound, source.BookmarkEvery)
-	isProven := v.age(m) < m.bound
+	asOf := m.outage.AsOf(m.at, m.staleness) // silence in an outage does not count
+	silence := clock.Age(c.freshness.Load().StreamHeardAt(), asOf)
+	isSilent := silence >= max(m.staleness, source.BookmarkEvery)
+	isProven := v.age(m) < m.staleness
 	if isSilent && !isProven {
-		c.drainWatches(v.broadcaster)
+		c.replaceBroadcaster(v.broadcaster)
 	}
 }
 
-// drainWatches replaces the broadcaster, so that publishToBroadcasterLocked ends the old one's watchers.
-func (c *Collection) drainWatches(broadcaster *watch.Broadcaster) {
+// replaceBroadcaster replaces a broadcaster by a new one, so that the old one's watchers end (see publishToBroadcasterLocked). It
+// does nothing if the collection has another broadcaster by now.
+func (c *Collection) replaceBroadcaster(old *watch.Broadcaster) {
 	c.update(func(next *View) {
-		if next.broadcaster == broadcaster { // otherwise it was replaced meanwhile
-			next.broadcaster = c.newBroadcaster(broadcaster.Form(), next.To)
+		if next.broadcaster == old {
+			next.broadcaster = c.newBroadcaster(old.Form(), next.To)
 		}
 	})
 }
 
-// abortWatches ends all watchers, since what they have not delivered yet is in doubt.
+// abortWatches ends all watchers, since the changes that they have not delivered yet are in doubt.
 func (c *Collection) abortWatches() {
 	c.update(func(next *View) {
 		if next.broadcaster != nil {
@@ -136,10 +143,10 @@ func (c *Collection) abortWatches() {
 	})
 }
 
-// EndWatches ends all watches from memory within a time, before the process ends.
+// EndWatches ends all watches that are served from memory, within a time. It is called before the process ends.
 func (c *Collections) EndWatches(within time.Duration) {
-	for _, collection := range c.list() {
-		if v := collection.view.Load(); v.broadcaster != nil {
+	for _, r := range c.list() {
+		if v := r.view.Load(); v.broadcaster != nil {
 			v.broadcaster.EndWithin(within, watch.EndShutdown)
 		}
 	}

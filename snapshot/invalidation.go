@@ -10,7 +10,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Skew is the time within which an API server usually learns of a change: a definition is another, or another server answers for a
+// Skew is the time within which an API server usually learns that a definition has changed, or that another server answers for a
 // group. Each API server learns of it by its own watch, as does listproxy.
 const Skew = 10 * time.Second
 
@@ -52,9 +52,7 @@ func (s Scope) selects(key CollectionKey) bool {
 // The collections cannot be started again before [Skew] has passed. Even then, a slow API server that has not learned of the
 // change may answer the load, so the collections are verified later.
 func (c *Collections) Invalidate(scope Scope, cause reason.Reason) {
-	c.mu.Lock()
-	c.bans.add(scope, ban{until: time.Now().Add(Skew), why: reason.Upstream})
-	c.mu.Unlock()
+	c.ban(scope, Skew, reason.Upstream)
 	// By then, even the slowest API server has learned of the change.
 	time.AfterFunc(Skew+maxLag, func() { c.Verify(scope) })
 	for _, r := range c.list() { // no collection of the scope can have started since the ban
@@ -84,8 +82,11 @@ func (b bans) whyNotStart(key CollectionKey, now time.Time) reason.Reason {
 	return reason.None
 }
 
-// add bans a scope, and forgets bans that are over.
-func (b bans) add(scope Scope, added ban) {
-	maps.DeleteFunc(b, func(_ Scope, old ban) bool { return !old.until.After(time.Now()) })
-	b[scope] = added
+// ban bans a scope from now on for a time. It replaces an earlier ban of the scope, and forgets bans that are over.
+func (c *Collections) ban(scope Scope, duration time.Duration, why reason.Reason) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(c.bans, func(_ Scope, old ban) bool { return !old.until.After(now) })
+	c.bans[scope] = ban{until: now.Add(duration), why: why}
 }

@@ -77,7 +77,7 @@ func (c *Collections) selfCheck(r *runningCollection) {
 	r.checkFrom = compared.next
 	isRepeated := c.recordCheck(r, compared.revision, err)
 	if isRepeated {
-		c.banRepeated(r.key)
+		c.ban(OfCollection(r.key), mismatchBan, reason.Form)
 	}
 	if source.IsMismatch(err) {
 		c.restart(r)
@@ -113,13 +113,6 @@ func (c *Collections) countCheck(key CollectionKey, result CheckResult, now time
 	earlier := c.mismatches[key]
 	c.mismatches[key] = Mismatches{Count: earlier.Count + 1, Last: now}
 	return earlier.Count > 0 && now.Sub(earlier.Last) <= mismatchWindow
-}
-
-// banRepeated bans a collection for mismatchBan.
-func (c *Collections) banRepeated(key CollectionKey) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.bans.add(OfCollection(key), ban{until: time.Now().Add(mismatchBan), why: reason.Form})
 }
 
 // restart drops a collection that differs from the upstream, and starts it again. If the collection is banned, the first request

@@ -21,12 +21,12 @@ import (
 const (
 	// loadTimeout bounds a load.
 	loadTimeout = watchTimeout
-	// loadSilence is how long a streaming list may be silent before it is given up.
+	// loadSilence is the time after which a silent streaming list is given up.
 	loadSilence = 30 * time.Second
 	// loadSlotTimeout is the time after which a load gives its slot back and goes on. A slow load (a conversion webhook may
 	// be slow) must not keep other feeds from loading.
 	loadSlotTimeout = 10 * time.Second
-	// oversizeFactor is how many times larger than the budget's room a state may seem, to be loaded nevertheless.
+	// A state is loaded if its estimated size is at most oversizeFactor times the room in the budget: estimates are rough.
 	oversizeFactor = 2
 	// maxLikelyMean bounds the mean size of an object in the estimate of mayFit, in bytes.
 	maxLikelyMean = 16 << 10
@@ -39,6 +39,7 @@ const (
 )
 
 var (
+	// errSlow says that a load was not complete after loadTimeout.
 	errSlow = fmt.Errorf("a state did not come within %v", loadTimeout)
 	// errNoEndBookmark says that a streaming list did not end with its bookmark.
 	errNoEndBookmark = errors.New("a streaming list did not send the bookmark that ends it")
@@ -65,17 +66,17 @@ type stateLoad struct {
 	watchesUpToDate bool
 }
 
-// load reads a complete state by a streaming list, or else page by page. It first waits for one of the few load slots. It
-// returns errFull if the state does not fit into the budget.
+// load reads a complete state by a streaming list, or page by page if the upstream gives no streaming list. It first waits for one
+// of the few load slots. It returns errFull if the state does not fit into the budget.
 func (f *feed) load(ctx context.Context, learned source.Learned) (*stateLoad, error) {
 	slots := f.collection.shared.loadSlots
 	if err := slots.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
-	giveBack := sync.OnceFunc(func() { slots.Release(1) })
-	defer giveBack()
-	early := time.AfterFunc(loadSlotTimeout, giveBack) // a longer load goes on without its slot
-	defer early.Stop()
+	releaseSlot := sync.OnceFunc(func() { slots.Release(1) })
+	defer releaseSlot()
+	slotTimer := time.AfterFunc(loadSlotTimeout, releaseSlot) // a longer load goes on without its slot
+	defer slotTimer.Stop()
 	if !mayFit(learned, f.collection.shared.budget) {
 		return nil, errFull
 	}
@@ -105,15 +106,15 @@ func canLoadPages(err error) bool {
 	return isRefused || errors.Is(err, wire.ErrEnded) || errors.Is(err, errNoEndBookmark)
 }
 
-// refusesResource reports whether err, of a streaming list or a watch, is one with which the upstream would refuse any list
-// of the resource now.
+// refusesResource reports whether the upstream would refuse any list of the resource now, since it has refused a streaming list or
+// a watch with this error.
 func refusesResource(err error) bool {
 	return source.Answered(err, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
 		http.StatusNotAcceptable, http.StatusTooManyRequests)
 }
 
 // mayFit reports whether there may be room for a state. Its size is estimated from the number of its objects and the mean size of
-// the first few. A few large ones among these must not keep the resource out of memory.
+// the first few. If the first few happen to be large, the resource must not be kept out of memory, so the estimate is bounded.
 func mayFit(learned source.Learned, b *budget) bool {
 	if b.crowded() {
 		return false // a load must not drive out other collections
@@ -122,13 +123,17 @@ func mayFit(learned source.Learned, b *budget) bool {
 	return estimate/oversizeFactor <= b.crowdedAbove()
 }
 
-// loadWith loads a state by read, which is loadStream or loadPages. After an error it discards the state.
-func (f *feed) loadWith(
-	ctx context.Context, learned source.Learned, read func(context.Context, *stateLoad) error,
-) (*stateLoad, error) {
+// loadFunc completes a load: it is loadStream or loadPages.
+type loadFunc func(context.Context, *stateLoad) error
+
+// loadWith loads a state by read. After an error it discards the state.
+func (f *feed) loadWith(ctx context.Context, learned source.Learned, read loadFunc) (*stateLoad, error) {
 	l := &stateLoad{
-		budget: f.collection.shared.budget, envelope: learned.Envelope, meanSize: learned.Mean,
-		state: index.NewTree(learned.Envelope.Paths.HasIndexed()), probe: f.collection.shared.probes.Next(),
+		budget:   f.collection.shared.budget,
+		envelope: learned.Envelope,
+		meanSize: learned.Mean,
+		state:    index.NewTree(learned.Envelope.Paths.HasIndexed()),
+		probe:    f.collection.shared.probes.Next(),
 	}
 	if err := read(ctx, l); err != nil {
 		l.discard()
@@ -152,7 +157,7 @@ func (f *feed) loadStream(ctx context.Context, l *stateLoad) error {
 	defer cancel()
 	silence := time.NewTimer(loadSilence)
 	defer silence.Stop()
-	newest := uint64(0)
+	newest := uint64(0) // the highest revision of an object
 	for {
 		select {
 		case ev, ok := <-s.Events:
@@ -160,21 +165,19 @@ func (f *feed) loadStream(ctx context.Context, l *stateLoad) error {
 				return s.Err
 			}
 			silence.Reset(loadSilence)
-			if ev.Type != wire.Bookmarked {
+			switch {
+			case ev.Type != wire.Bookmarked:
 				if err := f.addInitial(l, ev); err != nil {
 					return err
 				}
 				newest = max(newest, ev.Meta.Revision)
-				continue
+			case ev.EndsInitial: // an ordinary bookmark says nothing about the state
+				if ev.Meta.Revision < newest {
+					return wire.Inconsistent("a state at revision %d holds an object of revision %d", ev.Meta.Revision, newest)
+				}
+				l.revision = ev.Meta.Revision
+				return nil
 			}
-			if !ev.EndsInitial {
-				continue // an ordinary bookmark says nothing about the state
-			}
-			if ev.Meta.Revision < newest {
-				return wire.Inconsistent("a state at revision %d holds an object of revision %d", ev.Meta.Revision, newest)
-			}
-			l.revision = ev.Meta.Revision
-			return nil
 		case <-silence.C:
 			return fmt.Errorf("%w within %v", errNoEndBookmark, loadSilence)
 		case <-ctx.Done():

@@ -17,7 +17,7 @@ const (
 	verifyEvery = 2 * time.Minute
 	// verifyRetry is the pause after a comparison without a verdict.
 	verifyRetry = 10 * time.Second
-	// verifyTimeout is how long a verification may stay without a verdict. Then the collection is loaded anew.
+	// verifyTimeout is the time after which a collection without a verdict is loaded anew.
 	verifyTimeout = 10 * time.Minute
 )
 
@@ -27,8 +27,8 @@ type verification struct {
 	// requiredAt is the time of the last event that requires a verification; zero if none is required. A state that was
 	// loaded after requiredAt needs none.
 	requiredAt time.Time
-	// notBefore is the earliest time for the next comparison.
-	notBefore time.Time
+	// dueAt is the earliest time for the next comparison.
+	dueAt time.Time
 	// begunAt is the time at which the last comparison began.
 	begunAt time.Time
 	// running reports whether the collection is being compared.
@@ -47,7 +47,7 @@ func (c *Collections) Verify(scope Scope) {
 	for key, r := range c.all {
 		if scope.selects(key) {
 			r.verification.requiredAt = now
-			r.verification.notBefore = r.verification.begunAt.Add(verifyEvery)
+			r.verification.dueAt = r.verification.begunAt.Add(verifyEvery)
 		}
 	}
 }
@@ -73,8 +73,9 @@ func (c *Collections) nextToVerify(now time.Time) (next *runningCollection, requ
 	defer c.mu.Unlock()
 	for key, r := range c.all {
 		v := &r.verification
-		isDue := !v.requiredAt.IsZero() && !v.running && !v.notBefore.After(now)
-		if isDue && (next == nil || c.eager[key] && !c.eager[next.key]) {
+		isDue := !v.requiredAt.IsZero() && !v.running && !v.dueAt.After(now)
+		isPreferred := next == nil || c.eager[key]
+		if isDue && isPreferred {
 			next = r
 		}
 	}
@@ -86,13 +87,18 @@ func (c *Collections) nextToVerify(now time.Time) (next *runningCollection, requ
 	return next, next.verification.requiredAt
 }
 
-// endVerification handles the result, err, of a comparison that was required at requiredAt. revision is that of the last page. A
-// comparison without a verdict is repeated until verifyTimeout.
+// endVerification handles the result, err, of a comparison that was required at requiredAt. revision is that of the last page.
+//
+//	no verdict before verifyTimeout   the comparison is repeated
+//	no verdict after verifyTimeout    the collection is loaded anew
+//	no difference                     nothing more is done
+//	only bytes differ                 the collection is loaded anew; the known state stays until then
+//	other objects                     the known state is dropped, and the collection is started again
 func (c *Collections) endVerification(r *runningCollection, requiredAt time.Time, revision uint64, err error) {
 	mismatch, differs := errors.AsType[*source.MismatchError](err)
 	hasVerdict := err == nil || differs
 	mustRepeat := !hasVerdict && time.Since(requiredAt) < verifyTimeout
-	c.planNext(r, requiredAt, mustRepeat, err)
+	c.planNextComparison(r, requiredAt, mustRepeat, err)
 	log := c.config.Log.With("collection", r.key.String(), "revision", revision)
 	switch {
 	case mustRepeat:
@@ -102,7 +108,7 @@ func (c *Collections) endVerification(r *runningCollection, requiredAt time.Time
 	case !hasVerdict:
 		log.Info("the collection could not be verified, so it is loaded anew", "error", err)
 		r.requestReload()
-	case mismatch.SameObjects: // they differ only in bytes, so the known state stays until the load has succeeded
+	case mismatch.SameObjects:
 		log.Info("the API servers write the collection differently now, so it is loaded anew", "error", err)
 		r.requestReload()
 	default:
@@ -112,15 +118,15 @@ func (c *Collections) endVerification(r *runningCollection, requiredAt time.Time
 	}
 }
 
-// planNext records that a comparison that was required at requiredAt has ended, with err. The next one is due after a pause if
-// mustRepeat is true, and otherwise only if another change has required it meanwhile.
-func (c *Collections) planNext(r *runningCollection, requiredAt time.Time, mustRepeat bool, err error) {
+// planNextComparison records that a comparison that was required at requiredAt has ended, with err. If mustRepeat is true, the next
+// one is due after a pause. If not, the next one is due only if another event has required it meanwhile.
+func (c *Collections) planNextComparison(r *runningCollection, requiredAt time.Time, mustRepeat bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := &r.verification
 	v.running = false
 	if mustRepeat {
-		v.notBefore = time.Now().Add(source.RetryPause(verifyRetry, err))
+		v.dueAt = time.Now().Add(source.RetryPause(verifyRetry, err))
 	} else if v.requiredAt.Equal(requiredAt) {
 		v.requiredAt = time.Time{}
 	}

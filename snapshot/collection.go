@@ -51,8 +51,7 @@ type Collection struct {
 	view atomic.Pointer[View]
 	// freshness is a copy of the feed's Freshness, which shows requests whether a proof can come in time.
 	freshness atomic.Pointer[source.Freshness]
-	// loadError is how the last load ended: a pointer to its error, which is nil after success. There is no pointer before the first
-	// load has ended.
+	// loadError points to the error of the last load, which is nil after success. It is empty before the first load has ended.
 	loadError atomic.Pointer[error]
 
 	// About requests:
@@ -64,7 +63,7 @@ type Collection struct {
 	// forwardSlotsLeft is how many more lists may be forwarded during the current load. Further ones wait for it.
 	forwardSlotsLeft atomic.Int32
 
-	// For the feed, which these channels wake. They have room for one value (see notify).
+	// From requests to the feed. These channels wake it, and have room for one value (see notify):
 
 	probeRequests  chan struct{} // requestProbe was called
 	reloadRequests chan struct{} // requestReload was called
@@ -133,8 +132,8 @@ func (c *Collection) Exact(ctx context.Context, revision uint64) (Snapshot, reas
 	return c.awaitRevision(ctx, func(v *View) (Snapshot, reason.Reason) { return v.exact(c.now(), revision) })
 }
 
-// WhyNoStateNotOlderThan returns the reason if [Collection.NotOlderThan] is sure to find no state, however long it waits;
-// otherwise None. It does not wait itself, and does not count as a use of the collection.
+// WhyNoStateNotOlderThan returns the reason why [Collection.NotOlderThan] cannot find a state, however long it waits; None if it
+// may find one. WhyNoStateNotOlderThan itself does not wait, and does not count as a use of the collection.
 func (c *Collection) WhyNoStateNotOlderThan(minRevision uint64) reason.Reason {
 	_, why := c.view.Load().notOlder(c.now(), minRevision)
 	return lastingReason(why)
@@ -159,8 +158,8 @@ func (c *Collection) now() moment {
 	return moment{at: time.Now(), staleness: c.limits.Staleness, outage: c.shared.outage()}
 }
 
-// awaitRevision reads the newest View again and again, for up to Limits.Wait, while the answer is NotProven. If that is in
-// vain, the upstream may be ahead of the feed, so awaitRevision requests a probe, which helps later requests.
+// awaitRevision reads the newest View, and later ones for up to Limits.Wait as long as the reason is NotProven. If it still is
+// then, the upstream may be ahead of the feed, so awaitRevision requests a probe, which helps later requests.
 func (c *Collection) awaitRevision(ctx context.Context, read func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
 	c.Touch()
 	snap, why := c.await(ctx, c.limits.Wait, reason.NotProven, whenReplaced, read)
@@ -171,10 +170,10 @@ func (c *Collection) awaitRevision(ctx context.Context, read func(*View) (Snapsh
 }
 
 // await calls read with the newest View, and with later ones as long as the reason is notYet. It returns the last result of read.
-// It gives up after maxWait, when ctx is done, or when no View can follow. The channel changed(v) is closed when a later View may
-// give another result.
+// It gives up after maxWait, when ctx is done, or when no View can follow. whenChanged is whenReplaced or whenFreshened: it returns
+// a channel that is closed when a later View may give another result.
 func (c *Collection) await(ctx context.Context, maxWait time.Duration, notYet reason.Reason,
-	changed func(*View) <-chan struct{}, read func(*View) (Snapshot, reason.Reason),
+	whenChanged func(*View) <-chan struct{}, read func(*View) (Snapshot, reason.Reason),
 ) (Snapshot, reason.Reason) {
 	v := c.view.Load()
 	snap, why := read(v)
@@ -185,7 +184,7 @@ func (c *Collection) await(ctx context.Context, maxWait time.Duration, notYet re
 	defer timer.Stop()
 	for why == notYet && !v.retired {
 		select {
-		case <-changed(v):
+		case <-whenChanged(v):
 			v = c.view.Load()
 			snap, why = read(v)
 		case <-timer.C:

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -76,8 +77,8 @@ const (
 type Collections struct {
 	config Config
 	shared shared
-	// starts bounds how fast collections are started.
-	starts *rate.Limiter
+	// startLimiter bounds how fast collections are started.
+	startLimiter *rate.Limiter
 
 	// ctx is the context of the loops: the feeds, and the loops that NewCollections starts. stop cancels it.
 	ctx   context.Context
@@ -124,7 +125,7 @@ func NewCollections(config Config) *Collections {
 			probes:    &source.ProbeCounter{},
 			loadSlots: semaphore.NewWeighted(maxLoads),
 		},
-		starts:       rate.NewLimiter(startsPerSecond, startsAtOnce),
+		startLimiter: rate.NewLimiter(startsPerSecond, startsAtOnce),
 		ctx:          ctx,
 		stop:         stop,
 		all:          map[CollectionKey]*runningCollection{},
@@ -164,6 +165,7 @@ func (c *Collections) Use(key CollectionKey) (*Collection, reason.Reason) {
 
 // Find returns a collection, but does not start it:
 //
+//	the collection          Find returns
 //	runs                    the collection, None
 //	may be started by Use   nil, None
 //	must not be started     nil, the reason
@@ -210,7 +212,7 @@ func (c *Collections) findOrStart(key CollectionKey) (*Collection, reason.Reason
 	if refusal := c.refusalLocked(key); refusal != reason.None {
 		return nil, refusal
 	}
-	if !c.eager[key] && !c.starts.Allow() {
+	if !c.eager[key] && !c.startLimiter.Allow() {
 		return nil, reason.Warming
 	}
 	settings := c.config.Settings(key.GroupVersionResource)
@@ -224,9 +226,7 @@ func (c *Collections) findOrStart(key CollectionKey) (*Collection, reason.Reason
 // newCollectionLocked returns an empty collection with the settings of its resource.
 func (c *Collections) newCollectionLocked(key CollectionKey, settings Settings) *Collection {
 	limits := c.config.Limits
-	if settings.History > 0 {
-		limits.History = settings.History
-	}
+	limits.History = cmp.Or(settings.History, limits.History)
 	collection := newCollection(key, limits, c.shared, c.countsLocked(key))
 	c.started++
 	collection.lastObjectNumber = c.started << index.ObjectNumberBits

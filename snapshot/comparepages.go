@@ -36,11 +36,11 @@ var errDropped = errors.New("the state is not there any more")
 
 // comparedPages says how far comparePages came.
 type comparedPages struct {
-	// next is the key of the page to begin with next time; "" if no page is left:
+	// next is the key of the page to begin with next time; "" if no page is left. After the last page that was tried:
 	//
-	//	a page was compared last              the page after it
-	//	that page could not be compared       the page after it, too, so that one page does not hold up all others
-	//	the state was dropped before that     the same page
+	//	the page was compared             the page after it
+	//	the page could not be compared    the page after it, too, so that one page does not hold up all others
+	//	the state was dropped before      the same page
 	next string
 	// revision is the revision of the last comparison, or of a state that needed none; 0 if the state was dropped.
 	revision uint64

@@ -194,7 +194,7 @@ func (f *feed) noteProgress(end sessionEnd) {
 	// A resumed stream shows progress if it has lasted for minStreamLife, or has sent events. (A kube-apiserver that has just
 	// started ends a watch that is more than ten events behind. A pause would put the feed further behind.)
 	hasResumed := !end.beganWithLoad && (end.readFor >= minStreamLife || end.hasAdvanced)
-	// After a load, which is expensive, only a stream that has lasted for steadyStreamLife does.
+	// After a load, which is expensive, the stream must have lasted for steadyStreamLife.
 	isSteady := end.readFor >= steadyStreamLife
 	if hasResumed || isSteady {
 		f.attempt = 1
@@ -211,10 +211,10 @@ func (f *feed) noteProgress(end sessionEnd) {
 }
 
 // awaitNextSession waits for a pause. It publishes that no probe is sent meanwhile, so that requests do not wait for a proof. If a
-// request asks for a probe, the pause ends early, but not before it has lasted for minimum and for minStreamLife.
+// request asks for a probe, the pause ends early, but not before both minimum and minStreamLife have passed.
 func (f *feed) awaitNextSession(ctx context.Context, pause, minimum time.Duration) {
 	begun := time.Now()
-	f.freshness.ProbeRefused(begun, pause)
+	f.freshness.ProbeRefused(begun, pause) // begins a pause of probes
 	f.collection.publishFreshness(f.freshness)
 	timer := time.NewTimer(pause)
 	defer timer.Stop()

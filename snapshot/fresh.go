@@ -22,16 +22,15 @@ func (c *Collections) LastProbe() uint64 { return c.shared.probes.Last() }
 // state then.
 func (c *Collection) Consistent(ctx context.Context, afterProbe uint64, maxWait time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
-	if snap, why := c.view.Load().consistent(afterProbe); why != reason.NotProven {
+	read := func(v *View) (Snapshot, reason.Reason) { return v.consistent(afterProbe) }
+	if snap, why := read(c.view.Load()); why != reason.NotProven {
 		return snap, why
 	}
 	c.noteAwaited(afterProbe + 1)
 	if !c.view.Load().streaming {
-		c.requestProbe() // The feed may pause before it opens a stream again. This shortens the pause.
+		c.requestProbe() // shortens the feed's pause before it opens a stream again
 	}
-	return c.await(ctx, maxWait, reason.NotProven, whenFreshened, func(v *View) (Snapshot, reason.Reason) {
-		return v.consistent(afterProbe)
-	})
+	return c.await(ctx, maxWait, reason.NotProven, whenFreshened, read)
 }
 
 // consistent is [Collection.Consistent] without a wait.
@@ -50,13 +49,10 @@ func (v *View) provenAfter(afterProbe uint64) bool {
 	return afterProbe != 0 && v.provenBy.Number > afterProbe
 }
 
-// noteAwaited records that a request waits for the probe with this number or a later one, and wakes the feed. It does not wait.
+// noteAwaited records that a request waits for the probe with this number or a later one, and wakes the feed. It does nothing if
+// another request waits for that probe already. It does not wait.
 func (c *Collection) noteAwaited(number uint64) {
-	for {
-		current := c.awaitedProbe.Load()
-		if current >= number {
-			return // another request waits for it already
-		}
+	for current := c.awaitedProbe.Load(); current < number; current = c.awaitedProbe.Load() {
 		if c.awaitedProbe.CompareAndSwap(current, number) {
 			notify(c.newWaiters)
 			return
@@ -64,8 +60,8 @@ func (c *Collection) noteAwaited(number uint64) {
 	}
 }
 
-// WhyNotConsistent returns the reason if [Collection.Consistent] is unlikely to find a state for the query q within maxWait;
-// otherwise None. It does not wait, and does not count as a use of the collection.
+// WhyNotConsistent returns the reason why [Collection.Consistent] is unlikely to find a state for the query q within maxWait; None
+// if it may find one. WhyNotConsistent itself does not wait, and does not count as a use of the collection.
 func (c *Collection) WhyNotConsistent(q index.Query, afterProbe uint64, maxWait time.Duration) reason.Reason {
 	v := c.view.Load()
 	now := time.Now()
@@ -81,8 +77,8 @@ func (c *Collection) WhyNotConsistent(q index.Query, afterProbe uint64, maxWait 
 	return reason.None
 }
 
-// whyUnlikely returns the reason if Consistent is unlikely to find a state in v, whatever the query and the wait;
-// otherwise None.
+// whyUnlikely returns the reason why Consistent is unlikely to find a state in v, whatever the query and the wait; None if it may
+// find one.
 func (c *Collection) whyUnlikely(v *View, now time.Time) reason.Reason {
 	switch {
 	case v.unavailable != reason.None:

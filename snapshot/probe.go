@@ -22,7 +22,8 @@ const (
 // runProbe sends a probe and returns the upstream's current revision. It returns [errOtherTimeline] if the revision is below
 // the highest one seen before.
 func (f *feed) runProbe(ctx context.Context) (uint64, error) {
-	// Read before the request: the stream may raise it while the answer is on its way, and the answer would look too low.
+	// highestBefore is read before the request is sent. While the answer is on its way, the stream may raise the highest revision,
+	// and the answer would look too low.
 	highestBefore := f.collection.highestSeenRevision()
 	revision, err := f.readRevision(ctx, f.source)
 	if err != nil {
@@ -81,7 +82,7 @@ func (f *feed) handleProbe(revision uint64, err error) error {
 	switch {
 	case err == nil:
 		f.freshness.ProbeAnswered(now, revision)
-	case source.IsBusy(err): // before the other answers
+	case source.IsBusy(err): // which is an answer, too
 		// The stream goes on, and the state gets older: another stream would only add to the upstream's load.
 		f.log.Debug("probe refused", "error", err)
 		f.freshness.ProbeRefused(now, source.RetryPause(f.freshness.RefusalPause(), err))

@@ -24,8 +24,8 @@ const maxOrderlyGap = 10 * time.Second
 //	110                       is not opened           another timeline: drop everything
 //
 // A timeline is one history of etcd; a restored backup begins another. After a break, 130 may be a revision of another
-// timeline, so [feed.proveTimeline] must succeed. Once the watch is open, the upstream's answer counts as that to a probe on the
-// new stream.
+// timeline, so [feed.proveTimeline] must succeed. Once the watch is open, the upstream's answer counts as the answer to a probe on
+// the new stream.
 func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	current, err := f.probeWithoutStream(ctx)
 	if err != nil {
@@ -43,7 +43,7 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	}
 	f.freshness.StreamOpened(time.Now())
 	f.freshness.ProbeAnswered(time.Now(), current)
-	// The proof comes before the collection counts as streaming: then its age is no longer that of before the break.
+	// A state with a stream ages even in an outage (see View.age). So it is proven before the collection counts as streaming.
 	f.proveReached()
 	return s, nil
 }

@@ -33,13 +33,13 @@ const (
 // The second proof needs a known change that is no deletion. If there is none, proveTimeline waits for the Leases.
 func (f *feed) proveTimeline(ctx context.Context) error {
 	v := f.collection.view.Load()
-	put, revisions := v.lastPut() // and the revisions of all deletions since
+	put, revisions := v.lastPut()
 	for pauses := 0; ; pauses++ {
 		same, leaseMayCome := f.config.SameTimeline(ctx, v.To, f.freshness.StreamHeardAt())
 		switch {
 		case same:
 			return nil
-		case put != nil: // the second proof is available at once
+		case put != nil: // the second proof needs no wait
 			return f.compareLastChanges(ctx, v, put, revisions)
 		case !leaseMayCome || pauses == leasePauses:
 			return errUnproven
@@ -50,10 +50,10 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 	}
 }
 
-// compareLastChanges compares the end of v's history, put and the deletions since (see View.lastPut), with what the upstream sends
-// in a progress watch, a short watch up to a bookmark, that begins just before put. The watch must show put with the same bytes,
-// then deletions at the same revisions, and nothing else. If it does not, the error is [errUnproven]. Deletions alone would prove
-// nothing, since another timeline can have deletions at the same revisions.
+// compareLastChanges compares the last changes of v's history with what the upstream sends: put and the deletions since then (see
+// View.lastPut). It opens a progress watch, a short watch up to a bookmark, that begins just before put. The watch must show put
+// with the same bytes, then deletions at the same revisions, and nothing else. If it does not, the error is [errUnproven].
+// Deletions alone would prove nothing, since another timeline can have deletions at the same revisions.
 //
 // An example with the newest revision 120, where a is an object:
 //

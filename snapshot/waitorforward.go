@@ -19,16 +19,16 @@ const (
 	AnyLoad
 )
 
-// AwaitLoad waits for up to maxWait while a load of this kind is under way. It returns Warming if the load still goes on
-// then; otherwise the reason why there is no state, or None if there is one.
+// AwaitLoad waits for up to maxWait while a load of this kind is under way. If the load still goes on then, AwaitLoad returns
+// Warming. If it has ended, AwaitLoad returns None, or the reason why there is no state.
 func (c *Collection) AwaitLoad(ctx context.Context, maxWait time.Duration, kind LoadKind) reason.Reason {
-	whileLoading := func(v *View) (Snapshot, reason.Reason) { // Warming while the load goes on
+	read := func(v *View) (Snapshot, reason.Reason) { // Warming while the load goes on
 		if kind == AnyLoad && v.isReloading() {
 			return Snapshot{}, reason.Warming
 		}
 		return Snapshot{}, v.unavailable
 	}
-	_, why := c.await(ctx, maxWait, reason.Warming, whenReplaced, whileLoading)
+	_, why := c.await(ctx, maxWait, reason.Warming, whenReplaced, read)
 	return why
 }
 

@@ -70,8 +70,9 @@ func (c *Collection) applyChange(change stateChange) error {
 		Revision: change.revision,
 		Tree:     state,
 		Put:      change.object,
-		// When the version before this one is forgotten, these count as freed: its nodes that were copied for this version (the
-		// copies are as large), the object that this version replaces or removes, and the deleted object in this version's event.
+		// When the version before this one is forgotten, three things count as freed: the nodes of its tree that were copied for
+		// this version (the copies are as large), the object that this version replaces or removes, and the deleted object of this
+		// version's event.
 		SupersededBytes: nodesSize + sizeOf(old) + deletedSize,
 	}
 	if v.broadcaster != nil {
@@ -171,22 +172,17 @@ func (c *Collection) setReloadingSince(begun time.Time) {
 // hasState reports whether there is a state, however old.
 func (c *Collection) hasState() bool { return c.view.Load().unavailable == reason.None }
 
-// drop forgets the known states and begins a new epoch. Until the next load, requests get the reason why. drop does nothing if
-// the collection is retired.
-func (c *Collection) drop(why reason.Reason) {
-	const forEver = false
-	c.forget(why, forEver)
-}
+// drop forgets the known states and begins a new epoch. Until the next load, requests get the reason why. It does nothing if the
+// collection is retired.
+func (c *Collection) drop(why reason.Reason) { c.forget(&View{unavailable: why}) }
 
-// retire is a drop that cannot be undone: the collection also ignores what the feed still loads or reads. It reports whether
-// there was a state.
+// retire is a drop for ever: the collection also ignores what the feed still loads or reads. It reports whether there was a state.
 func (c *Collection) retire() (hadState bool) {
-	const forEver = true
-	return c.forget(reason.Warming, forEver)
+	return c.forget(&View{unavailable: reason.Warming, retired: true})
 }
 
-// forget does the work of drop and retire.
-func (c *Collection) forget(why reason.Reason, forEver bool) (hadState bool) {
+// forget does the work of drop and retire. It completes and publishes next, a view without a state.
+func (c *Collection) forget(next *View) (hadState bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.view.Load()
@@ -196,7 +192,8 @@ func (c *Collection) forget(why reason.Reason, forEver bool) (hadState bool) {
 	c.highestSeen = 0 // the next state may be of another timeline, with lower revisions
 	c.checkpoints = nil
 	c.addUsedBytesLocked(-c.usedBytes)
-	next := &View{unavailable: why, unavailableSince: old.unavailableSince, retired: forEver, epoch: old.epoch + 1}
+	next.epoch = old.epoch + 1
+	next.unavailableSince = old.unavailableSince
 	hadState = old.unavailable == reason.None
 	if hadState {
 		next.unavailableSince = time.Now()
@@ -213,8 +210,8 @@ func (c *Collection) publishLocked(v *View) {
 	c.publishToBroadcasterLocked(v, old)
 	v.replacedCh = make(chan struct{})
 	v.freshenedCh = old.freshenedCh
-	freshened := v.provenBy != old.provenBy || v.unavailable != old.unavailable
-	if freshened {
+	isFreshened := v.provenBy != old.provenBy || v.unavailable != old.unavailable
+	if isFreshened {
 		v.freshenedCh = make(chan struct{})
 	}
 	if old.unavailable == reason.None && v.unavailable != reason.None { // the state is lost, and the next load has new slots
@@ -222,7 +219,7 @@ func (c *Collection) publishLocked(v *View) {
 	}
 	c.view.Store(v)
 	close(old.replacedCh)
-	if freshened {
+	if isFreshened {
 		close(old.freshenedCh)
 	}
 }

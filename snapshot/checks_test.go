@@ -37,7 +37,7 @@ func (l *life) check(revisions []uint64) error {
 
 // isFresh reports whether the newest state is known and new enough.
 func (l *life) isFresh(now time.Time) bool {
-	return l.known && l.judgedAt(now).Sub(l.currentAt) < modelStaleness
+	return l.known && l.ageEnd(now).Sub(l.currentAt) < modelStaleness
 }
 
 // checkNewest checks the newest state, and which requests for a state not older than a revision get it.
@@ -51,8 +51,8 @@ func (l *life) checkNewest(v *View) error {
 	if !want {
 		return nil
 	}
-	outageAge := now.at.Sub(l.judgedAt(now.at))
-	if least := l.upstreamBefore(outageAge + modelStaleness); s.Revision < least {
+	outageAge := now.at.Sub(l.ageEnd(now.at))
+	if least := l.upstreamAgo(outageAge + modelStaleness); s.Revision < least {
 		return fmt.Errorf("it is at revision %d, but the upstream was at %d already before the staleness bound", s.Revision, least)
 	}
 	if s.Revision != l.applied.To {
@@ -60,7 +60,10 @@ func (l *life) checkNewest(v *View) error {
 	}
 	hasTimeline := l.hasTimeline(now.at)
 	for minRevision, wantState := range map[uint64]bool{
-		0: true, l.applied.To - 1: hasTimeline, l.applied.To: hasTimeline, l.applied.To + 1: false,
+		0:                true,
+		l.applied.To - 1: hasTimeline,
+		l.applied.To:     hasTimeline,
+		l.applied.To + 1: false,
 	} {
 		wantReason := reason.NotProven
 		if wantState {
@@ -76,9 +79,10 @@ func (l *life) checkNewest(v *View) error {
 // checkRetained checks that watches get all changes after RetainedAfter of the span. RetainedAfter is at least the revision of
 // the load, and at most that of the last write before the view begins. A watch may begin there, and not one revision earlier.
 func (l *life) checkRetained(v *View) error {
-	span := v.span()
-	retainedAfter, maxRetainedAfter := span.RetainedAfter(), l.applied.From
 	const gapless = true
+	span := v.span()
+	retainedAfter := span.RetainedAfter()
+	maxRetainedAfter := l.applied.From
 	var wantAt, gotAt []uint64 // the revisions of the changes
 	for _, w := range l.writes {
 		if w.revision <= span.From {
@@ -119,14 +123,15 @@ func (l *life) checkExact(v *View, revision uint64) error {
 	isApplied := l.known && l.applied.From <= revision && revision <= l.applied.To
 	canBeKnown := isApplied && l.hasTimeline(now.at)
 	s, unavailable := v.exact(now, revision)
+	isAnswered := unavailable == reason.None
 	switch {
-	case unavailable == reason.None && !canBeKnown:
+	case isAnswered && !canBeKnown:
 		return fmt.Errorf("it is answered, want no answer: the applied interval is %v", l.applied)
-	case unavailable == reason.None && l.mustForget(revision):
+	case isAnswered && l.mustForget(revision):
 		return errors.New("it is answered, though it is older than the history")
-	case unavailable == reason.None && s.Revision != revision:
+	case isAnswered && s.Revision != revision:
 		return fmt.Errorf("it is answered as revision %d", s.Revision)
-	case unavailable == reason.None:
+	case isAnswered:
 		return l.checkObjects(s, l.stateAt(revision))
 	case canBeKnown && l.mustKnow(revision):
 		return fmt.Errorf("got reason %q, want an answer", unavailable)

@@ -12,12 +12,14 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // refusing is an upstream that refuses all requests.
 var refusing = proxytest.Transport(func(r *http.Request) (*http.Response, error) {
-	return refuseFor(1, http.StatusServiceUnavailable)(r), nil
+	refusal := refuseFor(http.StatusServiceUnavailable, time.Second)
+	return refusal(r), nil
 })
 
 // TestStartsAreBounded: Use starts startsAtOnce collections at once, and then startsPerSecond. Keep, for what the policy wants
@@ -75,7 +77,7 @@ func TestIdleCollectionsGo(t *testing.T) {
 		c := newCollections(t, newPlane(t), func(config *Config) { config.IdleTimeout = idle })
 		before, _ := c.Use(widgets)
 		time.Sleep(2 * idle)
-		expectLoss(t, before, reason.None)
+		expectLossCause(t, before, reason.None)
 		if again, _ := c.Use(widgets); again == before {
 			t.Errorf("the collection is still there, %v after its last use", 2*idle)
 		}
@@ -88,7 +90,7 @@ func TestMayFit(t *testing.T) {
 	const mebibyte = 1 << 20
 	large, small := &budget{limit: 1000 * mebibyte}, &budget{limit: 100 * mebibyte}
 	unlimited := &budget{}
-	most := oversizeFactor * large.crowdedAbove() / maxLikelyMean // objects of the size maxLikelyMean
+	most := oversizeFactor * large.crowdedAbove() / maxLikelyMean // the largest number of objects of the size maxLikelyMean
 	for name, tt := range map[string]struct {
 		learned source.Learned
 		budget  *budget
@@ -114,23 +116,30 @@ func TestMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = 1 << 20
 		p := newPlane(t)
-		all := newCollections(t, p, func(c *Config) { c.MaxBytes, c.Limits.Staleness = bound, time.Hour })
-		start := func(name string, use func(CollectionKey) (*Collection, reason.Reason)) *Collection {
-			kind := p.serve(resourceNamed(name))
-			p.Put(kind, widget("a"))
-			c, _ := use(resourceNamed(name))
-			synctest.Wait()
-			p.Put(kind, widget("a")) // a change, and so a history
-			synctest.Wait()
-			return c
+		all := newCollections(t, p, func(config *Config) {
+			config.MaxBytes = bound
+			config.Limits.Staleness = time.Hour
+		})
+		var kinds []inmemory.Kind
+		for _, name := range []string{"used", "idle", "eager"} {
+			kinds = append(kinds, p.serve(resourceNamed(name)))
 		}
-		used := start("used", all.Use)
-		idle := start("idle", all.Use)
-		eager := start("eager", all.Keep)
+		writeEach := func() {
+			for _, kind := range kinds {
+				p.Put(kind, widget("a"))
+			}
+			synctest.Wait()
+		}
+		writeEach()
+		used, _ := all.Use(resourceNamed("used"))
+		idle, _ := all.Use(resourceNamed("idle"))
+		eager, _ := all.Keep(resourceNamed("eager"))
+		synctest.Wait()
+		writeEach() // so that each has a history
 		firstOfUsed := used.view.Load().From
-		setIdle := func(c *Collection, idleFor time.Duration) {
+		setIdle := func(collection *Collection, idleFor time.Duration) {
 			lastUse := time.Now().Add(-idleFor)
-			c.lastUse.Store(&lastUse)
+			collection.lastUse.Store(&lastUse)
 		}
 		setIdle(used, 0)
 		setIdle(idle, minIdleToDrop)
@@ -138,16 +147,10 @@ func TestMakeRoom(t *testing.T) {
 		all.shared.budget.add(bound/20*19 - all.shared.budget.used.Load()) // a twentieth is free
 		time.Sleep(tidyInterval)
 		synctest.Wait()
-		for name, tt := range map[string]struct {
-			collection  *Collection
-			wantDropped bool
-		}{
-			"used":  {collection: used},
-			"idle":  {collection: idle, wantDropped: true},
-			"eager": {collection: eager},
-		} {
-			if got := tt.collection.view.Load().retired; got != tt.wantDropped {
-				t.Errorf("the %s collection is dropped: got %t, want %t", name, got, tt.wantDropped)
+		for name, collection := range map[string]*Collection{"used": used, "idle": idle, "eager": eager} {
+			wantDropped := collection == idle
+			if dropped := collection.view.Load().retired; dropped != wantDropped {
+				t.Errorf("the %s collection is dropped: got %t, want %t", name, dropped, wantDropped)
 			}
 		}
 		if _, unavailable := used.view.Load().exact(moment{}, firstOfUsed); unavailable != reason.History {

@@ -37,17 +37,17 @@ func (tt feedCase) check(t *testing.T) {
 	p := newPlane(t, "a", "b")
 	p.KeepAll() // a watch cache has the events of a quiet resource for hours
 	p.intercept(tt.intercept)
-	c := runFeed(t, p, 0)
+	c := runFeed(t, p, justLoaded)
 	if tt.afterLoad != nil {
 		tt.afterLoad(p)
 	}
 	time.Sleep(cmp.Or(tt.duration, time.Minute))
 	synctest.Wait()
-	expectNewest(t, c, tt.wantUnavailable)
+	expectUnavailable(t, c, tt.wantUnavailable)
 	if revision := c.view.Load().To; revision < tt.wantRevision {
 		t.Errorf("the newest state: got revision %d, want at least %d", revision, tt.wantRevision)
 	}
-	expectLoss(t, c, tt.wantLoss)
+	expectLossCause(t, c, tt.wantLoss)
 	if n := p.count(kindStreamingList, kindWatch, kindShortWatch); !tt.wantWatches.contain(n) {
 		t.Errorf("got %d watches, want %+v", n, tt.wantWatches)
 	}
@@ -83,7 +83,7 @@ func TestFeed(t *testing.T) {
 		return 0, nil
 	}
 	silentFirstLoad := answerKind(kindStreamingList, answerFirst(1, sendEvery(time.Hour, "")))
-	refusedProbes := fault{kind: kindProbe, begins: afterTheLoad, answer: refuseFor(1, http.StatusTooManyRequests)}
+	refusedProbes := fault{kind: kindProbe, begins: afterTheLoad, answer: refuseFor(http.StatusTooManyRequests, time.Second)}
 	otherBytes := func(p *plane, r *http.Request) (time.Duration, *http.Response) {
 		if r.URL.Query().Get("resourceVersionMatch") != "Exact" {
 			return 0, nil
@@ -123,6 +123,7 @@ func TestFeedOfBrokenStreams(t *testing.T) {
 		return 0, respond(http.StatusOK, event("MODIFIED", "b", p.write("b"))+event("MODIFIED", "b", p.write("b")))(r)
 	}
 	const incomplete = `{"type":`
+	const leastWatches = 195                                                        // more than three a second
 	fewWatches, fewProbes := bounds{least: 3, most: 30}, bounds{least: 1, most: 30} // in a minute of growing pauses
 	for name, tt := range map[string]feedCase{
 		"all watches end": {
@@ -135,7 +136,7 @@ func TestFeedOfBrokenStreams(t *testing.T) {
 		},
 		"all watches send two events and end": {
 			intercept: twoChanges, afterLoad: changeAndEnd(""),
-			wantRevision: loadedAt + 391, wantWatches: bounds{least: 100, most: 2000}, // more than one a second
+			wantRevision: loadedAt + 1 + 2*leastWatches, wantWatches: bounds{least: leastWatches, most: 2000},
 		},
 	} {
 		proxytest.Bubble(t, name, tt.check)
@@ -176,7 +177,7 @@ func TestRevisionGoesBack(t *testing.T) {
 
 // TestExpiredWatch: a feed whose watch is answered 410 loads the state anew, also if the upstream is away in between.
 func TestExpiredWatch(t *testing.T) {
-	away := fault{begins: afterTheLoad, duration: time.Minute, answer: refuseFor(1, http.StatusServiceUnavailable)}
+	away := fault{begins: afterTheLoad, duration: time.Minute, answer: refuseFor(http.StatusServiceUnavailable, time.Second)}
 	for name, intercept := range map[string]interceptor{"at once": nil, "after an outage": away.intercept()} {
 		proxytest.Bubble(t, name, feedCase{
 			intercept: intercept, afterLoad: send(errorEvent(http.StatusGone)), duration: 3 * time.Minute, wantLoss: reason.Expired,
@@ -187,7 +188,7 @@ func TestExpiredWatch(t *testing.T) {
 // TestFeedOfASlowServer: a feed keeps its state for an hour if the API server is slow, or refuses some requests.
 func TestFeedOfASlowServer(t *testing.T) {
 	const long = 39 * time.Minute // so that the feed has time to recover within the hour
-	tooMany := refuseFor(1, http.StatusTooManyRequests)
+	tooMany := refuseFor(http.StatusTooManyRequests, time.Second)
 	for name, tt := range map[string]struct {
 		fault      fault
 		streamEnds bool // right after the first load
@@ -215,8 +216,8 @@ func TestFeedOfASlowServer(t *testing.T) {
 // TestFeedsObeyRetryAfter: a feed does not repeat a refused request before its Retry-After is over, whether it learns, loads,
 // follows or probes, and however often a probe is requested meanwhile.
 func TestFeedsObeyRetryAfter(t *testing.T) {
-	const retryAfter, duration = 40, 100 * time.Second
-	tooMany := refuseFor(retryAfter, http.StatusTooManyRequests)
+	const retryAfter, duration = 40 * time.Second, 100 * time.Second
+	tooMany := refuseFor(http.StatusTooManyRequests, retryAfter)
 	for name, tt := range map[string]struct {
 		intercept       interceptor
 		streamEnds      bool // right after the load
@@ -225,7 +226,7 @@ func TestFeedsObeyRetryAfter(t *testing.T) {
 		"learning": {intercept: answerKind(kindProbe, tooMany), wantUnavailable: reason.Warming},
 		"loading":  {intercept: refuseStreamingLists(tooMany), wantUnavailable: reason.Warming},
 		"following": {
-			intercept:  answerKind(kindWatch, refuseFor(retryAfter, http.StatusServiceUnavailable)),
+			intercept:  answerKind(kindWatch, refuseFor(http.StatusServiceUnavailable, retryAfter)),
 			streamEnds: true, wantUnavailable: reason.Stale,
 		},
 		"probing": {
@@ -242,7 +243,7 @@ func TestFeedsObeyRetryAfter(t *testing.T) {
 				}
 				return hold, refusal
 			})
-			c := runFeed(t, p, 0)
+			c := runFeed(t, p, justLoaded)
 			if tt.streamEnds {
 				p.End(inmemory.Widgets.Path)
 			}
@@ -251,9 +252,9 @@ func TestFeedsObeyRetryAfter(t *testing.T) {
 			}
 			synctest.Wait()
 			if refused < 2 || refused > 3 {
-				t.Errorf("got %d refused requests in %v with a Retry-After of %d s, want 2 or 3", refused, duration, retryAfter)
+				t.Errorf("got %d refused requests in %v with a Retry-After of %v, want 2 or 3", refused, duration, retryAfter)
 			}
-			expectNewest(t, c, tt.wantUnavailable)
+			expectUnavailable(t, c, tt.wantUnavailable)
 		})
 	}
 }
@@ -269,8 +270,8 @@ func TestFeedsAreWoken(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			p := newPlane(t, "a", "b")
-			c := runFeed(t, p, 0)
-			refuseWatch := refuseFor(0, http.StatusTooManyRequests)
+			c := runFeed(t, p, justLoaded)
+			refuseWatch := refuseFor(http.StatusTooManyRequests, 0)
 			p.intercept(func(_ *plane, r *http.Request) (time.Duration, *http.Response) {
 				if kind := kindOf(r); kind == kindWatch || kind == kindShortWatch {
 					return 0, refuseWatch(r)

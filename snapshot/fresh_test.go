@@ -21,13 +21,6 @@ import (
 // consistentWait is the longest time for which a list of the newest state waits for its proof.
 const consistentWait = 1500 * time.Millisecond
 
-// afterProbes returns two values for the parameter afterProbe of [Collection.Consistent]. With waiting, a list must wait for
-// another probe. With proven, the last probe has proven the state already.
-func afterProbes(c *Collection) (waiting, proven uint64) {
-	last := c.shared.probes.Last()
-	return last, last - 1
-}
-
 // TestConsistentOfAQuietResource: Consistent returns the state once a probe has proven it. If other resources were written since,
 // so that the upstream is at a later revision, the proof also needs a bookmark at that revision from a progress watch. A list
 // that gets no proof waits for consistentWait.
@@ -208,7 +201,7 @@ func TestUpstreamWithoutBookmarks(t *testing.T) {
 		expectAtMost("lists that waited in vain", inVain, 5)
 		expectAtMost("progress watches", p.count(kindShortWatch), 12)
 		expectAtMost("probes", p.count(kindProbe), int(duration/(20*time.Second)))
-		expectAtMost("loads", p.count(kindStreamingList), int(duration/(3*time.Minute))) // the feed leaves its silent stream again and again
+		expectAtMost("loads", p.count(kindStreamingList), int(duration/(3*time.Minute))) // each time it leaves its silent stream
 		if why := c.stats().Unavailable; why != reason.NotProven {
 			t.Errorf("the newest state at the end: got reason %q, want %q", why, reason.NotProven)
 		}
@@ -219,25 +212,26 @@ func TestUpstreamWithoutBookmarks(t *testing.T) {
 // by an unknown field, or no proof can come in time.
 func TestWhyNotConsistent(t *testing.T) {
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
-	waiting, proven := afterProbes(c)
+	last := c.shared.probes.Last()
+	notProven, proven := last, last-1 // the values of afterProbe of lists that came after the last probe, or before
 	expectWhyNot := func(name string, q index.Query, afterProbe uint64, want reason.Reason) {
 		t.Helper()
 		if got := c.WhyNotConsistent(q, afterProbe, time.Second); got != want {
 			t.Errorf("%s: got reason %q, want %q", name, got, want)
 		}
 	}
-	expectWhyNot("a list", index.Query{}, waiting, reason.None)
+	expectWhyNot("a list", index.Query{}, notProven, reason.None)
 	unknownField := index.Query{Fields: fields.OneTermEqualSelector("spec.unknown", "x")}
-	expectWhyNot("a list by an unknown field", unknownField, waiting, reason.NotCanonical)
+	expectWhyNot("a list by an unknown field", unknownField, notProven, reason.NotCanonical)
 	expectWhyNot("a list of a proven state by an unknown field", unknownField, proven, reason.NotCanonical)
 	var f source.Freshness
 	f.StreamOpened(time.Now())
 	f.ProbeRefused(time.Now(), time.Minute)
 	c.publishFreshness(f)
-	expectWhyNot("a list, while the upstream refuses probes", index.Query{}, waiting, reason.NotProven)
+	expectWhyNot("a list, while the upstream refuses probes", index.Query{}, notProven, reason.NotProven)
 	expectWhyNot("a list of a proven state, while the upstream refuses probes", index.Query{}, proven, reason.None)
 	c.drop(reason.Upstream)
-	expectWhyNot("a list without a state", index.Query{}, waiting, reason.Upstream)
+	expectWhyNot("a list without a state", index.Query{}, notProven, reason.Upstream)
 }
 
 // TestConsistentAfterNoProbe: no state is consistent for a list without a probe number: it came at an unknown time.

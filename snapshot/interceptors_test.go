@@ -61,11 +61,11 @@ func emptyList(revision int64) string {
 // refuse answers with an error of an API server.
 func refuse(code int) answerer { return respond(code, inmemory.StatusOf(code, "")) }
 
-// refuseFor answers with an error of an API server whose Retry-After is a number of seconds.
-func refuseFor(seconds, code int) answerer {
+// refuseFor answers with an error of an API server that has a Retry-After, in whole seconds.
+func refuseFor(code int, retryAfter time.Duration) answerer {
 	return func(r *http.Request) *http.Response {
 		answer := refuse(code)(r)
-		answer.Header.Set("Retry-After", strconv.Itoa(seconds))
+		answer.Header.Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
 		return answer
 	}
 }
@@ -197,14 +197,18 @@ func pagesAt(first, later int64) func(p *plane, start string) string {
 	}
 }
 
-// answerAsBuiltIn answers lists as kube-apiserver answers those of built-in resources: only these have shards. With knowsShards,
-// it answers as kube-apiserver 1.37: it repeats the selector of a shard, and does not count the objects after a page of the shard.
-func answerAsBuiltIn(knowsShards bool) interceptor {
+// Arguments of answerAsBuiltIn.
+const knowsShards, knowsNoShards = true, false
+
+// answerAsBuiltIn answers lists as kube-apiserver answers those of built-in resources: only these have shards. With
+// knowsShards, it answers as kube-apiserver 1.37: it repeats the selector of a shard, and does not count the objects after a
+// page of the shard.
+func answerAsBuiltIn(withShards bool) interceptor {
 	const list = `{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"%d"%s},"items":[%s]}` + "\n"
 	return func(p *plane, r *http.Request) (time.Duration, *http.Response) {
 		q := r.URL.Query()
 		page, more := inmemory.List{}, ""
-		isOfShard := knowsShards && q.Has("shardSelector")
+		isOfShard := withShards && q.Has("shardSelector")
 		switch kind := kindOf(r); {
 		case kind == kindProbe:
 			return 0, respond(http.StatusOK, fmt.Sprintf(list, p.Revision(), "", ""))(r)

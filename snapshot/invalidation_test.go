@@ -52,7 +52,7 @@ func TestInvalidate(t *testing.T) {
 				if dropped, want := whyRetired(before[key]) != reason.None, wantLoss != reason.None; dropped != want {
 					t.Errorf("%v is dropped: got %t, want %t", key, dropped, want)
 				}
-				expectLoss(t, before[key], wantLoss)
+				expectLossCause(t, before[key], wantLoss)
 			}
 			expectAll := func(when string, want reason.Reason) {
 				t.Helper()

@@ -63,7 +63,7 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 				switch {
 				case isExactList && isBusy:
 					isBusy = false
-					return 0, refuseFor(1, http.StatusTooManyRequests)(r)
+					return 0, refuseFor(http.StatusTooManyRequests, time.Second)(r)
 				case isExactList && tt.exactList != nil:
 					return 0, tt.exactList(p.list(firstAt, inmemory.List{}))(r)
 				}
@@ -75,7 +75,7 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 			p.write("a")
 			time.Sleep(3 * time.Second)
 			synctest.Wait()
-			expectLoss(t, c, tt.wantLoss)
+			expectLossCause(t, c, tt.wantLoss)
 			if tt.wantLoss != reason.None {
 				return
 			}

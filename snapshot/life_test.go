@@ -51,8 +51,8 @@ func checkHistories(t *testing.T, first, end int) {
 	for i := first; i < end; i++ {
 		seed := *historySeed + uint64(i) // #nosec G115 -- a count
 		steps := randomSteps(seed)
-		if failed, err := runSteps(steps); err != nil {
-			t.Fatalf("-snapshot.seed=%d -snapshot.histories=1: %v\nafter the steps %v", seed, err, steps[:failed+1])
+		if failedStep, err := runSteps(steps); err != nil {
+			t.Fatalf("-snapshot.seed=%d -snapshot.histories=1: %v\nafter the steps %v", seed, err, steps[:failedStep+1])
 		}
 	}
 }
@@ -82,13 +82,13 @@ func randomSteps(seed uint64) []step {
 }
 
 // runSteps lets a collection live through a history. It returns the first error, and the index of the step that led to it.
-func runSteps(steps []step) (failed int, err error) {
+func runSteps(steps []step) (failedStep int, err error) {
 	l := newLife()
 	for i, s := range steps {
 		if err := s.kind.run(l, s); err != nil {
 			return i, err
 		}
-		l.settle()
+		l.prove()
 		if err := l.check([]uint64{l.applied.To, l.applied.To + 1, l.anyRevision(i, s)}); err != nil {
 			return i, err
 		}
@@ -113,7 +113,8 @@ func (l *life) anyRevision(i int, s step) uint64 {
 	return modelStart - 1 + number%(l.upstream-modelStart+4)
 }
 
-// step is one thing that happens in a history. Its kind uses the random numbers choice and amount in ways of its own.
+// step is one thing that happens in a history. The random numbers choice and amount decide how it happens, for each kind in another
+// way.
 type step struct {
 	kind           stepKind
 	choice, amount byte
@@ -123,7 +124,9 @@ type step struct {
 func (s step) oneIn(n byte) bool { return s.choice%n == 0 }
 
 // String returns the step as a failed test shows it.
-func (s step) String() string { return fmt.Sprintf("%s(%d,%d)", s.kind.name, s.choice, s.amount) }
+func (s step) String() string {
+	return fmt.Sprintf("%s (choice %d, amount %d)", s.kind.name, s.choice, s.amount)
+}
 
 // stepKind is a kind of steps.
 type stepKind struct {
@@ -138,14 +141,17 @@ var loadStep = stepKind{name: "load", weight: 8, run: (*life).load}
 var stepKinds = []stepKind{
 	loadStep,
 	// An object changes upstream.
-	{name: "write", weight: 40, run: func(l *life, s step) error { return l.receive(l.writeUpstream(s)) }},
+	{name: "write", weight: 40, run: func(l *life, s step) error {
+		change := l.writeUpstream(s)
+		return l.receive(change)
+	}},
 	// Another resource changes, so that only the upstream's revision grows.
 	{name: "write elsewhere", weight: 6, run: func(l *life, s step) error {
 		l.setUpstream(l.upstream + 1 + uint64(s.choice%3))
 		return nil
 	}},
 	{name: "bookmark", weight: 10, run: (*life).receiveBookmark},
-	{name: "time passes", weight: 12, run: (*life).pass},
+	{name: "time passes", weight: 12, run: (*life).passTime},
 	// The stream breaks, or is opened again at the interval's end.
 	{name: "break", weight: 6, run: func(l *life, s step) error {
 		l.setBroken(l.known && s.oneIn(2))
@@ -236,37 +242,39 @@ func (l *life) load(s step) error {
 func (l *life) writeUpstream(s step) stateChange {
 	l.setUpstream(l.upstream + 1)
 	key := int(s.choice) % len(modelKeys)
-	ch := stateChange{kind: wire.Added, key: modelKeys[key], revision: l.upstream}
+	change := stateChange{kind: wire.Added, key: modelKeys[key], revision: l.upstream}
 	exists := l.stateAt(l.upstream)[key] != nil
+	isDeletion := exists && s.amount%3 == 0
 	switch {
-	case exists && s.amount%3 == 0:
-		ch.kind = wire.Deleted
+	case isDeletion:
+		change.kind = wire.Deleted
 	case exists:
-		ch.kind = wire.Modified
+		change.kind = wire.Modified
 	}
-	if ch.kind != wire.Deleted {
-		ch.object = modelObject(key, l.upstream, s.amount)
+	if !isDeletion {
+		change.object = modelObject(key, l.upstream, s.amount)
 	}
-	l.writes = append(l.writes, write{revision: l.upstream, key: key, object: ch.object})
-	return ch
+	l.writes = append(l.writes, write{revision: l.upstream, key: key, object: change.object})
+	return change
 }
 
 // receive lets the feed apply a change, now or later.
-func (l *life) receive(ch stateChange) error {
-	if l.known && (l.slow || l.broken || len(l.delayed) > 0) {
-		l.delayed = append(l.delayed, ch)
+func (l *life) receive(change stateChange) error {
+	mustWait := l.slow || l.broken || len(l.delayed) > 0
+	if l.known && mustWait {
+		l.delayed = append(l.delayed, change)
 		return nil
 	}
-	return l.apply(ch)
+	return l.apply(change)
 }
 
 // apply lets the feed apply a change, if it reads a stream.
-func (l *life) apply(ch stateChange) error {
-	if !l.streams() {
+func (l *life) apply(change stateChange) error {
+	if !l.isStreaming() {
 		return nil
 	}
-	err := l.collection.applyChange(ch)
-	l.advance(ch.revision)
+	err := l.collection.applyChange(change)
+	l.advance(change.revision)
 	if l.budget.limit > 0 {
 		l.freedBefore = l.applied.To // history may have been trimmed
 	}
@@ -285,7 +293,7 @@ func (l *life) apply(ch stateChange) error {
 
 // receiveBookmark lets the feed apply a bookmark at the highest revision before the first delayed change.
 func (l *life) receiveBookmark(step) error {
-	if !l.streams() {
+	if !l.isStreaming() {
 		return nil
 	}
 	revision := l.upstream
@@ -299,7 +307,7 @@ func (l *life) receiveBookmark(step) error {
 // delay applies some of the delayed changes. When none is left, it makes the stream slow, or fast again.
 func (l *life) delay(s step) error {
 	for range 1 + s.choice%4 {
-		if !l.streams() {
+		if !l.isStreaming() {
 			break
 		}
 		if len(l.delayed) == 0 {
@@ -315,10 +323,10 @@ func (l *life) delay(s step) error {
 	return nil
 }
 
-// pass lets time pass, and usually the janitor trim the history by age.
-func (l *life) pass(s step) error {
-	time.Sleep(10 * time.Second * time.Duration(1+s.choice%8))
-	if s.amount%4 != 0 {
+// passTime lets time pass. Usually, the janitor then trims the history by age.
+func (l *life) passTime(s step) error {
+	time.Sleep(10 * time.Second * time.Duration(1+s.choice%8)) // up to 80 seconds
+	if trims := s.amount%4 != 0; trims {
 		l.collection.trimByAge(time.Now())
 		l.trimmedAt = time.Now()
 	}
@@ -327,7 +335,7 @@ func (l *life) pass(s step) error {
 
 // probe reads the upstream's revision, which may take minutes.
 func (l *life) probe(s step) error {
-	if !l.streams() {
+	if !l.isStreaming() {
 		return nil
 	}
 	if err := l.collection.recordRevision(l.upstream, l.collection.highestSeenRevision()); err != nil {
@@ -346,15 +354,15 @@ func (l *life) probe(s step) error {
 	return nil
 }
 
-// settle lets the feed record which probe has proven the state, as it does after each event.
-func (l *life) settle() {
-	if l.streams() {
+// prove lets the feed record which probe has proven the state, as it does after each event.
+func (l *life) prove() {
+	if l.isStreaming() {
 		l.collection.prove(l.freshness.StateReached(l.collection.view.Load().To))
 	}
 }
 
-// streams reports whether the feed reads a stream.
-func (l *life) streams() bool { return l.known && !l.broken }
+// isStreaming reports whether the feed reads a stream.
+func (l *life) isStreaming() bool { return l.known && !l.broken }
 
 // setBroken breaks the stream, or opens it again. What a new stream reaches proves only the answers to later probes.
 func (l *life) setBroken(broken bool) {

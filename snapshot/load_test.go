@@ -59,7 +59,7 @@ func TestForbiddenStreamingLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, "a", "b")
 		p.intercept(refuseStreamingLists(refuse(http.StatusForbidden)))
-		expectNewest(t, runFeed(t, p, time.Minute), reason.NotPermitted)
+		expectUnavailable(t, runFeed(t, p, time.Minute), reason.NotPermitted)
 	})
 }
 
@@ -214,13 +214,13 @@ func TestALoadIsCounted(t *testing.T) {
 func TestShardsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, "a", "b")
-		p.intercept(answerAsBuiltIn(true))
+		p.intercept(answerAsBuiltIn(knowsShards))
 		c := runFeed(t, p, time.Minute)
 		countingLists := p.requests(func(r *http.Request) bool {
 			q := r.URL.Query()
 			return kindOf(r) == kindList && q.Get("limit") == sampleLimit && !q.Has("shardSelector")
 		})
-		expectNewest(t, c, reason.None)
+		expectUnavailable(t, c, reason.None)
 		if n := len(countingLists); n != 1 {
 			t.Errorf("got %d lists without a shard, want 1", n)
 		}

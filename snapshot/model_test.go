@@ -57,7 +57,7 @@ type model struct {
 	currentAt time.Time
 	// probes are all probes since the state was loaded.
 	probes []checkpoint
-	// A slow or broken stream sends no changes. They wait in delayed.
+	// A stream that is slow or broken sends no changes. They wait in delayed.
 	slow, broken bool
 	delayed      []stateChange
 	// freedBefore is the revision before which states may be forgotten to free memory.
@@ -83,8 +83,8 @@ func (m *model) setUpstream(revision uint64) {
 	m.upstreamTimes = append(m.upstreamTimes, checkpoint{at: time.Now(), revision: revision})
 }
 
-// upstreamBefore returns the newest revision that the upstream had some time ago.
-func (m *model) upstreamBefore(ago time.Duration) (revision uint64) {
+// upstreamAgo returns the revision that the upstream had some time ago.
+func (m *model) upstreamAgo(ago time.Duration) (revision uint64) {
 	for _, t := range m.upstreamTimes {
 		if time.Since(t.at) >= ago {
 			revision = t.revision
@@ -151,12 +151,12 @@ func (m *model) isExcusedOutage(now time.Time) bool {
 	return m.outage.Ongoing && now.Sub(m.outage.LastHeard) < modelStaleness
 }
 
-// hasTimeline reports whether requests that name a revision can be answered.
+// hasTimeline reports whether the timeline of the state is known, so that requests that name a revision can be answered.
 func (m *model) hasTimeline(now time.Time) bool { return !m.broken || m.isExcusedOutage(now) }
 
-// judgedAt returns the time up to which the newest state ages. While nobody answers upstream, and for a moment after that, a
+// ageEnd returns the time up to which the newest state ages. While nobody answers upstream, and for a moment after that, a
 // state without a stream gets no older.
-func (m *model) judgedAt(now time.Time) time.Time {
+func (m *model) ageEnd(now time.Time) time.Time {
 	const momentAfterOutage = 5 * time.Second
 	wasShort := m.outage.Ended.Sub(m.outage.LastHeard) < modelStaleness
 	justEnded := !m.outage.Ongoing && now.Sub(m.outage.Ended) < momentAfterOutage && wasShort

@@ -64,6 +64,9 @@ func (e elsewhere) RoundTrip(r *http.Request) (*http.Response, error) {
 	return e.RoundTripper.RoundTrip(r)
 }
 
+// justLoaded is the argument of runFeed for a feed that has just loaded its state, which takes no time in a bubble.
+const justLoaded time.Duration = 0
+
 // runFeed starts the feed of widgets on p, lets it run for d, and returns the collection.
 func runFeed(t *testing.T, p *plane, d time.Duration) *Collection {
 	t.Helper()
@@ -89,16 +92,16 @@ func runFeedWith(t *testing.T, p *plane, d time.Duration, settings Settings) *Co
 	return c
 }
 
-// expectNewest checks the reason why a collection has no newest state. None: it must have one.
-func expectNewest(t *testing.T, c *Collection, wantUnavailable reason.Reason) {
+// expectUnavailable checks the reason why a collection gives no newest state. None: it must give one.
+func expectUnavailable(t *testing.T, c *Collection, wantUnavailable reason.Reason) {
 	t.Helper()
 	if _, unavailable := c.NotOlderThan(t.Context(), 0); unavailable != wantUnavailable {
 		t.Errorf("the newest state: got reason %q, want %q", unavailable, wantUnavailable)
 	}
 }
 
-// expectLoss checks that a collection has lost its state once, for this cause. None: it must never have lost a state.
-func expectLoss(t *testing.T, c *Collection, want reason.Reason) {
+// expectLossCause checks that a collection has lost its state once, with this cause. None: it must never have lost a state.
+func expectLossCause(t *testing.T, c *Collection, want reason.Reason) {
 	t.Helper()
 	wantLosses := map[reason.Reason]uint64{}
 	if want != reason.None {

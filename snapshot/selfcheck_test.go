@@ -149,7 +149,7 @@ func TestRepeatedMismatchIsNotKept(t *testing.T) {
 			return respond(http.StatusOK, differing)(r)
 		})
 		w.waitForChecks(t, 1)
-		expectNewest(t, w.mustUse(t), reason.None)
+		expectUnavailable(t, w.mustUse(t), reason.None)
 		w.expectLoads(t, 2)
 		for n := 2; n <= 3; n++ {
 			w.waitForChecks(t, n)

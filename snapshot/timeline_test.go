@@ -42,7 +42,7 @@ func TestAnotherTimelineIsLoaded(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			p := newPlane(t, "a", "b")
-			c := runFeed(t, p, 0)
+			c := runFeed(t, p, justLoaded)
 			p.write("b")
 			synctest.Wait()
 			p.writeElsewhere()

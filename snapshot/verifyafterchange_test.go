@@ -21,7 +21,16 @@ import (
 func TestVerify(t *testing.T) {
 	changeByteOnPage3 := func(_ *checkedWidgets, c *Collection) { corrupt(c, changeOne(keyOnPage3, changeByte)) }
 	removeFromPage3 := func(_ *checkedWidgets, c *Collection) { corrupt(c, removeOne(keyOnPage3)) }
+	comparisonsGet := func(answer answerer) func(*checkedWidgets, *Collection) {
+		return func(w *checkedWidgets, _ *Collection) { w.answerComparisons(answer) }
+	}
 	goneOnce := answerFirst(1, refuse(http.StatusGone))
+	secondPageIsGoneOnce := func(r *http.Request) *http.Response {
+		if r.URL.Query().Has("continue") {
+			return goneOnce(r)
+		}
+		return nil
+	}
 	for name, tt := range map[string]struct {
 		prepare      func(*checkedWidgets, *Collection) // nil: nothing differs
 		wantCompared []string                           // nil: any pages
@@ -47,26 +56,15 @@ func TestVerify(t *testing.T) {
 			wantReloadTo: Skew, wantDropped: true,
 		},
 		"the second page is answered 410 once": {
-			prepare: func(w *checkedWidgets, _ *Collection) {
-				w.answerComparisons(func(r *http.Request) *http.Response {
-					if r.URL.Query().Has("continue") {
-						return goneOnce(r)
-					}
-					return nil
-				})
-			},
+			prepare:      comparisonsGet(secondPageIsGoneOnce),
 			wantCompared: []string{page1, page2, page2, page3},
 		},
 		"the first page is answered 429 three times": {
-			prepare: func(w *checkedWidgets, _ *Collection) {
-				w.answerComparisons(answerFirst(3, refuse(http.StatusTooManyRequests)))
-			},
+			prepare:      comparisonsGet(answerFirst(3, refuse(http.StatusTooManyRequests))),
 			wantCompared: []string{page1, page1, page1, page1, page2, page3},
 		},
 		"every page is answered 500": {
-			prepare: func(w *checkedWidgets, _ *Collection) {
-				w.answerComparisons(refuse(http.StatusInternalServerError))
-			},
+			prepare:        comparisonsGet(refuse(http.StatusInternalServerError)),
 			wantReloadFrom: verifyTimeout, wantReloadTo: verifyTimeout + time.Minute,
 		},
 	} {
@@ -129,7 +127,7 @@ func TestVerifyNewerLoad(t *testing.T) {
 func TestVerifyShards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, "a", "b")
-		p.intercept(answerAsBuiltIn(true))
+		p.intercept(answerAsBuiltIn(knowsShards))
 		collections := newCollections(t, p)
 		c := expectUse(t, "at first", collections, widgets, reason.None)
 		verifyAndExpectLoads := func(servers string, want int) {
@@ -142,9 +140,9 @@ func TestVerifyShards(t *testing.T) {
 			}
 		}
 		verifyAndExpectLoads("all API servers know shards", 1)
-		p.intercept(answerAsBuiltIn(false))
+		p.intercept(answerAsBuiltIn(knowsNoShards))
 		verifyAndExpectLoads("an API server does not know shards", 2)
-		expectNewest(t, c, reason.None)
+		expectUnavailable(t, c, reason.None)
 	})
 }
 

@@ -26,34 +26,43 @@ func collectionOfMany() *Collection {
 	return c
 }
 
-// TestBeginForwardUnproven: a list of the newest state is forwarded if the work for it is at most maxSmallWork.
-// It forwards no list whose state is proven already, by a probe that was sent after the list came.
+// TestBeginForwardUnproven: BeginForwardUnproven lets a list be forwarded if the work for it is at most maxSmallWork, unless the
+// state is proven already, by a probe that was sent after the list came.
 func TestBeginForwardUnproven(t *testing.T) {
 	c := collectionOfMany()
-	waiting, proven := afterProbes(c) // the state is not proven, or proven
+	noLabels := labels.SelectorFromSet(labels.Set{"app": "x"})
 	for name, tt := range map[string]struct {
 		query       index.Query
-		afterProbe  uint64
+		isProven    bool // by the last probe, which was sent after the list came
 		wantForward bool
 	}{
-		"all objects":          {query: index.Query{}, afterProbe: waiting},
-		"a page of 100":        {query: index.Query{Limit: 100}, afterProbe: waiting, wantForward: true},
-		"a page of 500":        {query: index.Query{Limit: 500}, afterProbe: waiting},
-		"an empty namespace":   {query: index.Query{Scope: index.Scope{Namespace: "m"}}, afterProbe: waiting, wantForward: true},
-		"one object":           {query: index.Query{Name: "0001"}, afterProbe: waiting, wantForward: true},
-		"the last 100 objects": {query: index.Query{Start: "n/0900"}, afterProbe: waiting, wantForward: true},
-		"a label that no object has": {
-			query: index.Query{Labels: labels.SelectorFromSet(labels.Set{"app": "x"})}, afterProbe: waiting, wantForward: true,
-		},
-		"a page of 100 of a proven state": {query: index.Query{Limit: 100}, afterProbe: proven},
+		"all objects":                     {query: index.Query{}},
+		"a page of 100":                   {query: index.Query{Limit: 100}, wantForward: true},
+		"a page of 500":                   {query: index.Query{Limit: 500}},
+		"an empty namespace":              {query: index.Query{Scope: index.Scope{Namespace: "m"}}, wantForward: true},
+		"one object":                      {query: index.Query{Name: "0001"}, wantForward: true},
+		"the last 100 objects":            {query: index.Query{Start: "n/0900"}, wantForward: true},
+		"a label that no object has":      {query: index.Query{Labels: noLabels}, wantForward: true},
+		"a page of 100 of a proven state": {query: index.Query{Limit: 100}, isProven: true},
 	} {
-		done := c.BeginForwardUnproven(tt.query, tt.afterProbe)
-		if forward := done != nil; forward != tt.wantForward {
-			t.Errorf("%s: may be forwarded: got %t, want %t", name, forward, tt.wantForward)
+		afterProbe := c.shared.probes.Last()
+		if tt.isProven {
+			afterProbe--
 		}
-		if done != nil {
-			done()
-		}
+		expectForward(t, name, c.BeginForwardUnproven(tt.query, afterProbe), tt.wantForward)
+	}
+}
+
+// expectForward checks whether a list may be forwarded. done is what BeginForwardUnproven or BeginForwardPage has returned;
+// expectForward calls it.
+func expectForward(t *testing.T, name string, done func(), want bool) {
+	t.Helper()
+	isForwarded := done != nil
+	if isForwarded != want {
+		t.Errorf("%s: may be forwarded: got %t, want %t", name, isForwarded, want)
+	}
+	if isForwarded {
+		done()
 	}
 }
 
@@ -61,26 +70,21 @@ func TestBeginForwardUnproven(t *testing.T) {
 // time, and none if there is no state.
 func TestSmallForwardsAreBounded(t *testing.T) {
 	c := collectionOfMany()
-	try := func() (done func()) { return c.BeginForwardUnproven(index.Query{Limit: 1}, c.shared.probes.Last()) }
-	var dones []func()
+	begin := func() (done func()) { return c.BeginForwardUnproven(index.Query{Limit: 1}, c.shared.probes.Last()) }
+	forwarded, endLast := 0, func() {}
 	for range 10 * maxSmallForwards {
-		if done := try(); done != nil {
-			dones = append(dones, done)
+		if done := begin(); done != nil {
+			forwarded++
+			endLast = done
 		}
 	}
-	if len(dones) != maxSmallForwards {
-		t.Errorf("got %d lists forwarded at the same time, want %d", len(dones), maxSmallForwards)
+	if forwarded != maxSmallForwards {
+		t.Errorf("got %d lists forwarded at the same time, want %d", forwarded, maxSmallForwards)
 	}
-	dones[0]()
-	done := try()
-	if done == nil {
-		t.Fatal("after one list is done, no other may be forwarded")
-	}
-	done()
+	endLast()
+	expectForward(t, "after one list is done, another one", begin(), true)
 	c.drop(reason.Upstream)
-	if try() != nil {
-		t.Error("a list may be forwarded though there is no state")
-	}
+	expectForward(t, "a list without a state", begin(), false)
 }
 
 // TestBeginForwardPage: if memory has not reached a list's revision, BeginForwardPage lets a small page of the list be forwarded,
@@ -98,15 +102,9 @@ func TestBeginForwardPage(t *testing.T) {
 		"a large page, not reached": {query: large, revision: notReached},
 	} {
 		c := collectionOfMany()
-		done := c.BeginForwardPage(tt.query, tt.revision)
-		if forward := done != nil; forward != tt.wantForward {
-			t.Errorf("%s: may be forwarded: got %t, want %t", name, forward, tt.wantForward)
-		}
+		expectForward(t, name, c.BeginForwardPage(tt.query, tt.revision), tt.wantForward)
 		if probes := len(c.probeRequests); (probes > 0) != tt.wantForward {
 			t.Errorf("%s: got %d requested probes, want some: %t", name, probes, tt.wantForward)
-		}
-		if done != nil {
-			done()
 		}
 	}
 }

@@ -46,7 +46,8 @@ func whyNotFollow(c *Collection, after uint64) reason.Reason {
 // takeAll takes all events that a watcher has. It returns their number and the ending; "" if the watch goes on.
 func takeAll(t *testing.T, watcher *watch.Watcher) (events int, end watch.Ending) {
 	t.Helper()
-	for b := (watch.Batch{}); ; {
+	var b watch.Batch
+	for {
 		synctest.Wait()
 		if end = watcher.Take(t.Context(), &b); end != "" || b.Events == 0 {
 			return events, end
@@ -55,8 +56,8 @@ func takeAll(t *testing.T, watcher *watch.Watcher) (events int, end watch.Ending
 	}
 }
 
-// TestLoadEndsWatchesThatAreBehind: when a state is loaded, a client's watch ends as EndBehind if it lacks earlier changes, and as EndLost,
-// without another event, if the state before was dropped. Further watches begin with the loaded state.
+// TestLoadEndsWatchesThatAreBehind: when a state is loaded, a client's watch ends as EndBehind if it lacks earlier changes. It ends
+// as EndLost, without another event, if the state before was dropped. Further watches begin with the loaded state.
 func TestLoadEndsWatchesThatAreBehind(t *testing.T) {
 	object := func(key string, revision uint64) *index.Object {
 		return index.NewObject(0, key, revision, fmt.Appendf(nil, `{"metadata":{"resourceVersion":"%d"}}`, revision))
@@ -238,7 +239,7 @@ func TestFormsAreLearned(t *testing.T) {
 // send. They end when neither has happened for the staleness bound. No watch begins without a proof.
 func TestSilentStreamEndsWatches(t *testing.T) {
 	const bound = 90 * time.Second // Limits.Staleness of runWatchedFeed
-	refused := fault{kind: kindProbe, begins: time.Second, answer: refuseFor(1, http.StatusTooManyRequests)}
+	refused := fault{kind: kindProbe, begins: time.Second, answer: refuseFor(http.StatusTooManyRequests, time.Second)}
 	unanswered := fault{kind: kindProbe, begins: time.Second, delay: time.Hour}
 	answered := fault{}
 	for name, tt := range map[string]struct {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,11 +68,11 @@ func newCheckedWidgets(t *testing.T, objects int, interval time.Duration) *check
 	return w
 }
 
-// isComparison reports whether a request is one of a comparison, which reads an exact revision page by page. The sample after a
-// load does so, too, but with limit 2.
+// isComparison reports whether a request is one of a comparison, which reads an exact revision page by page. So does compareLoaded
+// after a load, but with the limit comparedObjects.
 func isComparison(r *http.Request) bool {
 	q := r.URL.Query()
-	isFirstPage := q.Get("resourceVersionMatch") == "Exact" && q.Get("limit") != "2"
+	isFirstPage := q.Get("resourceVersionMatch") == "Exact" && q.Get("limit") != strconv.Itoa(comparedObjects)
 	return isFirstPage || q.Has("continue")
 }
 
@@ -185,7 +186,8 @@ func removeOne(key string) func(index.Tree) {
 
 // addOne returns a function that adds an object with a key.
 func addOne(key string) func(index.Tree) {
-	return func(state index.Tree) { state.Set(index.NewObject(0, key, 700, []byte(`{}`))) }
+	const number, revision = 0, 700 // any
+	return func(state index.Tree) { state.Set(index.NewObject(number, key, revision, []byte(`{}`))) }
 }
 
 // fieldName is a field of every widget. changeByte makes changedFieldName of it.

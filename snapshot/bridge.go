@@ -25,10 +25,8 @@ func (f *feed) bringWatchesUpToDate(ctx context.Context, l *stateLoad) bool {
 		return false
 	}
 	changes, err := f.changesTo(ctx, v, l)
-	for _, change := range changes { // changes is nil after an error
-		if err = f.collection.applyChange(change); err != nil {
-			break
-		}
+	for i := 0; err == nil && i < len(changes); i++ {
+		err = f.collection.applyChange(changes[i])
 	}
 	if err != nil {
 		f.log.Debug("clients' watches end after a new load", "error", err)

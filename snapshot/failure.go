@@ -26,10 +26,10 @@ var (
 
 // reaction is what a feed does after a failure. For example:
 //
-//	reaction                                       the known state                     the next session
-//	{}                                             stays                               loads only if a load was due before
-//	{lossCause: Expired}                           stays until a load is complete      loads
-//	{lossCause: NotFound, unavailable: Warming}    is dropped at once                  loads
+//	reaction                                      the known state                  the next session
+//	{}                                            stays                            resumes the stream, or loads if a load was due
+//	{lossCause: Expired}                          stays until a load is complete   loads
+//	{lossCause: NotFound, unavailable: Warming}   is dropped at once               loads
 type reaction struct {
 	// lossCause is the cause under which the loss of the known state is counted; None if there is no loss.
 	lossCause reason.Reason
@@ -40,8 +40,8 @@ type reaction struct {
 	backoff *wait.Backoff
 }
 
-// handleFailure does to the state what an error requires, and returns how long the feed pauses. A request can shorten the
-// pause, but not below minimum. err is nil if the stream ended normally, but too soon (within minStreamLife).
+// handleFailure counts a loss and drops the known state if the error requires it. It returns how long the feed pauses; a request
+// can shorten the pause, but not below minimum. err is nil if the stream ended normally, but too soon (within minStreamLife).
 func (f *feed) handleFailure(err error, now time.Time) (pause, minimum time.Duration) {
 	isForbidden := source.Answered(err, http.StatusForbidden)
 	if !isForbidden {
@@ -68,13 +68,13 @@ func (f *feed) handleFailure(err error, now time.Time) (pause, minimum time.Dura
 	return max(minimum, f.backoffs.retry.Step()), minimum
 }
 
-// reactionTo returns what an error requires. It changes nothing. The first case that applies counts: errFirstObject may wrap
-// the errors below it, and a reload is a special case.
+// reactionTo returns what an error requires. It changes nothing. The first case that applies counts: errFirstObject comes before
+// the errors that it may wrap, and a failed reload before any other failure with the same error.
 func (f *feed) reactionTo(err error, now time.Time) reaction {
 	_, isInconsistent := errors.AsType[wire.InconsistencyError](err)
 	isForm := errors.Is(err, wire.ErrForm)
 	isFull := errors.Is(err, errFull)
-	isReload := f.mustLoad && f.collection.hasState() // the failure concerns only the state that was being loaded
+	isReload := f.mustLoad && f.collection.hasState() // the failure says nothing about the known state
 	switch {
 	case errors.Is(err, errFirstObject):
 		return reaction{lossCause: reason.FirstObject}

@@ -19,8 +19,7 @@ import (
 //  2. handleNext waits for the next event of the stream, end of a call, request or alarm, and handles it.
 //
 // Beside the stream, the reader calls the upstream: with probes, which ask for its revision, and with progress watches, which
-// are short watches for their bookmark. [source.Freshness] decides when. It is told what happens by its methods StreamSent,
-// ProbeSent and so on.
+// are short watches for their bookmark. [source.Freshness] decides when; the reader tells it what happens.
 type reader struct {
 	*feed
 	stream *source.Stream

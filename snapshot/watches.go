@@ -75,17 +75,17 @@ func (v *View) span() watch.Span {
 	return watch.Span{Versions: v.versions, From: v.From, To: v.To}
 }
 
-// publishToBroadcasterLocked publishes the view v to its broadcaster. If that is not the broadcaster of the view before, old, the
-// watchers of the old broadcaster end.
+// publishToBroadcasterLocked publishes the view v to its broadcaster. If the view before, old, had another broadcaster, the watchers
+// of that one end.
 //
-// Watches end in five ways. With Abort, watchers deliver nothing more. With End and EndWithin, they deliver what is left first.
+// Watches end in five ways. After Abort, watchers deliver nothing more. After End and EndWithin, they first deliver what is left.
 //
-//	why                        what this package does                       further watches can begin
-//	the state is lost          Abort, here                                  after the next load
-//	the changes are in doubt   Abort, in abortWatches                       after the next load
-//	another state was loaded   install has a new broadcaster; End, here     at once
-//	the stream may be dead     replaceBroadcaster makes one; End, here      at once
-//	listproxy ends             EndWithin, in EndWatches                     no
+//	why                        begins in             the broadcaster's method                    further watches can begin
+//	the state is lost          forget                Abort, by publishToBroadcasterLocked        after the next load
+//	the changes are in doubt   abortWatches          Abort                                       after the next load
+//	another state was loaded   install               End, by publishToBroadcasterLocked          at once
+//	the stream may be dead     replaceBroadcaster    End, by publishToBroadcasterLocked          at once
+//	listproxy ends             EndWatches            EndWithin                                   no
 func (c *Collection) publishToBroadcasterLocked(v, old *View) {
 	if old.broadcaster != nil && old.broadcaster != v.broadcaster {
 		if v.unavailable == reason.None {

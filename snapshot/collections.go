@@ -99,7 +99,7 @@ type Collections struct {
 	bans  bans
 	// checkResults and mismatches count what comparisons have found.
 	checkResults map[CheckResult]uint64
-	mismatches   map[CollectionKey]Mismatches
+	mismatches   map[CollectionKey]MismatchStats
 }
 
 // runningCollection is a collection whose feed runs until stop is called.
@@ -133,7 +133,7 @@ func NewCollections(config Config) *Collections {
 		eager:        map[CollectionKey]bool{},
 		bans:         bans{},
 		checkResults: map[CheckResult]uint64{CheckAgrees: 0, CheckMismatch: 0, CheckInconclusive: 0},
-		mismatches:   map[CollectionKey]Mismatches{},
+		mismatches:   map[CollectionKey]MismatchStats{},
 	}
 	c.loops.Go(c.tidyLoop)
 	for range verifyLoops {

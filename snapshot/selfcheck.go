@@ -33,8 +33,8 @@ const (
 	mismatchBan = 30 * time.Minute
 )
 
-// Mismatches counts the mismatches that were found in the collections with one key since the process started.
-type Mismatches struct {
+// MismatchStats counts the mismatches that were found in the collections with one key since the process started.
+type MismatchStats struct {
 	Count int
 	// Last is the time of the last mismatch.
 	Last time.Time
@@ -111,7 +111,7 @@ func (c *Collections) countCheck(key CollectionKey, result CheckResult, now time
 		return false
 	}
 	earlier := c.mismatches[key]
-	c.mismatches[key] = Mismatches{Count: earlier.Count + 1, Last: now}
+	c.mismatches[key] = MismatchStats{Count: earlier.Count + 1, Last: now}
 	return earlier.Count > 0 && now.Sub(earlier.Last) <= mismatchWindow
 }
 
@@ -129,8 +129,8 @@ func (c *Collections) SelfChecks() map[CheckResult]uint64 {
 	return maps.Clone(c.checkResults)
 }
 
-// Mismatches returns the Mismatches of each key that has had any, even if its collection is gone.
-func (c *Collections) Mismatches() map[CollectionKey]Mismatches {
+// Mismatches returns the MismatchStats of each key that has had any, even if its collection is gone.
+func (c *Collections) Mismatches() map[CollectionKey]MismatchStats {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return maps.Clone(c.mismatches)

@@ -60,7 +60,7 @@ type collections interface {
 	Stats() []snapshot.CollectionStats
 	Stored() (bytes, bound int64)
 	SelfChecks() map[snapshot.CheckResult]uint64
-	Mismatches() map[snapshot.CollectionKey]snapshot.Mismatches
+	Mismatches() map[snapshot.CollectionKey]snapshot.MismatchStats
 }
 
 // ReadStatus returns the current status.

@@ -40,12 +40,12 @@ const hostile = "<script>alert(1)</script>\"'&\x1b"
 // fakeCollections returns what a test sets, and fixed sizes and self-checks.
 type fakeCollections struct {
 	stats      []snapshot.CollectionStats
-	mismatches map[snapshot.CollectionKey]snapshot.Mismatches
+	mismatches map[snapshot.CollectionKey]snapshot.MismatchStats
 }
 
 func (c *fakeCollections) Stats() []snapshot.CollectionStats { return c.stats }
 func (c *fakeCollections) Stored() (bytes, bound int64)      { return 512 << 20, 2 << 30 }
-func (c *fakeCollections) Mismatches() map[snapshot.CollectionKey]snapshot.Mismatches {
+func (c *fakeCollections) Mismatches() map[snapshot.CollectionKey]snapshot.MismatchStats {
 	return c.mismatches
 }
 
@@ -144,7 +144,7 @@ func newTroubledSource(t *testing.T) *Source {
 		{Key: keyOf("apps", "deployments", media.Protobuf), Unavailable: reason.Warming, LastUse: time.Now(), Window: 150 * time.Second},
 		staleStats("nodes"),
 	}
-	collections.mismatches = map[snapshot.CollectionKey]snapshot.Mismatches{
+	collections.mismatches = map[snapshot.CollectionKey]snapshot.MismatchStats{
 		keyOf("", hostile, media.JSON): {Count: 2, Last: started},
 	}
 	const (
@@ -220,7 +220,7 @@ func TestChecks(t *testing.T) {
 			c.stats = []snapshot.CollectionStats{{Key: pods, Unavailable: reason.NotPermitted}}
 		}},
 		"a mismatch": {change: func(_ *Source, c *fakeCollections) {
-			c.mismatches = map[snapshot.CollectionKey]snapshot.Mismatches{pods: {Count: 1}}
+			c.mismatches = map[snapshot.CollectionKey]snapshot.MismatchStats{pods: {Count: 1}}
 		}},
 		"an API server that refuses listproxy's account": {
 			change: func(s *Source, _ *fakeCollections) {

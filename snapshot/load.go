@@ -95,7 +95,8 @@ func (f *feed) load(ctx context.Context, learned source.Learned) (*stateLoad, er
 	return l, err
 }
 
-// canLoadPages reports whether the state can be loaded page by page, since err concerns only the streaming list:
+// canLoadPages reports whether err concerns only the streaming list, so that the state can be loaded page by page. That is so in
+// three cases:
 //
 //   - The upstream refuses the streaming list. From 1.34 on, kube-apiserver answers 500 if etcd cannot report its progress
 //     (before 3.4.31, and from 3.5.0 to 3.5.12). A kube-apiserver without streaming lists answers 422.
@@ -171,7 +172,7 @@ func (f *feed) loadStream(ctx context.Context, l *stateLoad) error {
 					return err
 				}
 				newest = max(newest, ev.Meta.Revision)
-			case ev.EndsInitial: // an ordinary bookmark says nothing about the state
+			case ev.EndsInitial: // the only bookmark that says something about the state
 				if ev.Meta.Revision < newest {
 					return wire.Inconsistent("a state at revision %d holds an object of revision %d", ev.Meta.Revision, newest)
 				}
@@ -203,7 +204,8 @@ func (f *feed) addInitial(l *stateLoad, ev wire.Event) error {
 func (f *feed) loadPages(ctx context.Context, l *stateLoad) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, loadTimeout, errSlow)
 	defer cancel()
-	limit := min(max(loadPageBytes/max(1, l.meanSize), minLoadPage), maxLoadPage)
+	likelyObjects := loadPageBytes / max(1, l.meanSize) // in a page of loadPageBytes
+	limit := min(max(likelyObjects, minLoadPage), maxLoadPage)
 	query := url.Values{"limit": {strconv.FormatInt(limit, 10)}}
 	for {
 		page, err := f.source.List(ctx, "", query)

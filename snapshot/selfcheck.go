@@ -59,7 +59,8 @@ func (c *Collections) longestUnchecked() (found *runningCollection) {
 	for _, r := range c.list() {
 		const anyRevision = 0
 		_, unavailable := r.view.Load().latest(r.now(), anyRevision)
-		if unavailable == reason.None && (found == nil || r.checkedAt.Before(found.checkedAt)) {
+		isEarlier := found == nil || r.checkedAt.Before(found.checkedAt)
+		if unavailable == reason.None && isEarlier {
 			found = r
 		}
 	}

@@ -18,7 +18,7 @@ const (
 	viaProxyURL = "proxy-url"
 )
 
-// proxyRoute is how a client reaches the proxy: as its server, or through its proxy-url.
+// proxyRoute says how a client reaches the proxy: as the server of its kubeconfig, or by its proxy-url.
 type proxyRoute struct {
 	way      string // viaServer or viaProxyURL
 	server   string // the proxy's URL, used with viaServer
@@ -48,7 +48,7 @@ The kubeconfig has your credentials in it, so let nobody else read it:
   kubectl --kubeconfig proxy.kubeconfig get --raw '/api/v1/namespaces?resourceVersion=0'`,
 		Args: cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
-			// Each way has a flag of its name, with the URL. The flag of the other way would have no effect, so it is refused.
+			// Each way has a flag of the same name for the URL. Only the flag of the chosen way has an effect.
 			for _, way := range []string{viaServer, viaProxyURL} {
 				if cmd.Flags().Changed(way) && route.way != way {
 					return fmt.Errorf("--%s goes with --via=%s", way, way)
@@ -151,7 +151,7 @@ func pointAtProxy(cfg *api.Config, contextName string, route proxyRoute, ca []by
 	return nil
 }
 
-// checkURL returns an error if s is not an https URL with a host. name says in the error what s is.
+// checkURL returns an error if s is not an https URL with a host. The error calls s by name.
 func checkURL(name, s string) error {
 	if u, err := url.Parse(s); err == nil && u.Host != "" && u.Scheme == "https" {
 		return nil

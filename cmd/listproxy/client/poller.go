@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
 // poller requests a list until it comes from memory.
@@ -29,36 +31,38 @@ const retryInterval = 500 * time.Millisecond
 // forwardedError says that a list was forwarded, and why.
 type forwardedError struct{ error }
 
-// run requests the list until it comes from memory. It returns a [forwardedError] if the list is forwarded for a reason
-// that is not transient, or is still forwarded when wait is over.
+// run requests the list until it comes from memory. What judge returns for an answer decides what run does next:
+//
+//	why is          failure is  run
+//	None            nil         returns nil, since the list came from memory
+//	transient       anything    requests the list again until wait is over, then returns failure or a [forwardedError]
+//	another reason  nil         returns a forwardedError
+//	not transient   an error    returns failure
 func (p *poller) run(ctx context.Context, wait time.Duration) error {
 	deadline := time.Now().Add(wait)
 	for {
-		a, err := p.request(ctx)
+		a, err := p.requestOnce(ctx)
 		if err != nil {
 			return err
 		}
 		why, failure := a.judge()
-		if failure != nil && !why.IsTransient() {
+		mayRetry := why.IsTransient()
+		if failure != nil && !mayRetry {
 			return failure
 		}
 		p.printIfNew(a, why)
-		if why == reason.None { // the list came from memory
+		if why == reason.None {
 			return nil
 		}
-		if !why.IsTransient() {
+		if !mayRetry {
 			return forwardedError{fmt.Errorf("the list did not come from memory: %s", why)}
 		}
-		isOver := time.Now().Add(retryInterval).After(deadline)
-		switch {
-		case isOver && failure != nil:
-			return failure
-		case isOver:
-			return forwardedError{fmt.Errorf("the list did not come from memory within %v: %s", wait, why)}
+		nextRequestAt := time.Now().Add(retryInterval)
+		if nextRequestAt.After(deadline) {
+			timedOut := forwardedError{fmt.Errorf("the list did not come from memory within %v: %s", wait, why)}
+			return cmp.Or[error](failure, timedOut)
 		}
-		select {
-		case <-time.After(retryInterval):
-		case <-ctx.Done():
+		if !clock.Sleep(ctx, retryInterval) {
 			return ctx.Err()
 		}
 	}
@@ -68,12 +72,12 @@ func (p *poller) run(ctx context.Context, wait time.Duration) error {
 type answer struct {
 	code        int
 	cacheStatus string // the header Cache-Status
-	size        int64  // in bytes
-	duration    time.Duration
+	bytes       int64
+	duration    time.Duration // from the request to the end of the answer
 }
 
-// request requests the list once, and reads the answer to its end.
-func (p *poller) request(ctx context.Context) (answer, error) {
+// requestOnce requests the list, and reads the answer to its end.
+func (p *poller) requestOnce(ctx context.Context) (answer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url, nil)
 	if err != nil {
 		return answer{}, err
@@ -86,17 +90,21 @@ func (p *poller) request(ctx context.Context) (answer, error) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	a := answer{code: resp.StatusCode, cacheStatus: resp.Header.Get(kubehttp.CacheStatusHeader)}
-	a.size, err = io.Copy(io.Discard, resp.Body)
+	a.bytes, err = io.Copy(io.Discard, resp.Body)
 	a.duration = time.Since(start)
 	return a, err
 }
 
-// judge says what the answer means. Without a failure it is a list, and why is the reason for which it was forwarded; None if it
-// came from memory. With a failure it is no list, or did not come through a listproxy, and why is the reason in it, or None. If
-// that reason is transient, the next request may succeed.
+// judge says where the answer came from, and whether it is a list:
+//
+//	answer                             why                             failure
+//	a list from memory                 None                            nil
+//	a forwarded list                   the reason to forward           nil
+//	401, 403, or not from a listproxy  None                            an error
+//	another error, such as 503         the reason to forward, or None  an error
 func (a answer) judge() (why reason.Reason, failure error) {
 	fromMemory, detail := kubehttp.ReadCacheStatus(a.cacheStatus)
-	why = reason.Reason(detail) // as kubehttp.CacheForwarded writes it
+	why = reason.Reason(detail) // unless fromMemory
 	switch {
 	case fromMemory: // always a list
 		return reason.None, nil
@@ -115,18 +123,16 @@ func (a answer) judge() (why reason.Reason, failure error) {
 
 // printIfNew prints that the list came from memory, or why it was forwarded, unless it would repeat the last text.
 func (p *poller) printIfNew(a answer, why reason.Reason) {
-	var text string
+	explanation, _ := why.Explain()
+	text := fmt.Sprintf("forwarded: %s. %s", why, explanation)
 	if why == reason.None {
-		size := humanize.IBytes(uint64(a.size)) // #nosec G115 -- not negative
+		size := humanize.IBytes(uint64(a.bytes)) // #nosec G115 -- not negative
 		text = fmt.Sprintf("from memory: %s in %v", size, a.duration.Round(100*time.Microsecond))
-	} else {
-		explanation, _ := why.Explain()
-		text = fmt.Sprintf("forwarded: %s. %s", why, explanation)
 	}
 	if text == p.lastPrint {
 		return
 	}
 	p.lastPrint = text
-	// A failed write is ignored: the exit code, too, says whether the list came from memory.
+	// The error is ignored, since the exit code also says whether the list came from memory.
 	_, _ = fmt.Fprintf(p.out, "%s\n  Cache-Status: %s\n", text, strings.Map(dropControl, a.cacheStatus))
 }

@@ -21,7 +21,7 @@ import (
 
 // NewStatusCommand returns the command that shows the status page in a terminal.
 func NewStatusCommand() *cobra.Command {
-	var address, statusURL string
+	var address string
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the state of a running listproxy, like its status page",
@@ -34,21 +34,11 @@ The exit code is 0 if it is healthy, and 1 otherwise. In a cluster:
 For programs: curl 'http://127.0.0.1:8081/statusz?format=json'`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		PreRunE: func(*cobra.Command, []string) error {
-			if !strings.Contains(address, "://") {
-				address = "http://" + address
-			}
-			u, err := url.Parse(address)
-			if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-				return errors.New("--address is not a URL like http://127.0.0.1:8081")
-			}
-			if u.User != nil || u.RawQuery != "" {
-				return errors.New("--address has a user or a query: give a URL like http://127.0.0.1:8081")
-			}
-			statusURL = u.JoinPath("statusz").String() + "?format=json"
-			return nil
-		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			statusURL, err := parseAddress(address)
+			if err != nil {
+				return err
+			}
 			status, err := fetchStatus(cmd.Context(), statusURL)
 			if err != nil {
 				return fmt.Errorf("%w: give the --admin-bind-address of a running listproxy as --address "+
@@ -58,7 +48,7 @@ For programs: curl 'http://127.0.0.1:8081/statusz?format=json'`,
 				return err
 			}
 			if !status.Healthy {
-				return errors.New("it is not healthy")
+				return fmt.Errorf("the listproxy at %s is not healthy", address)
 			}
 			return nil
 		},
@@ -68,13 +58,28 @@ For programs: curl 'http://127.0.0.1:8081/statusz?format=json'`,
 	return cmd
 }
 
+// parseAddress returns the URL of the status page, as JSON, at the admin port that the value of --address names.
+func parseAddress(address string) (statusURL string, _ error) {
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return "", errors.New("--address is not a URL like http://127.0.0.1:8081")
+	}
+	if u.User != nil || u.RawQuery != "" {
+		return "", errors.New("--address has a user or a query: give a URL like http://127.0.0.1:8081")
+	}
+	return u.JoinPath("statusz").String() + "?format=json", nil
+}
+
 const (
-	statusTimeout = 10 * time.Second
-	maxStatus     = 16 << 20 // in bytes
-	maxExcerpt    = 300      // in bytes, of an answer that is not a status
+	statusTimeout   = 10 * time.Second
+	maxStatusBytes  = 16 << 20
+	maxExcerptBytes = 300 // of an answer that is not a status
 )
 
-// fetchStatus gets the status from a status page. statusURL must ask for JSON.
+// fetchStatus gets the status from statusURL, which parseAddress has returned.
 func fetchStatus(ctx context.Context, statusURL string) (admin.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
@@ -82,13 +87,13 @@ func fetchStatus(ctx context.Context, statusURL string) (admin.Status, error) {
 	if err != nil {
 		return admin.Status{}, err
 	}
-	client := http.Client{CheckRedirect: kubehttp.NoRedirect} // listproxy never redirects: only another program does
+	client := http.Client{CheckRedirect: kubehttp.NoRedirect} // listproxy does not redirect this URL, so another program would
 	resp, err := client.Do(req)
 	if err != nil {
 		return admin.Status{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxStatus))
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxStatusBytes))
 	if err != nil {
 		return admin.Status{}, err
 	}
@@ -96,15 +101,21 @@ func fetchStatus(ctx context.Context, statusURL string) (admin.Status, error) {
 	err = json.Unmarshal(raw, &status)
 	isStatus := err == nil && status.Version != "" // the JSON of another program has no version of listproxy
 	if resp.StatusCode != http.StatusOK || !isStatus {
-		excerpt := strings.ToValidUTF8(string(raw[:min(len(raw), maxExcerpt)]), "")
-		answer := strings.Map(dropControl, resp.Status+", and no status: "+excerpt)
-		return admin.Status{}, fmt.Errorf("%s answers %s", statusURL, strings.Join(strings.Fields(answer), " ")) // one line
+		excerpt := string(raw[:min(len(raw), maxExcerptBytes)])
+		return admin.Status{}, fmt.Errorf("%s answers %s", statusURL, printableLine(resp.Status+", and no status: "+excerpt))
 	}
 	return status, nil
 }
 
-// writeStatus writes a status for people, without control characters: the status came over the network, and must not send escape
-// sequences to the terminal.
+// printableLine returns a text in one line, without invalid UTF-8, control characters and repeated spaces.
+func printableLine(text string) string {
+	text = strings.ToValidUTF8(text, "")
+	text = strings.Map(dropControl, text)
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// writeStatus writes a status for people. It drops control characters: the status came over the network, and a terminal would obey
+// its escape sequences.
 func writeStatus(w io.Writer, status admin.Status) error {
 	text := &strings.Builder{}
 	table := tabwriter.NewWriter(text, 0, 0, 2, ' ', 0)

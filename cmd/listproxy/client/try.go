@@ -16,8 +16,8 @@ import (
 const (
 	// defaultPath is the path of a small list, the namespaces.
 	defaultPath = "/api/v1/namespaces?resourceVersion=0"
-	// answerTimeout is added to --wait for the answer to the last request. This request may begin just before --wait is over,
-	// and listproxy itself may have to wait for kube-apiserver.
+	// answerTimeout bounds the time for the answer to the last request, which may begin just before --wait is over. listproxy
+	// itself may have to wait for kube-apiserver.
 	answerTimeout = time.Minute
 )
 

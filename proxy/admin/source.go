@@ -82,7 +82,7 @@ func (s *Source) ReadStatus() Status {
 		status.Mismatches = append(status.Mismatches, Mismatch{
 			CollectionName: newCollectionName(key),
 			Times:          mismatches.Count,
-			Age:            secondsSince(mismatches.Last, now),
+			LastAge:        secondsSince(mismatches.Last, now),
 		})
 	}
 	status.Memory.Stored, status.Memory.StoredLimit = s.Collections.Stored()
@@ -127,23 +127,23 @@ func newCollection(c snapshot.CollectionStats, now time.Time) Collection {
 	collection := Collection{
 		CollectionName: newCollectionName(c.Key),
 		State:          StateLive,
-		From:           c.From,
-		To:             c.To,
+		OldestRevision: c.From,
+		NewestRevision: c.To,
 		Objects:        c.Objects,
 		Bytes:          c.Bytes,
 		Watches:        c.Watches.Open,
-		Idle:           secondsSince(c.LastUse, now),
-		Window:         c.Window.Seconds(),
+		IdleTime:       secondsSince(c.LastUse, now),
+		HistoryWindow:  c.Window.Seconds(),
 	}
 	if c.Unavailable != reason.None {
 		collection.State = string(c.Unavailable)
 	}
 	if !c.CurrentAt.IsZero() {
 		// Unlike secondsSince, clock.Age counts the time for which the machine was suspended.
-		collection.Age = new(clock.Age(c.CurrentAt, now).Seconds())
+		collection.Staleness = new(clock.Age(c.CurrentAt, now).Seconds())
 	}
 	if !c.Oldest.IsZero() {
-		collection.History = secondsSince(c.Oldest, now)
+		collection.HistoryLength = secondsSince(c.Oldest, now)
 	}
 	return collection
 }

@@ -33,29 +33,31 @@ type Status struct {
 type Upstream struct {
 	// Address is the scheme, host and port.
 	Address string `json:"address"`
-	// State is the state label of listproxy_upstream_ok, and StateAge the time since State changed.
-	State    string  `json:"state"`
+	// State is an [upstream.Condition], such as "ok" or "unreachable".
+	State string `json:"state"`
+	// StateAge is the time since State changed.
 	StateAge float64 `json:"stateSeconds"`
 	// AnswerAge is the time since the last answer; absent before the first answer.
 	AnswerAge *float64 `json:"answeredSeconds,omitempty"`
-	// Error is the cause of a State other than ok, and Advice what to do. Both are absent if State is ok.
-	Error  string `json:"error,omitempty"`
+	// Error is the cause of the State; absent if State is ok.
+	Error string `json:"error,omitempty"`
+	// Advice says what to do about the Error; absent if State is ok.
 	Advice string `json:"advice,omitempty"`
 }
 
-// Answers counts requests that were answered from memory (Answered), and by the API server (Forwarded).
+// Answers counts requests by where their answers came from.
 type Answers struct {
-	Answered  int64 `json:"answered"`
-	Forwarded int64 `json:"forwarded"`
+	FromMemory int64 `json:"answered"`
+	Forwarded  int64 `json:"forwarded"` // answered by the API server
 	// Share is the share of requests that were answered from memory, from 0 to 1; absent if there were no requests.
 	Share *float64 `json:"share,omitempty"`
 }
 
 // setShare sets Share from the counts.
 func (a *Answers) setShare() {
-	total := a.Answered + a.Forwarded
+	total := a.FromMemory + a.Forwarded
 	if total > 0 {
-		a.Share = new(float64(a.Answered) / float64(total))
+		a.Share = new(float64(a.FromMemory) / float64(total))
 	}
 }
 
@@ -92,42 +94,43 @@ type Collection struct {
 	// State is [StateLive], or the reason for which lists of the newest revision are forwarded.
 	State   string `json:"state"`
 	Objects int    `json:"objects"`
-	// From and To are the first and the last revision that can be asked for; 0 if none is in memory.
-	From uint64 `json:"from"`
-	To   uint64 `json:"to"`
-	// History is the age of revision From.
-	History float64 `json:"historySeconds"`
-	// Window is the age up to which revisions are kept.
-	Window float64 `json:"windowSeconds"`
-	// Age bounds how far, in time, revision To is behind the API server; absent before the first load.
-	Age *float64 `json:"ageSeconds,omitempty"`
-	// Idle is the time since the last request for the collection.
-	Idle    float64 `json:"idleSeconds"`
-	Watches int64   `json:"watches"` // open watches that are answered from memory
-	Bytes   int64   `json:"bytes"`
+	// OldestRevision is the first revision that can be asked for; 0 if there is none.
+	OldestRevision uint64 `json:"from"`
+	// NewestRevision is the last revision that can be asked for; 0 if there is none.
+	NewestRevision uint64 `json:"to"`
+	// HistoryLength is the age of OldestRevision.
+	HistoryLength float64 `json:"historySeconds"`
+	// HistoryWindow is the age up to which revisions are kept.
+	HistoryWindow float64 `json:"windowSeconds"`
+	// Staleness is an upper bound of the time by which NewestRevision is behind the API server; absent before the first load.
+	Staleness *float64 `json:"ageSeconds,omitempty"`
+	// IdleTime is the time since the last request for the collection.
+	IdleTime float64 `json:"idleSeconds"`
+	Watches  int64   `json:"watches"` // open watches that are answered from memory
+	Bytes    int64   `json:"bytes"`
 }
 
 // Mismatch counts the self-checks that found a difference in a collection. The collection was dropped each time.
 type Mismatch struct {
 	CollectionName
-	Times int     `json:"times"`
-	Age   float64 `json:"ageSeconds"` // the time since the last difference was found
+	Times   int     `json:"times"`
+	LastAge float64 `json:"ageSeconds"` // the time since the last difference was found
 }
 
-// Memory has the memory in use and its limits. A limit of 0 means no limit. A size of 0 may be unknown.
+// Memory has the memory in use and its limits.
 type Memory struct {
-	Stored       int64 `json:"storedBytes"` // taken by all collections
-	StoredLimit  int64 `json:"storedLimitBytes"`
-	Compressed   int64 `json:"compressedBytes"` // taken by compressed lists
-	Process      int64 `json:"processBytes"`    // resident memory of the process
-	ProcessLimit int64 `json:"processLimitBytes"`
+	Stored       int64 `json:"storedBytes"`       // taken by all collections
+	StoredLimit  int64 `json:"storedLimitBytes"`  // 0: no limit
+	Compressed   int64 `json:"compressedBytes"`   // taken by compressed lists
+	Process      int64 `json:"processBytes"`      // resident memory of the process; 0: not known
+	ProcessLimit int64 `json:"processLimitBytes"` // 0: no limit
 }
 
-// sort sorts the lists that were collected in any order.
+// sort sorts Collections, Mismatches and Reasons.
 func (s *Status) sort() {
 	slices.SortFunc(s.Collections, func(a, b Collection) int { return a.compare(b.CollectionName) })
 	slices.SortFunc(s.Mismatches, func(a, b Mismatch) int {
-		return cmp.Or(cmp.Compare(a.Age, b.Age), a.compare(b.CollectionName))
+		return cmp.Or(cmp.Compare(a.LastAge, b.LastAge), a.compare(b.CollectionName))
 	})
 	slices.SortFunc(s.Reasons, func(a, b Reason) int {
 		return cmp.Or(cmp.Compare(b.Lists+b.Watches, a.Lists+a.Watches), cmp.Compare(a.Reason, b.Reason))

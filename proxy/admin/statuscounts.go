@@ -56,7 +56,7 @@ func (s *Status) countRequests(series *dto.Metric, reasons map[string]Reason) {
 	}
 	switch labels[observe.LabelDecision] {
 	case observe.DecisionServe:
-		answers.Answered += count
+		answers.FromMemory += count
 	case observe.DecisionForward:
 		answers.Forwarded += count
 		name := labels[observe.LabelReason]

@@ -141,7 +141,7 @@ func writeHealth(table *tabwriter.Writer, status admin.Status) {
 	}
 	for _, m := range status.Mismatches {
 		fmt.Fprintf(table, "WARNING: something wrong may have been answered of %s %s %s: %d times, the last %s ago\n",
-			m.Resource, m.Version, m.Representation, m.Times, admin.FormatSeconds(m.Age))
+			m.Resource, m.Version, m.Representation, m.Times, admin.FormatSeconds(m.LastAge))
 	}
 }
 
@@ -155,9 +155,9 @@ func writeOverview(table *tabwriter.Writer, status admin.Status) {
 		upstream.State, admin.FormatSeconds(upstream.StateAge), lastAnswer, upstream.Address)
 	lists, watches := status.Lists, status.Watches
 	fmt.Fprintf(table, "lists:\t%s from memory (%d, and %d forwarded)\n",
-		admin.FormatShare(lists.Share), lists.Answered, lists.Forwarded)
+		admin.FormatShare(lists.Share), lists.FromMemory, lists.Forwarded)
 	fmt.Fprintf(table, "watches:\t%s from memory (%d, and %d forwarded)\n",
-		admin.FormatShare(watches.Share), watches.Answered, watches.Forwarded)
+		admin.FormatShare(watches.Share), watches.FromMemory, watches.Forwarded)
 	memory := status.Memory
 	fmt.Fprintf(table, "memory:\t%s of %s kept, compressed lists %s, process %s of %s (0 B: no limit)\n",
 		admin.FormatBytes(memory.Stored), admin.FormatBytes(memory.StoredLimit), admin.FormatBytes(memory.Compressed),
@@ -169,12 +169,12 @@ func writeCollections(table *tabwriter.Writer, collections []admin.Collection) {
 		"\tWATCHES\tMEMORY")
 	for _, c := range collections {
 		age := "none"
-		if c.Age != nil {
-			age = admin.FormatSeconds(*c.Age)
+		if c.Staleness != nil {
+			age = admin.FormatSeconds(*c.Staleness)
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s of %s\t%d-%d\t%s\t%s ago\t%d\t%s\n",
-			c.Resource, c.Version, c.Representation, c.State, c.Objects, admin.FormatSeconds(c.History), admin.FormatSeconds(c.Window),
-			c.From, c.To, age, admin.FormatSeconds(c.Idle), c.Watches, admin.FormatBytes(c.Bytes))
+			c.Resource, c.Version, c.Representation, c.State, c.Objects, admin.FormatSeconds(c.HistoryLength), admin.FormatSeconds(c.HistoryWindow),
+			c.OldestRevision, c.NewestRevision, age, admin.FormatSeconds(c.IdleTime), c.Watches, admin.FormatBytes(c.Bytes))
 	}
 }
 

@@ -33,11 +33,11 @@ func serveStatus(t *testing.T, healthy bool) string {
 		Version: "v1.2.3",
 		Healthy: healthy,
 		Checks:  []admin.Check{{Name: "feeds", OK: healthy, Message: "a reason"}},
-		Lists:   admin.Answers{Answered: 3, Forwarded: 1, Share: new(0.75)},
+		Lists:   admin.Answers{FromMemory: 3, Forwarded: 1, Share: new(0.75)},
 		Reasons: []admin.Reason{{Reason: "watch", Watches: 7, Meaning: "a watch"}},
 		Collections: []admin.Collection{{
 			CollectionName: admin.CollectionName{Resource: "pods", Version: "v1", Representation: "json"},
-			State:          "live", Objects: 12, From: 3, To: 9, Bytes: 5 << 20,
+			State:          "live", Objects: 12, OldestRevision: 3, NewestRevision: 9, Bytes: 5 << 20,
 		}},
 		// The name of the resource has an escape sequence of terminals.
 		Mismatches: []admin.Mismatch{{CollectionName: admin.CollectionName{Resource: "nodes\x1b[2J"}, Times: 2}},

@@ -50,13 +50,13 @@ func TestStatus(t *testing.T) {
 		var err error
 		status, err = statusProxy.Status(t.Context())
 		expect.NoError(t, err)
-		return status.Lists.Answered >= fromMemory && status.Lists.Forwarded >= forwardedLists && status.Watches.Forwarded >= 1
+		return status.Lists.FromMemory >= fromMemory && status.Lists.Forwarded >= forwardedLists && status.Watches.Forwarded >= 1
 	})
 	checkStatus(t, status)
 
 	metrics := string(getAdmin(t, statusProxy, "/metrics").Body)
 	const series = `decision="serve",reason="none",resource="namespaces",semantics="any",verb="list"} %d`
-	expect.Says(t, metrics, fmt.Sprintf(series, status.Lists.Answered)) // the same number as in the status
+	expect.Says(t, metrics, fmt.Sprintf(series, status.Lists.FromMemory)) // the same number as in the status
 	checkLinks(t)
 	expect.Says(t, statusProxy.Log(), `level=ACCESS msg=request method=GET target="list namespaces v1"`)
 }

@@ -38,8 +38,8 @@ const (
 )
 
 // NewLogger returns a logger that writes records of at least the given level to w. Each record is one line and one Write.
-// Text that looks like a credential is replaced by [Masked]. Any format but [FormatJSON] means [FormatText]. The logger is safe for
-// concurrent use, and calls w.Write from one goroutine at a time.
+// Text that looks like a credential is replaced by [Masked]. An unknown format means [FormatText]. The logger is safe for concurrent
+// use, and calls w.Write from one goroutine at a time.
 func NewLogger(w io.Writer, format Format, level slog.Leveler) *slog.Logger {
 	masked := &maskingWriter{w: w}
 	options := &slog.HandlerOptions{Level: level, ReplaceAttr: replaceAttr}
@@ -63,10 +63,8 @@ func NewLogLimiter() *rate.Sometimes { return &rate.Sometimes{First: 20, Interva
 
 // replaceAttr writes LevelAccess as ACCESS, and masks credentials.
 func replaceAttr(groups []string, a slog.Attr) slog.Attr {
-	if len(groups) == 0 && a.Key == slog.LevelKey {
-		if level, ok := a.Value.Any().(slog.Level); ok && level == LevelAccess {
-			return slog.String(slog.LevelKey, "ACCESS")
-		}
+	if len(groups) == 0 && a.Key == slog.LevelKey && a.Value.Any() == LevelAccess {
+		return slog.String(slog.LevelKey, "ACCESS")
 	}
 	return maskAttr(groups, a)
 }

@@ -11,16 +11,16 @@ import (
 // Masked is what the log has in place of a credential.
 const Masked = "MASKED"
 
-// sensitiveWords mark the key of a credential: it contains at least one of them. Keys are compared in lower case, without hyphens
-// and underscores.
+// sensitiveWords are words in the names of credentials. The value of a key with such a word is masked. Keys are compared in lower case,
+// without hyphens and underscores.
 var sensitiveWords = []string{
 	"authorization", "bearer", "token", "cookie", "password", "passwd",
 	"secret", "credential", "apikey", "privatekey", "keydata",
 	"secwebsocketprotocol", // the header in which a browser sends its bearer token
 }
 
-// sensitivePatterns match credentials in a finished line. A match is masked, except its first group, which tells the reader
-// what was masked.
+// sensitivePatterns match credentials in a finished line. A match is replaced by its first group and [Masked]: "Bearer x" becomes
+// "Bearer MASKED", so that the reader knows what was masked.
 var sensitivePatterns = []*regexp.Regexp{
 	// "Bearer x" and "Basic x", anywhere in the line.
 	regexp.MustCompile(`(?i)(\bbearer\s+)[a-z0-9._~+/=-]+`),
@@ -29,8 +29,8 @@ var sensitivePatterns = []*regexp.Regexp{
 	regexp.MustCompile(`(base64url\.bearer\.authorization\.k8s\.io\.)[A-Za-z0-9_-]+`),
 	// JSON web tokens, as service accounts have them.
 	regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*`),
-	// Bootstrap tokens, like abcdef.0123456789abcdef (k8s.io/cluster-bootstrap, token/api). The name of an Event ends like one, but is
-	// kept, since another part comes before.
+	// Bootstrap tokens, like abcdef.0123456789abcdef (k8s.io/cluster-bootstrap, token/api). An Event's name can end like one, as
+	// web-x2x8qz.17a9f3b2c4d5e6f7 does. It is kept, since the six characters must not follow a hyphen or the like.
 	regexp.MustCompile(`(^|[^0-9A-Za-z._-])[0-9a-z]{6}\.[0-9a-z]{16}\b`),
 	// User and password in a URL, with the @.
 	regexp.MustCompile(`(://)[^/\s@"]+@`),
@@ -46,7 +46,7 @@ var sensitivePatterns = []*regexp.Regexp{
 	regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)`),
 }
 
-// maskAttr masks an attribute if its key, or the key of a group around it, names a credential.
+// maskAttr returns the attribute a, masked if its key, or the key of a group around it, names a credential.
 func maskAttr(groups []string, a slog.Attr) slog.Attr {
 	if isSensitive(a.Key) || slices.ContainsFunc(groups, isSensitive) {
 		return slog.String(a.Key, Masked)
@@ -63,8 +63,8 @@ func isSensitive(key string) bool {
 	return slices.ContainsFunc(sensitiveWords, func(word string) bool { return strings.Contains(key, word) })
 }
 
-// maskingWriter masks credentials in finished lines. There, errors and nested structures are text, too, so it finds what maskAttr
-// cannot see. Each Write gets a whole line, as slog's handlers write it.
+// maskingWriter masks credentials in finished lines, and writes the lines to w. It finds credentials inside errors and nested
+// structures, which maskAttr does not look into, since they are text by then. Each Write gets a whole line, as slog's handlers write it.
 type maskingWriter struct{ w io.Writer }
 
 // Write implements [io.Writer].
@@ -75,7 +75,7 @@ func (m *maskingWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// MaskText masks the parts of a text that look like a credential, as the log does.
+// MaskText returns a text with each part masked that looks like a credential, as in the log.
 func MaskText(text string) string {
 	for _, pattern := range sensitivePatterns {
 		if pattern.MatchString(text) { // takes half the time of a ReplaceAllString that finds nothing

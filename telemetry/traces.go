@@ -41,18 +41,18 @@ const (
 	protocolHTTP = "http/protobuf"
 )
 
-// NewTraces returns the tracer provider that the environment configures, or nil, nil if the environment wants no traces. The
-// variables have the meanings of OpenTelemetry's specification
-// (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables). One default differs: traces are sent
-// only if the environment has an endpoint or OTEL_TRACES_EXPORTER=otlp. The specification would send them to a collector on
-// localhost, which nobody may have set up. An error names the variable. It quotes no headers, since these may have
-// credentials.
+// NewTraces returns the tracer provider that the environment configures, or nil, nil if it asks for no traces. An error names the
+// variable. It quotes no headers, since these may have credentials.
 //
-// With a provider, NewTraces also sets OpenTelemetry's process-wide error handler, which logs at most one error a minute.
-// Such errors are, for example, that spans cannot be sent, or that a sampler is unknown and the default is used instead.
+// The variables have the meanings of OpenTelemetry's specification
+// (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables). One default differs: traces are sent only if the
+// environment has an endpoint or OTEL_TRACES_EXPORTER=otlp. The specification's default is a collector on localhost, which may not exist.
+//
+// If there are traces, NewTraces also sets OpenTelemetry's process-wide error handler, which logs at most one error a minute: for
+// example, that spans cannot be sent, or that a sampler is unknown and the default is used.
 func NewTraces(ctx context.Context, version string, log *slog.Logger) (*sdktrace.TracerProvider, error) {
-	wanted, err := tracesWanted()
-	if err != nil || !wanted {
+	enabled, err := hasTraces()
+	if err != nil || !enabled {
 		return nil, err
 	}
 	res, err := newResource(ctx, version)
@@ -70,8 +70,8 @@ func NewTraces(ctx context.Context, version string, log *slog.Logger) (*sdktrace
 	return sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res)), nil
 }
 
-// tracesWanted reports whether the environment asks for traces.
-func tracesWanted() (bool, error) {
+// hasTraces reports whether the environment asks for traces. It returns an error for an exporter that listproxy does not have.
+func hasTraces() (bool, error) {
 	if disabled, err := strconv.ParseBool(os.Getenv(envDisabled)); err == nil && disabled {
 		return false, nil
 	}
@@ -83,12 +83,12 @@ func tracesWanted() (bool, error) {
 	case "":
 		return os.Getenv(envEndpoint) != "" || os.Getenv(envTracesEndpoint) != "", nil
 	default:
-		return false, fmt.Errorf("%s=%q: listproxy sends traces by OTLP only: write otlp, or none", envExporter, exporter)
+		return false, fmt.Errorf("%s=%q: listproxy sends traces by OTLP only: choose otlp or none", envExporter, exporter)
 	}
 }
 
-// newResource describes what traces come from: this process, with its name, version and a random ID. The attributes of
-// OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES are added, and take precedence.
+// newResource returns the attributes of this process: its name, its version and a random ID. Those in OTEL_SERVICE_NAME and
+// OTEL_RESOURCE_ATTRIBUTES are added, and take precedence.
 func newResource(ctx context.Context, version string) (*resource.Resource, error) {
 	res, err := resource.New(ctx,
 		resource.WithTelemetrySDK(),
@@ -100,7 +100,7 @@ func newResource(ctx context.Context, version string) (*resource.Resource, error
 		resource.WithFromEnv(), // the last option takes precedence
 	)
 	if err != nil {
-		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES cannot be read, write key=value,key=value: %w", err)
+		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES must have the form key=value,key=value: %w", err)
 	}
 	return res, nil
 }

@@ -15,9 +15,10 @@ const hostRefused = "listproxy's admin port is not known by the name in this add
 
 // guard returns handler with two protections.
 //
-// The first is against DNS rebinding: a web page, open in the browser of somebody inside, reads this port, which asks for no
-// credentials. For this the attacker makes the name of the page resolve to this machine. But the browser sends that name as
-// the Host. So guard accepts a request only if its Host is one of hosts, or a name that cannot be rebound (cannotBeRebound).
+// The first is against DNS rebinding. The attacker's web page is open in the browser of somebody inside. The attacker then makes
+// the page's name resolve to this machine, so that the page can read this port, which asks for no credentials. The browser
+// sends the page's name as the Host. So guard accepts only requests with a Host in hosts, or a name that is no attacker's
+// (isOutsidePublicDNS).
 //
 // The second is against slow clients: a client that has not read the answer within timeout loses its connection.
 func guard(hosts []string, timeout time.Duration, handler http.Handler) http.Handler {
@@ -27,7 +28,7 @@ func guard(hosts []string, timeout time.Duration, handler http.Handler) http.Han
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := hostName(r.Host)
-		if !slices.Contains(allowed, name) && !cannotBeRebound(name) {
+		if !slices.Contains(allowed, name) && !isOutsidePublicDNS(name) {
 			writeText(w, http.StatusForbidden, hostRefused)
 			return
 		}
@@ -37,14 +38,14 @@ func guard(hosts []string, timeout time.Duration, handler http.Handler) http.Han
 	})
 }
 
-// cannotBeRebound reports whether nobody can register name in the public DNS, and so make it resolve to this machine:
+// isOutsidePublicDNS reports whether name is one that nobody can register in the public DNS:
 //
-//   - an IP address, as probes and Prometheus use, since it is not resolved;
+//   - an IP address, as probes and Prometheus use;
 //   - a name without a dot, such as localhost, the name of a machine, or of a Service in the same namespace;
 //   - no name: a request without a Host is HTTP/1.0, which no browser speaks;
 //   - a name below localhost (RFC 6761);
 //   - the name of a Service with its namespace and .svc or .svc.cluster.local.
-func cannotBeRebound(name string) bool {
+func isOutsidePublicDNS(name string) bool {
 	if _, err := netip.ParseAddr(name); err == nil || !strings.Contains(name, ".") {
 		return true
 	}

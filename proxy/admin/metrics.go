@@ -35,8 +35,8 @@ const (
 	labelPort   = "port"
 )
 
-// collectionID names a collection, eager or not, by the values of its labels. It is an EagerCollection only because that type has
-// just these fields.
+// collectionID identifies a collection in metrics, by resource, version and representation. An EagerCollection has just these fields;
+// here it stands for any collection.
 type collectionID = proxy.EagerCollection
 
 // collectionLabels returns the names of the labels of a collection, then more names.
@@ -50,7 +50,7 @@ func collectionValues(c collectionID, more ...string) []string {
 }
 
 var (
-	// Sent by sendCollections.
+	// Sent by sendCollections, for each collection.
 	collectionLiveMetric = newGauge("listproxy_collection_live",
 		"1 if lists of the newest state can be answered, else 0 and why (reason).", collectionLabels(observe.LabelReason)...)
 	collectionObjectsMetric = newGauge("listproxy_collection_objects", "Objects in the newest state.", collectionLabels()...)
@@ -73,7 +73,7 @@ var (
 	watchEndsMetric = newCounter("listproxy_watch_ends_total", "Watches from memory that have ended, and why (reason).",
 		collectionLabels(observe.LabelReason)...)
 
-	// Sent by Collect.
+	// Sent by Collect, about memory and lookups.
 	storedMetric = newGauge("listproxy_stored_bytes",
 		"Bytes that all collections store together, including the states that are being loaded.")
 	storedLimitMetric        = newGauge("listproxy_stored_limit_bytes", "The bound on listproxy_stored_bytes (--cache-bytes); 0 is no bound.")
@@ -94,7 +94,7 @@ var (
 	connectionsLimitMetric = newGauge("listproxy_connections_limit",
 		"The bound on listproxy_connections (one for each MiB of GOMEMLIMIT, from 256 to 20000).", labelPort)
 
-	// Sent by Collect.
+	// Sent by Collect, about the world outside.
 	certificateExpiryMetric = newGauge("listproxy_certificate_not_after_timestamp_seconds",
 		"Time at which a certificate in use expires, in Unix time. "+
 			"For a chain or a file with several CAs, the first to expire counts.", "certificate")
@@ -102,8 +102,8 @@ var (
 		"1 if the API server answers listproxy's own account as it should, else 0 and what is wrong (state).", "state")
 )
 
-// Describe implements [prometheus.Collector]. It sends no descriptions, so that the metrics need not be listed here, too.
-// Prometheus allows this: the registry then checks the metrics at each scrape, not at registration ("unchecked collector").
+// Describe implements [prometheus.Collector]. It sends no descriptions, which makes s an "unchecked collector": the registry checks
+// its metrics at each scrape, not at registration. So the metrics need not be listed twice.
 func (s *Source) Describe(chan<- *prometheus.Desc) {}
 
 // send sends a metric with a value and the values of its labels.
@@ -140,7 +140,7 @@ func (s *Source) Collect(ch chan<- prometheus.Metric) {
 }
 
 // sendCollections sends the metrics of all collections. For an eager collection that does not exist yet, it sends
-// collectionLiveMetric with the value 0, so that an alert can find it.
+// collectionLiveMetric with the value 0, so that there is a series to alert on.
 func (s *Source) sendCollections(ch chan<- prometheus.Metric) {
 	now := time.Now()
 	exists := map[collectionID]bool{}

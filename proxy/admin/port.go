@@ -12,8 +12,7 @@ import (
 const (
 	// pageTimeout is the time within which a client must have read a page.
 	pageTimeout = 10 * time.Second
-	// profileTimeout is the time within which a client must have read a profile, which may be recorded for minutes
-	// (?seconds=).
+	// profileTimeout is the time within which a client must have read a profile. With ?seconds=, recording it may take minutes.
 	profileTimeout = 5 * time.Minute
 )
 
@@ -27,8 +26,8 @@ const (
 //   - /flagz has flags, which are all flags in force, as name=value;
 //   - /debug/pprof/ has profiles, for local clients only.
 //
-// The answers have no secrets, and need no authentication. All paths but the first two are guarded: hosts has further names
-// that a request may have as its Host (see guard).
+// The answers have no secrets, and need no authentication. /livez and /readyz are open to every request. All other paths are
+// guarded: hosts has further names that their requests may have as the Host (see guard).
 func New(source *Source, metrics http.Handler, flags, hosts []string) http.Handler {
 	pages := http.NewServeMux()
 	pages.Handle("GET /metrics", metrics)

@@ -13,7 +13,7 @@ import (
 type Check struct {
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
-	// Message says what is wrong. A check that is OK may have a message, too (see Source.Checks).
+	// Message says what is wrong. The checks "upstream" and "collection/…" may have a Message even if they are OK.
 	Message string `json:"message,omitempty"`
 }
 
@@ -61,14 +61,14 @@ func (s *Source) serveReady(w http.ResponseWriter, r *http.Request) {
 // Checks returns the readiness checks. If all are OK, clients should be sent to this replica (docs/operate.md).
 func (s *Source) Checks() []Check {
 	health := s.Health()
-	// A replica that has never reached the API server is not ready: its address, CA or account may be wrong, and a rollout
-	// should stop. After a later failure the replica stays ready. Such a failure mostly concerns all replicas, and if all
-	// became unready, clients could not connect to learn why.
+	// Until its first success at the API server, a replica is not ready: its address, CA or account may be wrong, and a rollout
+	// should stop. Later failures leave the replica ready. They mostly concern all replicas, and if all became unready, clients
+	// could not connect to learn why.
 	return s.newChecks(health, !health.NeverOK)
 }
 
-// newChecks returns the checks. upstreamOK is the result of the check of the API server. Even if it is true, the check's
-// message says what is wrong with the API server now, if anything.
+// newChecks returns the checks. upstreamOK is the result of the check "upstream", whose Message is the API server's current
+// failure in any case.
 func (s *Source) newChecks(health upstream.Diagnosis, upstreamOK bool) []Check {
 	const remedy = ": see whether the API server can be reached, and the log"
 	checks := []Check{

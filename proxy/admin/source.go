@@ -42,7 +42,7 @@ type Source struct {
 	Eager func() []proxy.EagerStats
 	// Compression returns the counts of the compressor.
 	Compression func() gzip.CompressorStats
-	// ReviewLookups returns how many questions about callers' rights had a remembered answer (hits), and how many had none (misses).
+	// ReviewLookups returns the numbers of lookups of callers' rights that found a remembered answer (hits) and that found none (misses).
 	ReviewLookups func() (hits, misses uint64)
 	// Inflight returns the state of each limiter, by its name in metrics.
 	Inflight func() map[string]limits.Stats
@@ -92,7 +92,7 @@ func (s *Source) ReadStatus() Status {
 	}
 	status.readMetrics(s.Metrics)
 
-	// Here the API server must be OK now. For readiness it is enough that it was OK once (see Checks).
+	// To be healthy, listproxy needs an API server that is OK now. To be ready, it needs one that was OK once (see Checks).
 	status.Checks = append(s.newChecks(health, health.Condition == upstream.ConditionOK), checkFeeds(status.Collections))
 	status.Healthy = allOK(status.Checks)
 	status.sort()
@@ -113,8 +113,8 @@ func newUpstream(address string, health upstream.Diagnosis, now time.Time) Upstr
 	return u
 }
 
-// secondsSince returns the seconds from then to now, or 0 if then is later: another goroutine may have set then after now was
-// read.
+// secondsSince returns the seconds from then to now. It returns 0 if then is later than now, as when another goroutine has set then
+// after now was read.
 func secondsSince(then, now time.Time) float64 { return max(0, now.Sub(then).Seconds()) }
 
 func newCollectionName(key snapshot.CollectionKey) CollectionName {
@@ -148,8 +148,8 @@ func newCollection(c snapshot.CollectionStats, now time.Time) Collection {
 	return collection
 }
 
-// checkFeeds returns the check that no collection is stale. A collection that is unavailable for another reason, for example
-// since it is being loaded, does not count: its feed has no fault.
+// checkFeeds returns the check "feeds", which is OK if no collection is stale. Other reasons for which a collection is unavailable, such
+// as that it is being loaded, are no fault of its feed.
 func checkFeeds(collections []Collection) Check {
 	stale := 0
 	for _, c := range collections {

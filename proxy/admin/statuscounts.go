@@ -36,8 +36,8 @@ func (s *Status) readMetrics(metrics prometheus.Gatherer) {
 	s.Reasons = slices.AppendSeq(s.Reasons, maps.Values(reasons)) // sorted later (Status.sort)
 }
 
-// countRequests adds the requests of one series of metricRequests to the counts of s, and forwarded requests to reasons. It
-// ignores other verbs than list and watch.
+// countRequests adds the lists or watches of one series of metricRequests to the counts of s, and the forwarded ones to reasons, too.
+// It ignores a series of another verb.
 func (s *Status) countRequests(series *dto.Metric, reasons map[string]Reason) {
 	labels := map[string]string{}
 	for _, label := range series.GetLabel() {

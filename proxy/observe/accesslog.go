@@ -16,12 +16,12 @@ import (
 // writeAccessLog writes the request's line of the access log. The line has the namespace, but no query, no name of an object
 // or caller, and no credential.
 func (rec *Record) writeAccessLog(log *slog.Logger) {
-	if rec.ignored {
+	if rec.isIgnored {
 		return
 	}
 	r := rec.request
 	method, _ := spanMethod(r.Method) // _OTHER for a method that the caller made up
-	// The local port; for a request in a tunnel, the port at which the tunnel's CONNECT came.
+	// port is the local port. For a request in a tunnel, it is the port for CONNECT.
 	_, port, _ := net.SplitHostPort(fmt.Sprint(r.Context().Value(http.LocalAddrContextKey)))
 	attrs := []slog.Attr{
 		slog.String("method", method),
@@ -35,7 +35,7 @@ func (rec *Record) writeAccessLog(log *slog.Logger) {
 	if namespace := kubehttp.LoggedNamespace(r); namespace != "" {
 		attrs = append(attrs, slog.String("namespace", namespace))
 	}
-	// The target leaves out the query, so it says "list" for a watch that the query asks for (?watch=true).
+	// The target says "list" for a watch that only the query asks for (?watch=true), since it leaves out the query.
 	if kubehttp.RequestOf(r).EndableWatch {
 		attrs = append(attrs, slog.Bool("watch", true))
 	}
@@ -50,7 +50,7 @@ func (rec *Record) writeAccessLog(log *slog.Logger) {
 			slog.String("cacheStatus", kubehttp.CacheHit(rec.labels.semantics)),
 			slog.Uint64("revision", rec.memory.Revision))
 	}
-	if !rec.handlerReturned { // it panicked, which broke the answer off
+	if !rec.handlerReturned { // a panic broke the answer off
 		attrs = append(attrs, slog.Bool("broken", true))
 	}
 	// The line is written even if the client has left.

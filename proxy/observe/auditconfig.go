@@ -13,8 +13,8 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
-// AuditConfig configures where the audit log is written, and how much of the log is kept. Its fields have the meanings
-// of kube-apiserver's flags --audit-log-*.
+// AuditConfig says where the audit log is written, and how much of it is kept. Its fields have the meanings of kube-apiserver's
+// flags --audit-log-*.
 type AuditConfig struct {
 	// Path is the file. "-" means standard output, and "" no log.
 	Path string
@@ -24,9 +24,10 @@ type AuditConfig struct {
 	MaxBackups uint32
 }
 
-// OpenAuditLog opens the audit log that c describes, or returns nil, nil if c has no path. The caller must close the log. Only
-// the owner can read a new file. An existing file keeps its mode and content. No other process may write to the file. With
-// standard output, SIGPIPE no longer ends the process.
+// OpenAuditLog opens the audit log that c describes, or returns nil, nil if c has no path. The caller must close the log.
+//
+// Only the owner can read a new file. An existing file keeps its mode and content. The file must be this process's own, since a
+// rotation renames it. If the log is standard output, SIGPIPE no longer ends the process.
 func OpenAuditLog(c AuditConfig) (*AuditLog, error) {
 	if c.Path == "" {
 		return nil, nil
@@ -38,17 +39,18 @@ func OpenAuditLog(c AuditConfig) (*AuditLog, error) {
 	return NewAuditLog(out), nil
 }
 
-// openOutput returns standard output or a rotating file. It opens the file once, so that an error is known at the start.
+// openOutput returns standard output or a rotating file.
 func openOutput(c AuditConfig) (io.WriteCloser, error) {
 	if c.Path == "-" {
-		// A write to standard output whose reader has gone raises SIGPIPE, which ends the process if there is no handler.
+		// When the reader of standard output has gone, a write raises SIGPIPE. If the signal is caught, the write returns an error;
+		// otherwise the process ends. Nobody needs to read the channel.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 		return os.Stdout, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(c.Path), 0o700); err != nil {
 		return nil, fmt.Errorf("make its folder: %w", err)
 	}
-	// lumberjack opens the file again at the first event.
+	// lumberjack opens the file at the first event. It is opened here, too, so that an error is known at the start.
 	file, err := os.OpenFile(c.Path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
@@ -56,6 +58,6 @@ func openOutput(c AuditConfig) (io.WriteCloser, error) {
 	if err := file.Close(); err != nil {
 		return nil, err
 	}
-	size := cmp.Or(c.MaxSize, math.MaxInt32) // 0 means never here, and 100 MB to lumberjack
-	return &lumberjack.Logger{Filename: c.Path, MaxSize: int(size), MaxBackups: int(c.MaxBackups)}, nil
+	megabytes := cmp.Or(c.MaxSize, math.MaxInt32) // lumberjack takes 0 for 100
+	return &lumberjack.Logger{Filename: c.Path, MaxSize: int(megabytes), MaxBackups: int(c.MaxBackups)}, nil
 }

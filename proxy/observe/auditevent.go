@@ -34,20 +34,20 @@ type AuditEvent struct {
 	Impersonated user.Info
 }
 
-// sendAuditEvent makes the audit event that e describes, and gives it to sink. It reports whether sink accepted it.
+// sendAuditEvent makes the audit event that e describes, and gives it to sink. It reports whether sink accepted the event.
 //
-// kube-apiserver's own functions make the event. It differs from an event of kube-apiserver in these points:
-//   - Its stage is ResponseStarted, also for a list, since it is written before the answer.
-//   - It has annotations of listproxy.
+// The event is made with kube-apiserver's own functions. It differs from one of kube-apiserver in these points:
+//   - The stage is ResponseStarted, even for a list, since the event is written before the answer.
+//   - There are annotations of listproxy.
 //   - The client's address is the peer of the connection, since listproxy does not believe X-Forwarded-For and X-Real-Ip.
-//   - It never says that impersonation was constrained, since listproxy does not learn this from the API server.
+//   - A constraint of the impersonation is missing, since listproxy does not learn it from the API server.
 func sendAuditEvent(sink audit.Sink, e AuditEvent) bool {
 	// The context is not the request's, so that the event is written even if the client leaves.
 	ctx := audit.WithAuditContext(context.Background())
 	event := audit.AuditContextFrom(ctx)
-	_ = event.Init(audit.RequestAuditConfig{Level: auditapi.LevelMetadata}, sink) // only a second Init fails
+	_ = event.Init(audit.RequestAuditConfig{Level: auditapi.LevelMetadata}, sink) // fails only if called twice
 	audit.WithAuditID(ctx, types.UID(e.ID))
-	// r is e.Request without the headers in which a client could claim another address.
+	// r is e.Request without X-Forwarded-For and X-Real-Ip, from which LogRequestMetadata would take the client's address.
 	r := &http.Request{
 		URL: e.Request.URL, RemoteAddr: e.Request.RemoteAddr,
 		Header: http.Header{"User-Agent": e.Request.Header["User-Agent"]},

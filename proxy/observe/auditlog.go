@@ -33,18 +33,18 @@ func NewAuditLog(out io.WriteCloser) *AuditLog {
 func (l *AuditLog) Write(event AuditEvent) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lines.lastErr = nil // the backend reports only whether it has succeeded; lines knows why not
+	l.lines.lastErr = nil
 	if sendAuditEvent(l.backend, event) {
 		return nil
 	}
-	if l.lines.lastErr != nil {
+	if l.lines.lastErr != nil { // the backend itself returns no error
 		return fmt.Errorf("write an audit event: %w", l.lines.lastErr)
 	}
-	return errors.New("an audit event cannot be encoded") // the backend has written no line
+	return errors.New("an audit event cannot be encoded")
 }
 
-// Close closes the log. It must be called once, after the last answer. If an event is still being written, Close returns an
-// error and leaves the log open. It does not wait, since a disk may hang.
+// Close closes the log. It must be called once, after the last answer. It does not wait for an event that is still being written,
+// since a disk may hang: it then returns an error, and leaves the log open.
 func (l *AuditLog) Close() error {
 	if !l.mu.TryLock() {
 		return errBusy
@@ -53,23 +53,23 @@ func (l *AuditLog) Close() error {
 	return l.lines.out.Close()
 }
 
-// lineWriter writes the backend's lines. If only a part of a line was written, the next line begins with a line break.
+// lineWriter writes the backend's lines. If out took only a part of a line, a line break comes before the next one.
 type lineWriter struct {
-	out     io.WriteCloser
-	torn    bool  // only a part of the last line was written
-	lastErr error // the error of the last line, which the backend does not return
+	out         io.WriteCloser
+	endsMidLine bool  // out has only a part of the line that it got last
+	lastErr     error // the error of the last write; nil if it succeeded
 }
 
 // Write implements [io.Writer]. The backend calls it with one line at a time.
 func (l *lineWriter) Write(line []byte) (int, error) {
 	text := line
-	if l.torn {
+	if l.endsMidLine {
 		text = append([]byte("\n"), line...)
 	}
 	n, err := l.out.Write(text)
-	if n > 0 { // otherwise the file still ends as before
-		l.torn = n < len(text)
+	if n > 0 {
+		l.endsMidLine = n < len(text)
 	}
 	l.lastErr = err
-	return min(n, len(line)), err // n may count the line break, too
+	return min(n, len(line)), err // an [io.Writer] must not count the additional line break
 }

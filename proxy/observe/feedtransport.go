@@ -8,10 +8,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// FeedTransport returns a transport that sends all requests through next, and observes the requests of feeds. describe
-// returns, from a request's context, what the request is for (task), and which resource, version and representation it reads. The
-// task is empty for a request that no feed has sent. Each request of a feed has a trace of its own, since no caller waits for the
-// answer. The request's span lasts until the end of the answer.
+// FeedTransport returns a transport that sends all requests through next, and observes the requests of feeds. For the context of
+// such a request, describe returns what the request is for (task), and which resource, version and representation it reads. For all
+// other requests, describe returns an empty task.
+//
+// Each request of a feed has a trace of its own, since no caller waits for the answer. Its span lasts until the end of the answer.
 func (o *Observer) FeedTransport(
 	next http.RoundTripper, describe func(context.Context) (task, resource, version, representation string),
 ) http.RoundTripper {

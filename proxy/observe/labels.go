@@ -23,8 +23,8 @@ const (
 )
 
 // servedResources maps resources to label values ("pods", "deployments.apps"). It has only resources that the upstream is known to
-// serve, since callers could make up any others. The first maxResourceValues resources keep their values until the process ends.
-// All others have [OtherLabel]. The zero value is empty. servedResources is safe for concurrent use.
+// serve, since callers can make up others without end. The first maxResourceValues resources keep their values until the process
+// ends. All others have [OtherLabel]. The zero value is empty. servedResources is safe for concurrent use.
 type servedResources struct {
 	mu     sync.RWMutex
 	values map[schema.GroupVersionResource]string
@@ -38,8 +38,8 @@ func (s *servedResources) find(gvr schema.GroupVersionResource) (string, bool) {
 	return value, ok
 }
 
-// learn returns the label value of a resource that the upstream serves. A new resource gets a value if there is room.
-func (s *servedResources) learn(gvr schema.GroupVersionResource) string {
+// findOrAdd returns the label value of a resource that the upstream serves. A new resource gets a value of its own if there is room.
+func (s *servedResources) findOrAdd(gvr schema.GroupVersionResource) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.values[gvr]; !ok && len(s.values) >= maxResourceValues {
@@ -63,7 +63,7 @@ func (rec *Record) resourceLabel() string {
 		return value
 	}
 	if rec.isServed(gvr) {
-		return served.learn(gvr)
+		return served.findOrAdd(gvr)
 	}
 	return OtherLabel
 }
@@ -79,8 +79,8 @@ func (rec *Record) isServed(gvr schema.GroupVersionResource) bool {
 	return inCatalog != nil && inCatalog(gvr.Group, gvr.Version, gvr.Resource)
 }
 
-// namedResource returns the resource that the request names, which may not exist. It returns the zero value in three cases: the
-// request was neither answered from memory nor forwarded, its path has no resource, or Kubernetes would not accept the names.
+// namedResource returns the resource that the request names, which may not exist. It returns the zero value for a path without a
+// resource, for names that Kubernetes would not accept, and without a decision to serve or forward the request.
 func (rec *Record) namedResource() schema.GroupVersionResource {
 	if rec.labels.decision != DecisionServe && rec.labels.decision != DecisionForward {
 		return schema.GroupVersionResource{}
@@ -96,20 +96,20 @@ func (rec *Record) namedResource() schema.GroupVersionResource {
 }
 
 // hasKubernetesNames reports whether group, version and resource have the form that Kubernetes demands. Some aggregated API
-// servers have a resource for each of their metrics, in other forms. These must not become label values.
+// servers have a resource for each metric, with names of other forms, which must not become label values.
 func hasKubernetesNames(info *request.RequestInfo) bool {
-	return (info.APIGroup == "" || len(validation.IsDNS1123Subdomain(info.APIGroup)) == 0) &&
-		len(validation.IsDNS1035Label(info.APIVersion)) == 0 && len(validation.IsDNS1035Label(info.Resource)) == 0
+	isValidGroup := info.APIGroup == "" || len(validation.IsDNS1123Subdomain(info.APIGroup)) == 0
+	return isValidGroup && len(validation.IsDNS1035Label(info.APIVersion)) == 0 && len(validation.IsDNS1035Label(info.Resource)) == 0
 }
 
 // verbLabel returns the label value for the verb of a request, as kube-apiserver reads it: a streaming list is a watch.
 func verbLabel(r *http.Request) string {
 	parsed := kubehttp.RequestOf(r)
-	info := parsed.Info
-	if !info.IsResourceRequest || info.Verb != "list" && info.Verb != "watch" {
+	isListOrWatch := parsed.Info.Verb == VerbList || parsed.Info.Verb == VerbWatch
+	switch {
+	case !parsed.Info.IsResourceRequest || !isListOrWatch:
 		return OtherLabel
-	}
-	if parsed.LongRunning { // info does not cover the query, so its verb for ?watch=1 is list
+	case parsed.LongRunning: // a watch, even if Info.Verb is list: it does not cover the query (?watch=1)
 		return VerbWatch
 	}
 	return VerbList

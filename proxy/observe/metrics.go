@@ -54,12 +54,11 @@ type metrics struct {
 	sentBytes      *prometheus.CounterVec
 	savedBytes     *prometheus.CounterVec
 
-	proofSeconds     *prometheus.HistogramVec // updated by StartProof
-	upstreamRequests *prometheus.CounterVec   // updated by Record.end, InstrumentSend and FeedTransport
-	reviewSeconds    *prometheus.HistogramVec // updated by InstrumentSend
-
-	// Updated by FeedTransport:
-	feedRequests, feedReceivedBytes *prometheus.CounterVec
+	proofSeconds      *prometheus.HistogramVec // updated by StartProof
+	upstreamRequests  *prometheus.CounterVec   // updated by Record.end, InstrumentSend and FeedTransport
+	reviewSeconds     *prometheus.HistogramVec // updated by InstrumentSend
+	feedRequests      *prometheus.CounterVec   // updated by FeedTransport
+	feedReceivedBytes *prometheus.CounterVec   // updated by FeedTransport's feedBody
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
@@ -98,7 +97,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	}
 }
 
-// requestLabels has the label values of one request. Whatever callers send, each label has few values.
+// requestLabels has the label values of one request. The number of values of each label is bounded, whatever callers send.
 type requestLabels struct {
 	resource  string
 	verb      string

@@ -26,7 +26,7 @@ type Record struct {
 	receivedAt      time.Time
 	labels          requestLabels // the code, resource and verb are set at the end
 	handlerReturned bool          // false if the handler has panicked
-	ignored         bool          // the request is neither counted nor logged
+	isIgnored       bool          // the request is neither counted nor logged
 
 	asked  *policy.Request // what the request asks for; set with the decision to forward it, or to answer it from memory
 	memory MemoryAnswer    // zero if the answer is not from memory
@@ -54,9 +54,9 @@ func RecordOf(ctx context.Context) *Record {
 func (rec *Record) ReceivedAt() time.Time { return rec.receivedAt }
 
 // Ignore keeps the request from being counted and logged.
-func (rec *Record) Ignore() { rec.ignored = true }
+func (rec *Record) Ignore() { rec.isIgnored = true }
 
-// SetRefused records that listproxy refuses the request. It replaces an earlier decision, but what the request asks for stays.
+// SetRefused records that listproxy refuses the request, and why. It replaces an earlier decision.
 func (rec *Record) SetRefused(why string) {
 	rec.labels.decision = DecisionRefuse
 	rec.labels.reason = why
@@ -79,17 +79,17 @@ func (rec *Record) SetDecision(asked *policy.Request, semantics policy.Semantics
 // SetMemoryAnswer records the answer from memory that is about to be written.
 func (rec *Record) SetMemoryAnswer(answer MemoryAnswer) { rec.memory = answer }
 
-// SetHijackedAnswer records an answer that is written on the hijacked connection, and not with the ResponseWriter.
+// SetHijackedAnswer records an answer that is written to the hijacked connection instead of the ResponseWriter.
 func (rec *Record) SetHijackedAnswer(code int, bytes int64) {
 	rec.response.Code = code
 	rec.response.Bytes = bytes
 }
 
-// end completes the labels, counts the request, and describes and ends its span.
+// end completes the labels, counts the request, and completes and ends its span.
 func (rec *Record) end() {
 	span := trace.SpanFromContext(rec.request.Context())
 	defer span.End()
-	if rec.ignored {
+	if rec.isIgnored {
 		return
 	}
 	if rec.handlerReturned && rec.response.Code == 0 {

@@ -16,8 +16,8 @@ import (
 // tracerName is the instrumentation scope of all spans.
 const tracerName = "github.com/listproxy/listproxy"
 
-// spans makes the spans of requests from callers and of requests to the API server. Of a request's path, query, headers and
-// addresses, which may hold secrets, a span has only the resource.
+// spans makes the spans of requests from callers and of requests to the API server. A request's path, query, headers and addresses
+// may hold secrets, so a span has nothing of them but the resource.
 type spans struct{ tracer trace.Tracer }
 
 // propagator reads and writes traceparent and tracestate (https://www.w3.org/TR/trace-context). It leaves baggage alone:
@@ -27,8 +27,8 @@ var propagator propagation.TraceContext
 // begin begins the span of a caller's request, and returns the request with the span in its context. The span must be
 // ended.
 //
-// Anybody can write a traceparent, so the caller must not decide whether the span is sampled. The span begins a trace of its
-// own, with a link to the caller's, as at kube-apiserver for ordinary users.
+// The span begins a new trace, with a link to the caller's span, as at kube-apiserver for ordinary users. If it were a child of the
+// caller's span, anybody who can write a traceparent would decide whether it is sampled.
 func (s *spans) begin(r *http.Request) *http.Request {
 	method, name := spanMethod(r.Method)
 	scheme := "http"
@@ -48,23 +48,25 @@ func (s *spans) begin(r *http.Request) *http.Request {
 	return r.WithContext(ctx)
 }
 
-// ForwardTransport returns a transport that sends one request with next, in a span. The caller must call end at the end of
+// ForwardTransport returns a transport for one request, which sends it through next, in a span. The caller must call end at the end of
 // the answer.
 func (rec *Record) ForwardTransport(next http.RoundTripper) (_ http.RoundTripper, end func()) {
 	if rec.observer == nil {
 		return next, func() {}
 	}
-	endSpan := func() {} // send replaces it
-	send := func(r *http.Request) (res *http.Response, err error) {
-		res, endSpan, err = rec.observer.spans.send(SpanForward, next, r)
+	endSpan := func() {} // until the request is sent
+	send := func(r *http.Request) (*http.Response, error) {
+		res, endSentSpan, err := rec.observer.spans.send(SpanForward, next, r)
+		endSpan = endSentSpan
 		return res, err
 	}
-	return roundTripper(send), func() { endSpan() } // not endSpan itself, which send replaces later
+	end = func() { endSpan() } // calls the endSpan that is set by then
+	return roundTripper(send), end
 }
 
 // send sends r to the API server through next, in a new client span, and with the span's traceparent in place of r's own.
-// The caller must call endSpan at the end of the answer, and may call it again. After an error the span has ended already. A
-// nil s makes no span, and sends r unchanged.
+// The caller must call endSpan at the end of the answer, and may call it again. If send returns an error, it has ended the span. If s
+// is nil, send makes no span, and sends r unchanged.
 func (s *spans) send(
 	name string, next http.RoundTripper, r *http.Request, attributes ...attribute.KeyValue,
 ) (_ *http.Response, endSpan func(), _ error) {

@@ -9,8 +9,8 @@ import (
 
 // Advice says what to change so that more requests are answered from memory.
 type Advice struct {
-	// What is the reason why kube-apiserver answers. If only a switch of listproxy is missing, What is the [answerer] with this
-	// switch.
+	// What is the [reason.Reason] why kube-apiserver answers. If listproxy would answer with one more switch, What is that switch:
+	// consistent-lists or watches.
 	What string `json:"what"`
 	// Lists and Watches are the numbers of requests that the advice is about.
 	Lists   int64 `json:"lists,omitempty"`
@@ -34,10 +34,10 @@ type Sender struct {
 // maxSenders is the largest number of senders that an Advice names.
 const maxSenders = 3
 
-// texts are the Why and Do of an Advice. In place of an empty one, the Advice has the text of [reason.Reason.Explain].
+// texts are the Why and Do of an Advice. If one is empty, the Advice has the text of [reason.Reason.Explain] instead.
 type texts struct{ why, do string }
 
-// ownTexts has, by [Advice.What], the texts for which Explain has none, or none that suits the reader of a log.
+// ownTexts has texts by [Advice.What], where Explain has none, or none that suits the reader of a log.
 var ownTexts = map[string]texts{
 	string(byMemoryIfConsistentLists): {
 		why: "They name no resourceVersion: they ask for the newest state.",
@@ -59,8 +59,8 @@ var ownTexts = map[string]texts{
 		"newest state, since their token has expired: let the client read its pages sooner."},
 }
 
-// advise returns advice about the requests that a listproxy without switches would not answer from memory: one Advice for
-// each reason, and for each switch that is missing. The Advice about the most requests is first.
+// advise returns advice about the requests that a listproxy without switches would not answer from memory: one Advice for each
+// reason, and one for each switch that would help. The Advice about the most requests is first.
 func advise(rows []Row) []Advice {
 	byWhat := map[string]*Advice{}
 	for _, row := range rows {
@@ -68,7 +68,7 @@ func advise(rows []Row) []Advice {
 			if f.AnsweredBy == byMemory {
 				continue
 			}
-			what := cmp.Or(string(f.Reason), string(f.AnsweredBy)) // without a reason, a switch is missing
+			what := cmp.Or(string(f.Reason), string(f.AnsweredBy)) // if there is no reason, a switch would help
 			if byWhat[what] == nil {
 				byWhat[what] = newAdvice(what, f.Reason)
 			}
@@ -86,7 +86,7 @@ func advise(rows []Row) []Advice {
 	return all
 }
 
-// newAdvice returns an Advice that has counted no requests yet. r is None if What is a switch.
+// newAdvice returns an Advice without requests. r is None if what is a switch.
 func newAdvice(what string, r reason.Reason) *Advice {
 	own := ownTexts[what]
 	why, do := r.Explain()

@@ -14,20 +14,20 @@ import (
 type analyzer struct {
 	predictor   predictor
 	counters    map[counterKey]*counter
-	first, last time.Time // when the first and the last request were received; zero if no event has this time
-	files       []File
+	first, last time.Time // when the first and the last request were received; zero if no event says when
+	files       []File    // in the order in which they were read
 }
 
-// File is what was found in one log.
+// File says what was found in one log. An audit event is relevant if it stands for an answered list or watch ([auditEvent.isRelevant]).
 type File struct {
 	Name string `json:"name"`
 	// Lines is the number of lines that were read, without blank ones.
 	Lines int64 `json:"lines"`
 	// Bad is the number of lines without an audit event.
 	Bad int64 `json:"bad,omitempty"`
-	// Others is the number of audit events that are not relevant (see [auditEvent.isRelevant]).
+	// Others is the number of audit events that are not relevant.
 	Others int64 `json:"others"`
-	// Problem says why the file could not be read to its end, or that it has no list and no watch. It is empty if all is well.
+	// Problem says why the file could not be read to its end, or that it has no relevant event. It is empty if all is well.
 	Problem string `json:"problem,omitempty"`
 
 	relevant int64 // the number of relevant audit events
@@ -38,8 +38,8 @@ func newAnalyzer(f *policy.File) *analyzer {
 	return &analyzer{predictor: newPredictor(f), counters: map[counterKey]*counter{}}
 }
 
-// readLog reads a log to its end. It returns an error if reading fails, or if the log has no relevant event. The report
-// has the events before the failure, and the error as the Problem of the File.
+// readLog reads a log to its end, and counts its events. It returns an error if reading fails, or if the log has no relevant event.
+// The error is also the Problem of the File. The events before a failure stay counted.
 func (a *analyzer) readLog(name string, log io.Reader) error {
 	f := File{Name: name}
 	err := eachLine(log, func(line []byte) { a.readLine(&f, line) })

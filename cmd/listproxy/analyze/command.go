@@ -23,7 +23,7 @@ const (
 func NewCommand(readPolicy func(path string) (*policy.File, error)) *cobra.Command {
 	var policyFile, output string
 	var maxRows int
-	var file *policy.File // set by PreRunE, from policyFile
+	var policyRead *policy.File // what PreRunE has read from policyFile
 	cmd := &cobra.Command{
 		Use:   "analyze FILE...",
 		Short: "Say what listproxy would answer from memory, by the requests in an audit log",
@@ -49,21 +49,19 @@ The exit code is 1 if a file could not be read to its end, or has no list and no
 			if maxRows < 0 {
 				return fmt.Errorf("--top %d: give how many rows to show, or 0 for all", maxRows)
 			}
-			file, err = readPolicy(policyFile)
+			policyRead, err = readPolicy(policyFile)
 			return err
 		},
 		RunE: func(cmd *cobra.Command, files []string) error {
-			a := newAnalyzer(file)
+			a := newAnalyzer(policyRead)
 			readErr := readFiles(a, files, cmd.InOrStdin())
 			report := a.report()
 			if report.Totals.Lists.Count+report.Totals.Watches.Count == 0 {
-				return readErr // not nil: a file that has neither a list nor a watch is an error
+				return readErr // there is one for each file, since none has a list or watch
 			}
-			// Logs that could be read are reported, even if others have failed.
-			if err := writeReport(cmd.OutOrStdout(), report, output, maxRows); err != nil {
-				return err
-			}
-			return readErr
+			// The report has the logs that could be read, even if others have failed.
+			writeErr := writeReport(cmd.OutOrStdout(), report, output, maxRows)
+			return errors.Join(readErr, writeErr)
 		},
 	}
 	fs := cmd.Flags()
@@ -74,7 +72,7 @@ The exit code is 1 if a file could not be read to its end, or has no list and no
 	return cmd
 }
 
-// readFiles reads all files. It goes on after a file that cannot be read, and returns the errors of all files.
+// readFiles reads all files, even after one that cannot be read. It returns the errors of all files.
 func readFiles(a *analyzer, files []string, stdin io.Reader) error {
 	var errs []error
 	for _, file := range files {

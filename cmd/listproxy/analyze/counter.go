@@ -20,11 +20,11 @@ type counter struct {
 	duration  time.Duration // the total duration of lists
 }
 
-// requests returns the number of requests. It is not the sum of the events, since a watch with two events is in opened and in
-// completed. If the audit policy drops one of the two events, the other number still has all watches.
+// requests returns the number of requests. It is the larger of the two numbers of events, not their sum: a watch with two events is in
+// both numbers, and if the audit policy drops one of the two events, the other number still has all watches.
 func (c *counter) requests() int64 { return max(c.opened, c.completed) }
 
-// count counts an event whose request has the prediction p, and notes when the first and the last request came.
+// count counts an event whose request has the prediction p. It also updates first and last.
 func (a *analyzer) count(e *auditEvent, p Prediction) {
 	key := counterKey{Source: newSource(e), Prediction: p}
 	c := a.counters[key]
@@ -42,7 +42,7 @@ func (a *analyzer) count(e *auditEvent, p Prediction) {
 		return
 	}
 	if e.Verb == verbList {
-		c.duration += max(0, e.StageTime.Sub(received)) // an event without StageTime would give a negative duration
+		c.duration += max(0, e.StageTime.Sub(received)) // 0 for an event without StageTime
 	}
 	if a.first.IsZero() || received.Before(a.first) {
 		a.first = received

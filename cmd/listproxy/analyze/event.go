@@ -11,8 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// auditEvent has the fields of an audit event that matter here. It is smaller than [auditv1.Event], which would decode
-// whole lists if the audit level is RequestResponse.
+// auditEvent has the fields of an audit event that matter here. [auditv1.Event] has more: it would decode whole lists if the audit
+// level is RequestResponse.
 type auditEvent struct {
 	Kind       string        `json:"kind"`
 	APIVersion string        `json:"apiVersion"`
@@ -38,8 +38,8 @@ type auditEvent struct {
 // responseObject is the answer in an event.
 type responseObject struct{ isTable bool }
 
-// UnmarshalJSON implements [json.Unmarshaler]. It does not decode the object, which can be large. It is taken for a table
-// if "Table" is in its first bytes, where the kind is.
+// UnmarshalJSON implements [json.Unmarshaler]. It does not decode the object, which can be large. The object counts as a table if
+// "Table" is in its first bytes, where the kind is.
 func (o *responseObject) UnmarshalJSON(data []byte) error {
 	const headBytes = 256
 	o.isTable = bytes.Contains(data[:min(len(data), headBytes)], []byte(`"Table"`))
@@ -65,8 +65,8 @@ func (e *auditEvent) isRelevant() bool {
 	return isAnswered && isListOrWatch
 }
 
-// receivedAt returns when the request was received, or false if the event has no plausible time. A wrong year would stretch
-// the period of the report, and one above 9999 cannot be encoded as JSON.
+// receivedAt returns the time at which the request was received, and whether this time is plausible. A wrong year would stretch the
+// period of the report, and a year above 9999 cannot be encoded as JSON.
 func (e *auditEvent) receivedAt() (time.Time, bool) {
 	year := e.Received.UTC().Year()
 	return e.Received, year >= 1970 && year <= 2200
@@ -80,8 +80,8 @@ const (
 	kubectlLimit = "limit=500"
 )
 
-// httpRequest returns the request of the event, or false if its URI is malformed. Events do not record the Accept
-// header: the request gets that of kubectl get if wantsTable, and otherwise none, which means JSON.
+// httpRequest returns the request of the event, or false if its URI is malformed. Events do not record the Accept header. If the
+// event wantsTable, the request has the header of kubectl get. All others have none, which means JSON.
 func (e *auditEvent) httpRequest() (*http.Request, bool) {
 	u, err := url.ParseRequestURI(e.RequestURI)
 	if err != nil {
@@ -99,8 +99,8 @@ func (e *auditEvent) httpRequest() (*http.Request, bool) {
 	return r, true
 }
 
-// wantsTable reports whether the request asked for a table. If the event has no answer that tells, kubectl get is assumed to
-// have asked for one.
+// wantsTable reports whether the request asked for a table. The answer tells if it is in the event. If not, kubectl get is assumed to
+// have asked for a table, and other clients for none.
 func (e *auditEvent) wantsTable() bool {
 	if e.ResponseObject != nil {
 		return e.ResponseObject.isTable

@@ -19,8 +19,7 @@ const (
 	verbWatch verb = "watch"
 )
 
-// form says what a list or watch asks for, as the report calls it. For a list it is one of the [policy.Semantics], like any or
-// exact. For a watch, or if the options cannot be read, it is one of the constants below.
+// form says what a list or watch asks for. A list has one of the [policy.Semantics], like any or exact. All other forms are below.
 type form string
 
 const (
@@ -43,8 +42,8 @@ const (
 	byAPIServer               answerer = "kube-apiserver"
 )
 
-// reasonRefused means that kube-apiserver answered the request with an error. It would do so behind listproxy, too, since
-// listproxy forwards such requests. Package reason does not have this reason.
+// reasonRefused means that kube-apiserver answered the request with an error, as it would behind listproxy, which forwards such
+// requests. Package reason does not have this reason.
 const reasonRefused reason.Reason = "refused"
 
 // Prediction is what listproxy would do with a request.
@@ -62,13 +61,13 @@ type Prediction struct {
 
 // predictor predicts what listproxy would do under a policy.
 type predictor struct {
-	asWritten    *policy.Config // the policy without --consistent-lists and --watches
-	withSwitches *policy.Config // the policy with both
+	withoutSwitches *policy.Config // the policy without --consistent-lists and --watches
+	withSwitches    *policy.Config // the policy with both
 }
 
 func newPredictor(f *policy.File) predictor {
 	switches := policy.Switches{ConsistentLists: policy.ConsistentAll, Watches: true}
-	return predictor{asWritten: f.Config(policy.Switches{}), withSwitches: f.Config(switches)}
+	return predictor{withoutSwitches: f.Config(policy.Switches{}), withSwitches: f.Config(switches)}
 }
 
 // predict returns what listproxy would do with the request of an audit event.
@@ -104,12 +103,12 @@ func (p *predictor) whoAnswers(request *policy.Request, parseReason reason.Reaso
 		why = whyForwarded(p.withSwitches, request)
 	}
 	switch {
-	case why != reason.None: // no switch helps
+	case why != reason.None: // forwarded even with both switches
 		return byAPIServer, why
 	case isAggregated(request):
 		return byAPIServer, reason.UnknownResource
-	case whyForwarded(p.asWritten, request) == reason.None:
-		// No switch is needed. A rule of the policy may have turned on consistent lists or watches for this resource.
+	case whyForwarded(p.withoutSwitches, request) == reason.None:
+		// For some resources, rules of the policy turn on consistent lists or watches without the switches.
 		return byMemory, reason.None
 	case request.Watch:
 		return byMemoryIfWatches, reason.None
@@ -129,9 +128,11 @@ func whyForwarded(p *policy.Config, request *policy.Request) reason.Reason {
 	return mismatchOf(evaluation.Rule, request)
 }
 
-// mismatchOf returns the reason why a request does not fit its resource, or None if it may fit. A log says neither whether the
-// resource has namespaces, nor whether it is custom. So a request without a namespace fits if it fits one of the two kinds.
-// Custom or not makes no difference, since [auditEvent.httpRequest] asks for JSON or a table.
+// mismatchOf returns the reason why a request does not fit its resource, or None if it may fit. Two facts about the resource are not in
+// a log:
+//
+//   - whether it has namespaces: a request without a namespace may fit either kind;
+//   - whether it is custom: this matters for protobuf only, and [auditEvent.httpRequest] asks for JSON or a table.
 func mismatchOf(rule policy.Rule, request *policy.Request) reason.Reason {
 	const namespaced, clusterScoped = true, false
 	const notCustom = false
@@ -148,8 +149,8 @@ func formOf(request *policy.Request, parseReason reason.Reason) form {
 	case reason.NotList, reason.Watch, reason.NotCanonical:
 		return formUnknown // Parse did not read the query
 	}
-	// With these settings, Decide forwards as few requests as possible. What it still forwards has no Semantics, so its form is
-	// unknown. (A page at the newest state is also forwarded, but has Semantics.)
+	// With these settings, Decide forwards as few requests as possible. A request that it still forwards mostly has no Semantics, so
+	// that its form is unknown. (A page at the newest state is also forwarded, but has Semantics.)
 	decision := request.Decide(policy.LimitIgnored, policy.ConsistentAll)
 	switch {
 	case decision.Semantics == "":
@@ -162,8 +163,8 @@ func formOf(request *policy.Request, parseReason reason.Reason) form {
 	return form(decision.Semantics)
 }
 
-// isAggregated reports whether the resource of a request certainly belongs to an aggregated API server. A log does not say so,
-// but kube-apiserver itself never serves the metrics APIs.
+// isAggregated reports whether a request is for the metrics APIs, which only aggregated API servers serve. A log does not say which
+// other resources are aggregated.
 func isAggregated(request *policy.Request) bool {
 	return request.Group == "metrics.k8s.io" || strings.HasSuffix(request.Group, ".metrics.k8s.io")
 }

@@ -65,8 +65,8 @@ func (a *analyzer) report() Report {
 		from, to := a.first.UTC(), a.last.UTC()
 		r.From, r.To = &from, &to
 	}
-	for key, counted := range a.counters {
-		r.Totals.add(key.Prediction, counted)
+	for key, c := range a.counters {
+		r.Totals.add(key.Prediction, c)
 	}
 	for _, row := range a.rows() {
 		slices.SortFunc(row.Forms, compareForms)
@@ -80,14 +80,14 @@ func (a *analyzer) report() Report {
 // rows returns a row for each client and resource.
 func (a *analyzer) rows() map[Source]*Row {
 	rows := map[Source]*Row{}
-	for key, counted := range a.counters {
+	for key, c := range a.counters {
 		row := rows[key.Source]
 		if row == nil {
 			row = &Row{Source: key.Source}
 			rows[key.Source] = row
 		}
-		row.Counts.add(key.Prediction, counted)
-		row.Forms = append(row.Forms, FormCount{Prediction: key.Prediction, Count: counted.requests()})
+		row.Counts.add(key.Prediction, c)
+		row.Forms = append(row.Forms, FormCount{Prediction: key.Prediction, Count: c.requests()})
 	}
 	return rows
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// maxForms bounds the column FORMS: so many forms of requests (like any or consistent) are named in a row, so that lines stay
-// readable.
+// maxForms is the largest number of forms of requests (like any or consistent) in the column FORMS, so that lines stay readable.
 const maxForms = 3
 
 // caveat is the last paragraph of the text. It says what the report cannot know.

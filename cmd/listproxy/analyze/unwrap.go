@@ -9,7 +9,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// maxDepth bounds how deeply an event may be wrapped: in this many objects, lists and strings in all.
+// maxDepth is the largest number of objects, lists and strings, in all, that may be wrapped around an event.
 const maxDepth = 8
 
 // eventsIn returns the events in a text, in any order. Exporters of logs wrap an event in objects, in lists, or in a string
@@ -20,7 +20,7 @@ func eventsIn(text []byte, depth int) []*auditEvent {
 	if start < 0 || depth > maxDepth || !mayHaveEvent(text) {
 		return nil
 	}
-	// Nearly every line is one plain event. The decoder below would read it twice.
+	// Nearly every line is one event and nothing else. The decoder below would read it twice.
 	if e := parseEvent(text[start:]); e != nil {
 		return []*auditEvent{e}
 	}
@@ -35,7 +35,7 @@ func eventsIn(text []byte, depth int) []*auditEvent {
 	}
 }
 
-// eventsInValue is [eventsIn] for a JSON value. It ignores errors of json.Unmarshal, since the value was decoded as JSON.
+// eventsInValue returns the events in a JSON value, like [eventsIn]. json.Unmarshal returns no errors here, since the value is JSON.
 func eventsInValue(value json.RawMessage, depth int) []*auditEvent {
 	if depth > maxDepth || !mayHaveEvent(value) {
 		return nil
@@ -72,5 +72,5 @@ func parseEvent(value []byte) *auditEvent {
 	return &e
 }
 
-// mayHaveEvent is a quick test before anything is parsed: each event names its API group.
+// mayHaveEvent reports, without parsing a text, whether it can have an event: each event names its API group.
 func mayHaveEvent(text []byte) bool { return bytes.Contains(text, []byte(auditv1.GroupName)) }

@@ -153,11 +153,10 @@ func writeOverview(table *tabwriter.Writer, status admin.Status) {
 	}
 	fmt.Fprintf(table, "\nAPI server:\t%s for %s, %s (%s)\n",
 		upstream.State, admin.FormatSeconds(upstream.StateAge), lastAnswer, upstream.Address)
-	lists, watches := status.Lists, status.Watches
 	fmt.Fprintf(table, "lists:\t%s from memory (%d, and %d forwarded)\n",
-		admin.FormatShare(lists.Share), lists.FromMemory, lists.Forwarded)
+		admin.FormatShare(status.Lists.Share), status.Lists.FromMemory, status.Lists.Forwarded)
 	fmt.Fprintf(table, "watches:\t%s from memory (%d, and %d forwarded)\n",
-		admin.FormatShare(watches.Share), watches.FromMemory, watches.Forwarded)
+		admin.FormatShare(status.Watches.Share), status.Watches.FromMemory, status.Watches.Forwarded)
 	memory := status.Memory
 	fmt.Fprintf(table, "memory:\t%s of %s kept, compressed lists %s, process %s of %s (0 B: no limit)\n",
 		admin.FormatBytes(memory.Stored), admin.FormatBytes(memory.StoredLimit), admin.FormatBytes(memory.Compressed),

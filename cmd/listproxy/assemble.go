@@ -40,8 +40,8 @@ type app struct {
 	draining  atomic.Bool // set when the shutdown begins
 }
 
-// assemble makes the parts and connects them. The caller must close the app. After an error, the parts that were made stay
-// open, since the process ends.
+// assemble makes the parts and connects them. The caller must close the app. If assemble returns an error, parts stay open, since the
+// process ends.
 func (o *options) assemble(api apiServer, p *ports, ins *instruments, log *slog.Logger) (*app, error) {
 	auditLog, err := observe.OpenAuditLog(o.audit.config)
 	if err != nil {
@@ -54,10 +54,12 @@ func (o *options) assemble(api apiServer, p *ports, ins *instruments, log *slog.
 		forward:  forward.New(api.transports, log),
 		auditLog: auditLog,
 	}
-	if a.rights, err = o.newRights(api, ins.observer); err != nil {
+	a.rights, err = o.newRights(api, ins.observer)
+	if err != nil {
 		return nil, err
 	}
-	if a.cache, err = o.newCache(api, a.rights.authorizer, ins.observer, log); err != nil {
+	a.cache, err = o.newCache(api, a.rights.authorizer, ins.observer, log)
+	if err != nil {
 		return nil, err
 	}
 	ins.observer.IsServed = a.cache.cluster.Serves // metrics name only resources that the cluster serves
@@ -73,7 +75,7 @@ type rights struct {
 	whoAmI     *auth.WhoAmI // nil if there is no audit log
 }
 
-// newRights returns the parts that ask about callers' rights. They do nothing yet.
+// newRights returns the parts that ask the API server about callers. They send nothing before the first caller comes.
 func (o *options) newRights(api apiServer, observer *observe.Observer) (rights, error) {
 	config := auth.ReviewConfig{
 		TTL:       o.callers.reviewTTL,
@@ -83,12 +85,13 @@ func (o *options) newRights(api apiServer, observer *observe.Observer) (rights, 
 	}
 	send := auth.SendAs(api.transports.SendAs)
 	if o.callers.clientCA != nil {
-		// A caller with a client certificate has no credentials that listproxy could send on, so it impersonates the caller. It
-		// asks with its own account whether it may.
-		var err error
-		if send, err = auth.WithOwnAccount(send, api.ownConfig); err != nil {
+		// A client certificate cannot be sent on, so listproxy impersonates the caller. WithOwnAccount asks with listproxy's own
+		// account about such a caller.
+		sendWithOwnAccount, err := auth.WithOwnAccount(send, api.ownConfig)
+		if err != nil {
 			return rights{}, err
 		}
+		send = sendWithOwnAccount
 	}
 	sendReview := observer.InstrumentSend(observe.PurposeReview, send)
 	r := rights{authorizer: auth.NewAuthorizer(sendReview, api.transports.URL(), config)}
@@ -99,8 +102,8 @@ func (o *options) newRights(api apiServer, observer *observe.Observer) (rights, 
 	return r, nil
 }
 
-// cache has the parts that keep collections in memory. A feed keeps each collection current, by a list and a watch of the
-// API server. The cluster notices changes of definitions and API servers.
+// cache has the parts that keep collections in memory. Each collection has a feed, which keeps it current by a list and a watch of
+// the API server. The cluster notices changes of definitions and API servers, which collections must follow.
 type cache struct {
 	compressor  *gzip.Compressor
 	collections *snapshot.Collections
@@ -108,7 +111,7 @@ type cache struct {
 	warmup      *proxy.Warmup
 }
 
-// newCache returns the parts that keep collections. No feed runs yet. authorizer learns of rights that have gone.
+// newCache returns the parts that keep collections. No feed runs yet. The cluster tells authorizer which rights were revoked.
 func (o *options) newCache(
 	api apiServer, authorizer *auth.Authorizer, observer *observe.Observer, log *slog.Logger,
 ) (cache, error) {
@@ -116,7 +119,7 @@ func (o *options) newCache(
 	if err != nil {
 		return cache{}, err
 	}
-	// Each request of this client opens a connection, and so may reach another API server behind a load balancer.
+	// Each request of elsewhere opens a new connection, so that a load balancer can lead it to another API server.
 	elsewhere, err := newFeedClient(upstream.WithoutConnectionReuse(api.ownConfig), observer)
 	if err != nil {
 		return cache{}, err
@@ -125,8 +128,8 @@ func (o *options) newCache(
 	if err != nil {
 		return cache{}, err
 	}
-	// Collections and the cluster need each other. Collections are made first. Their functions use kube, which is set below,
-	// before any feed starts and calls them.
+	// Collections and the cluster need each other. Two functions of snapshotConfig use kube, which is set after the collections are
+	// made, but before a feed calls the functions.
 	var kube *cluster.Cluster
 	snapshotConfig := snapshot.Config{
 		Client:    client,
@@ -149,13 +152,14 @@ func (o *options) newCache(
 		Invalidate: collections.Invalidate,
 		Verify:     collections.Verify,
 		Revoked:    authorizer.RecordRevocation,
-		// What the cluster knows comes from watches, which are open again only seconds after an outage.
+		// The cluster learns from watches, which are open again only seconds after an outage.
 		AsOf: func(now time.Time) time.Time {
 			return api.health.Outage().AsOfWithoutStream(now, o.cache.stalenessBound)
 		},
 		Log: log,
 	}
-	if kube, err = cluster.New(api.ownConfig, clusterConfig); err != nil {
+	kube, err = cluster.New(api.ownConfig, clusterConfig)
+	if err != nil {
 		return cache{}, err
 	}
 	return cache{

@@ -72,15 +72,16 @@ func (o *cacheOptions) Validate() error {
 		return err
 	}
 	o.policy = file.Config(policy.Switches{ConsistentLists: o.consistentLists, Watches: o.watches})
-	if o.eagerCollections, err = parseEager(o.policy, o.eagerNames); err != nil {
+	o.eagerCollections, err = parseEager(o.policy, o.eagerNames)
+	if err != nil {
 		return fmt.Errorf("--eager: %w", err)
 	}
 	return nil
 }
 
 func (o *cacheOptions) checkTimes() error {
-	// If nothing proves a state for half of a short staleness bound, a feed opens a second watch to learn the current revision from
-	// its bookmark. That watch takes source.ShortWatch, and must end within the other half of the bound.
+	// If nothing proves a state for half of the staleness bound, its feed opens a short watch, whose bookmark has the current revision.
+	// This watch takes source.ShortWatch, and must end within the other half of the bound.
 	const minStaleness = 2 * source.ShortWatch
 	var selfCheckError error
 	if o.selfCheckInterval != 0 && o.selfCheckInterval < time.Second {
@@ -94,9 +95,9 @@ func (o *cacheOptions) checkTimes() error {
 	)
 }
 
-// freshWait is how long a request waits for a revision that memory has not reached, before it is forwarded. Usually a
-// client has this revision from the answer to a write, and the event of that write arrives a few milliseconds later. If
-// the event takes longer, forwarding is faster.
+// freshWait is the longest time that a request waits for a revision that memory has not reached, before it is forwarded. Usually
+// the client has this revision from the answer to a write, whose event reaches memory a few milliseconds later. If the event takes
+// longer, forwarding is faster.
 const freshWait = 100 * time.Millisecond
 
 // applyTo sets the fields of c that the flags and the policy determine.

@@ -48,7 +48,7 @@ func (o *callerOptions) Validate() error {
 // newAuthenticator returns the authenticator of callers. It accepts client certificates only with --client-ca-file.
 func (o *callerOptions) newAuthenticator() *auth.Authenticator {
 	if o.clientCA == nil {
-		return auth.NewAuthenticator(nil) // without certificates; the method value of a nil clientCA would not be nil
+		return auth.NewAuthenticator(nil) // a literal nil, since the method value of a nil clientCA is not nil
 	}
 	return auth.NewAuthenticator(o.clientCA.VerifyOptions)
 }

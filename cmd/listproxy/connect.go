@@ -58,8 +58,8 @@ func (o *connectOptions) targets(upstream *url.URL) (serve.Targets, error) {
 	return targets, nil
 }
 
-// connectPort is the open port for CONNECT. server answers the CONNECTs that come on listener. If a CONNECT asks for one of the API
-// server's names, its connection becomes a tunnel: the main server accepts it from tunnels like any other connection.
+// connectPort is the open port for CONNECT. server answers the CONNECTs that come on listener. The connection of a CONNECT that asks for
+// one of the API server's names becomes a tunnel. The main server accepts it from tunnels, like any other connection.
 type connectPort struct {
 	listener net.Listener
 	server   *http.Server
@@ -67,7 +67,7 @@ type connectPort struct {
 }
 
 // openConnect opens the port for CONNECT, or returns nil, nil if --connect-port is -1. The port has the certificates of the opened
-// ports, and its connections are bounded together with those of the main port.
+// ports. Its connections and those of the main port have one bound.
 func (o *options) openConnect(
 	targets serve.Targets, opened *ports, observer *observe.Observer, log *slog.Logger,
 ) (*connectPort, error) {
@@ -91,7 +91,7 @@ func (o *options) openConnect(
 	return c, nil
 }
 
-// serve answers CONNECTs until shutdown, and then returns [http.ErrServerClosed].
+// serve answers CONNECTs until shutdown is called, and then returns [http.ErrServerClosed].
 func (c *connectPort) serve() error { return c.server.ServeTLS(c.listener, "", "") }
 
 // shutdown stops the server. CONNECTs that are being answered have openingTimeout to become tunnels. Open tunnels go on until

@@ -13,7 +13,7 @@ import (
 	"github.com/listproxy/listproxy/proxy"
 )
 
-// parseEager parses the values of --eager, and checks each (see checkEager). Each collection may be named once.
+// parseEager parses the values of --eager. It returns an error for a collection that checkEager refuses, or that is named twice.
 func parseEager(p *policy.Config, names []string) ([]proxy.EagerCollection, error) {
 	var eager []proxy.EagerCollection
 	for _, name := range names {
@@ -54,7 +54,7 @@ func parseEagerName(name string) (proxy.EagerCollection, error) {
 	return collection, nil
 }
 
-// lacksVersion reports whether the parsed name has no version, so that the first part of its group was taken for one:
+// lacksVersion reports whether the name that was parsed had no version, so that the first part of the group was parsed as one:
 //
 //	name                            version     group              lacks the version
 //	deployments.v1.apps             v1          apps               no

@@ -14,15 +14,15 @@ const helpWidth = 110
 // cobraFlags is the part of cobra's usage template that prints flags. (TestHelp fails if cobra changes it.)
 const cobraFlags = "Flags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
 
-// showSections makes the help of root show its flags in sections. The help of its subcommands stays as it is. All
-// subcommands and flags must have been added before.
+// showSections makes the help of root show its flags in sections. The help of its subcommands stays as it is. showSections must be
+// called after all subcommands and flags have been added.
 func showSections(root *cobra.Command, sections *cliflag.NamedFlagSets) {
 	defaultTemplate := root.UsageTemplate()
-	// Cobra adds the commands help and completion only when root runs: too late for the loop below.
+	// Without these calls, cobra would add the commands help and completion only after the loop below, when root runs.
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, sub := range root.Commands() {
-		sub.SetUsageTemplate(defaultTemplate) // otherwise it would inherit root's
+		sub.SetUsageTemplate(defaultTemplate) // so that it does not inherit root's
 	}
 	text := &strings.Builder{}
 	for _, name := range sections.Order {

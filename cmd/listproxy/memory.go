@@ -11,18 +11,20 @@ const (
 	// gcPercent replaces the default of GOGC, which is 100. Stored objects are most of the heap and live long. With 100
 	// the heap could grow to twice their size before garbage is collected.
 	gcPercent = 50
-	// otherMemory is the number of bytes for everything but stored objects: requests, connections, stacks.
+	// otherMemory is the number of bytes for all that is not stored, compressed or garbage: requests, connections, stacks.
 	otherMemory = 512 << 20
-	// compressedDivisor divides the bound on stored objects, to give that on compressed lists. These are kept in addition.
+	// compressedDivisor is the ratio of the bound on stored objects to the bound on compressed lists, which are kept in addition.
 	compressedDivisor = 8
 	// defaultCompressedBound is the bound on compressed lists, in bytes, if stored objects have no bound.
 	defaultCompressedBound = 256 << 20
 	// bytesPerConnection is the part of the memory limit that permits one connection of a client. A connection needs at most an
 	// eighth of it.
 	bytesPerConnection = 1 << 20
-	// minConnections and maxConnections bound the number of connections, whatever the memory limit.
-	minConnections, maxConnections = 256, 20_000
-	// noMemoryLimit is the limit by which the Go runtime means that there is none.
+	// minConnections is the bound on connections if the memory limit is small.
+	minConnections = 256
+	// maxConnections is the bound on connections if the memory limit is large, or if there is none.
+	maxConnections = 20_000
+	// noMemoryLimit is the memory limit of a Go process that has none.
 	noMemoryLimit = math.MaxInt64
 )
 
@@ -39,14 +41,13 @@ func (o *cacheOptions) tuneMemory(log *slog.Logger) {
 	log.Debug("memory", "limit", currentMemoryLimit())
 }
 
-// currentMemoryLimit returns the memory limit of the process in bytes.
+// currentMemoryLimit returns the memory limit of the process in bytes, or noMemoryLimit.
 func currentMemoryLimit() int64 {
 	return debug.SetMemoryLimit(-1) // a negative argument changes nothing
 }
 
-// memoryLimit returns the memory limit in bytes for a bound on stored objects. For 1 GiB it is
-// (1024 + 128) × 1.5 + 512 = 2240 MiB: objects, compressed lists, garbage (gcPercent) and otherMemory. A storedBound of 0 is
-// no bound, and gives noMemoryLimit.
+// memoryLimit returns the memory limit in bytes for a bound on stored objects. Without a bound (0) it is noMemoryLimit. For 1 GiB it
+// is (1024 + 128) × 1.5 + 512 = 2240 MiB: objects, compressed lists, garbage (gcPercent) and otherMemory.
 func memoryLimit(storedBound int64) int64 {
 	if storedBound <= 0 || storedBound > math.MaxInt64/4 { // a larger bound would overflow below
 		return noMemoryLimit

@@ -11,7 +11,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/serve"
 )
 
-// ports has the open listeners, the connections that they have accepted, and the serving certificates.
+// ports has the open ports, the connections that they have accepted, and the serving certificates.
 type ports struct {
 	clients, admin    net.Listener
 	connect           *connectPort        // nil if --connect-port is -1
@@ -23,8 +23,8 @@ type ports struct {
 // maxAdminConnections bounds the connections to the admin port. Probes and scrapers need only a few.
 const maxAdminConnections = 512
 
-// openPorts opens the ports, which their servers close, and reads the serving certificates. After an error, open ports stay
-// open, since the process ends.
+// openPorts opens the ports and reads the serving certificates. The servers of the ports close them. If openPorts returns an error,
+// ports stay open, since the process ends.
 func (o *options) openPorts(upstream *url.URL, observer *observe.Observer, log *slog.Logger) (*ports, error) {
 	targets, err := o.connect.targets(upstream)
 	if err != nil {
@@ -44,11 +44,10 @@ func (o *options) openPorts(upstream *url.URL, observer *observe.Observer, log *
 		return nil, fmt.Errorf("serving health checks (--admin-bind-address): %w", err)
 	}
 	p.admin = p.adminConnections.Listen(adminListener)
-	if p.certificates, err = o.serving.certificates(targets.Hosts(), o.callers.clientCA, log); err != nil {
+	p.certificates, err = o.serving.loadCertificates(targets.Hosts(), o.callers.clientCA, log)
+	if err != nil {
 		return nil, err
 	}
-	if p.connect, err = o.openConnect(targets, p, observer, log); err != nil {
-		return nil, err
-	}
-	return p, nil
+	p.connect, err = o.openConnect(targets, p, observer, log)
+	return p, err
 }

@@ -18,11 +18,10 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// untilSignal returns a context that SIGINT or SIGTERM ends. A second signal has its default effect: it ends the process at
-// once.
+// untilSignal returns a context that SIGINT or SIGTERM ends. A second signal ends the process at once.
 func untilSignal() (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // after the first signal, signals are not caught any more
+	context.AfterFunc(ctx, stop) // after the first signal, signals have their default effect again
 	return ctx, stop
 }
 
@@ -61,11 +60,11 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	return a.serve(ctx, o.serving.shutdownDelay, o.serving.drainTimeout)
 }
 
-// serve runs all parts until ctx ends or a part fails. Then it shuts down, and returns the first failure, if there was one. The
-// shutdown:
+// serve runs all parts until ctx ends or a part fails. Then it shuts down, and returns the first failure, if there was one. A shutdown
+// has three steps:
 //
-//  1. /readyz fails. For delay, until load balancers have noticed, requests are still served, but new watches are forwarded, and
-//     answers close their connections. After a failure there is no delay, since not all parts can go on.
+//  1. /readyz fails, so that load balancers send no more clients. For the time of delay, requests are still served, but new watches
+//     are forwarded, and answers close their connections. This step ends early if a part fails or has failed.
 //  2. Watches are ended, and other requests have up to timeout to end.
 //  3. The admin port closes, and the other parts stop.
 func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
@@ -99,8 +98,8 @@ func (a *app) endWatches(period time.Duration) {
 	a.forward.EndWatches(period)
 }
 
-// start starts all parts. They run until ctx ends, and servers until they are closed. The context failed ends when a part
-// fails, whose error parts.Wait returns. The other parts then go on.
+// start starts all parts. They run until ctx ends, and servers until they are closed. When a part fails, the context failed ends,
+// and parts.Wait returns the error of the part. The other parts go on.
 func (a *app) start(
 	ctx context.Context, mainServer, adminServer *http.Server,
 ) (parts *errgroup.Group, failed context.Context) {

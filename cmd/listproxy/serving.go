@@ -31,7 +31,7 @@ type servingOptions struct {
 	minVersion uint16 // set by Validate, from tlsMinVersion
 }
 
-// tlsVersions names the values of --tls-min-version. Older versions are of no use: every client of kube-apiserver speaks
+// tlsVersions names the values of --tls-min-version. Older versions are not needed, since every client of kube-apiserver speaks
 // TLS 1.2.
 const tlsVersions = "VersionTLS12 or VersionTLS13"
 
@@ -65,7 +65,7 @@ func (o *servingOptions) Validate() error {
 	}
 	const maxGoawayChance = 0.02 // as in kube-apiserver
 	isValidChance := o.goawayChance >= 0 && o.goawayChance <= maxGoawayChance
-	if !isValidChance { // also NaN
+	if !isValidChance { // NaN is not valid, either
 		return fmt.Errorf("--goaway-chance %v: give a number from 0 (never) to %v", o.goawayChance, maxGoawayChance)
 	}
 	minVersion, err := cliflag.TLSVersion(o.tlsMinVersion)
@@ -79,7 +79,7 @@ func (o *servingOptions) Validate() error {
 	)
 }
 
-// listen opens a port on --bind-address. If port is 0, the system chooses one.
+// listen opens a port on --bind-address. If port is 0, the operating system chooses one.
 func (o *servingOptions) listen(port uint16) (net.Listener, error) {
 	return net.ListenTCP("tcp", &net.TCPAddr{IP: o.bindAddress, Port: int(port)})
 }
@@ -93,19 +93,20 @@ func (o *servingOptions) selfSignedHosts(hosts []string) []string {
 	return append(slices.Clone(hosts), o.bindAddress.String())
 }
 
-// certificates loads the certificate of the ports for clients and for CONNECT. Without --tls-cert-file it makes a self-signed
+// loadCertificates loads the certificate of the ports for clients and for CONNECT. Without --tls-cert-file it first makes a self-signed
 // one that names hosts. clientCA is nil if client certificates are not accepted.
-func (o *servingOptions) certificates(
+func (o *servingOptions) loadCertificates(
 	hosts []string, clientCA *dynamiccertificates.DynamicFileCAContent, log *slog.Logger,
 ) (*serve.Certificates, error) {
 	config := serve.CertificatesConfig{
 		CertFile: o.certFile, KeyFile: o.keyFile, ClientCA: clientCA, MinVersion: o.minVersion,
 	}
 	if o.certFile == "" {
-		var err error
-		if config.CertFile, config.KeyFile, err = serve.SelfSigned(o.certDir, o.selfSignedHosts(hosts)); err != nil {
+		certFile, keyFile, err := serve.SelfSigned(o.certDir, o.selfSignedHosts(hosts))
+		if err != nil {
 			return nil, fmt.Errorf("--cert-dir: %w", err)
 		}
+		config.CertFile, config.KeyFile = certFile, keyFile
 		log.Info("serving with a certificate made here: clients need it", "file", config.CertFile)
 	}
 	certificates, err := serve.NewCertificates(config, log)

@@ -14,7 +14,7 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// logOptions are the flags of the log. Metrics need none, and environment variables (OTEL_*) configure traces.
+// logOptions are the flags of the log. Metrics need no flags, and environment variables (OTEL_*) configure traces.
 type logOptions struct {
 	logFormat telemetry.Format
 	logLevel  string
@@ -63,7 +63,7 @@ func newInstruments(ctx context.Context, log *slog.Logger) (*instruments, error)
 	return &instruments{observer: observe.New(traces, metrics), traces: traces, metrics: metrics}, nil
 }
 
-// close sends the last traces, if any are sent at all.
+// close sends the last traces, if traces are sent.
 func (i *instruments) close(log *slog.Logger) {
 	if i.traces == nil {
 		return

@@ -85,8 +85,8 @@ func (o *options) newAPIServer(config *rest.Config, log *slog.Logger) (apiServer
 	return apiServer{ownConfig: health.Observe(config), transports: transports, health: health}, nil
 }
 
-// setPingEnv makes client-go notice within 10 seconds, and not 45, that an HTTP/2 connection is half-open. Until then, the
-// feeds on such a connection hear nothing: lists are forwarded, and a changed definition or a revoked right goes unnoticed.
+// setPingEnv makes client-go notice within 10 seconds, instead of 45, that an HTTP/2 connection is half-open. Until then, the
+// feeds on such a connection hear nothing: lists are forwarded, and nobody notices a changed definition or a revoked right.
 //
 // client-go can be configured only by the environment: the time without a frame after which it sends a ping, and the time
 // for which it waits for the answer. setPingEnv sets both to 5 seconds unless the environment has them. It must be called

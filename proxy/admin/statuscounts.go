@@ -44,14 +44,9 @@ func (s *Status) countRequests(series *dto.Metric, reasons map[string]Reason) {
 		labels[label.GetName()] = label.GetValue()
 	}
 	count := int64(series.GetCounter().GetValue())
-	var answers *Answers
 	verb := labels[observe.LabelVerb]
-	switch verb {
-	case observe.VerbList:
-		answers = &s.Lists
-	case observe.VerbWatch:
-		answers = &s.Watches
-	default:
+	answers := map[string]*Answers{observe.VerbList: &s.Lists, observe.VerbWatch: &s.Watches}[verb]
+	if answers == nil {
 		return
 	}
 	switch labels[observe.LabelDecision] {

@@ -43,8 +43,7 @@ func (rec *Record) writeAccessLog(log *slog.Logger) {
 	case DecisionRefuse:
 		attrs = append(attrs, slog.String("refused", rec.labels.reason))
 	case DecisionForward:
-		whyForwarded := reason.Reason(rec.labels.reason)
-		attrs = append(attrs, slog.String("cacheStatus", kubehttp.CacheForwarded(whyForwarded)))
+		attrs = append(attrs, slog.String("cacheStatus", kubehttp.CacheForwarded(reason.Reason(rec.labels.reason))))
 	case DecisionServe:
 		attrs = append(attrs,
 			slog.String("cacheStatus", kubehttp.CacheHit(rec.labels.semantics)),

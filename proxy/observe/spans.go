@@ -60,8 +60,7 @@ func (rec *Record) ForwardTransport(next http.RoundTripper) (_ http.RoundTripper
 		endSpan = endSentSpan
 		return res, err
 	}
-	end = func() { endSpan() } // calls the endSpan that is set by then
-	return roundTripper(send), end
+	return roundTripper(send), func() { endSpan() } // calls the endSpan that send has set
 }
 
 // send sends r to the API server through next, in a new client span, and with the span's traceparent in place of r's own.

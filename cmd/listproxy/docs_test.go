@@ -201,25 +201,25 @@ func TestDecisions(t *testing.T) {
 func TestCommandsInPages(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	expect.NoError(t, err)
-	ofListproxy, ofMake := 0, 0
+	listproxyLines, makeLines := 0, 0
 	for _, p := range readPages(t) {
 		for _, c := range commandLinesOf(p) {
 			switch {
 			case c.program == "make":
-				ofMake++
+				makeLines++
 				if !strings.Contains(string(makefile), "\n"+c.args[0]+":") {
 					t.Errorf("%s has make %s, and there is no such target", p.path, c.args[0])
 				}
 			case c.args[0] != "is": // "listproxy is ..." begins a sentence
-				ofListproxy++
+				listproxyLines++
 				if err := checkCommandLine(c.args); err != nil {
 					t.Errorf("%s has listproxy %q, which is refused: %v", p.path, c.args, err)
 				}
 			}
 		}
 	}
-	expectMatches(t, "command lines of listproxy", ofListproxy)
-	expectMatches(t, "command lines of make", ofMake)
+	expectMatches(t, "command lines of listproxy", listproxyLines)
+	expectMatches(t, "command lines of make", makeLines)
 }
 
 // commandLine is a command line of listproxy or make.

@@ -22,9 +22,9 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// The model has listproxy, as main assembles it, between clients and a control plane in memory. Listers
-// (modellists_test.go) and watchers (modelwatches_test.go) check every answer from memory, while faults
-// (modelfaults_test.go) happen.
+// The model has listproxy, as main assembles it, between clients and a control plane in memory. Listers (modellists_test.go) and
+// watchers (modelwatches_test.go) check every answer from memory, while faults (modelfaults_test.go) happen. A restore of etcd begins
+// another timeline, on which the revisions after the restored one are given anew, to other changes.
 
 const (
 	// modelMaxAge bounds the age of a list at resourceVersion=0: the default of --staleness-bound, and the time for the
@@ -52,7 +52,7 @@ const (
 // modelStart is the time at which every synctest bubble starts.
 var modelStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// firstRelease is the release of all API servers at first.
+// firstRelease is the release of all API servers at the start.
 const firstRelease = "v1.36.0"
 
 // model is a running listproxy with its control plane, and a record of what has happened.
@@ -67,7 +67,7 @@ type model struct {
 
 	mu         sync.Mutex // guards the fields below
 	log        []string
-	counts     map[string]int // how often each thing happened, by its name
+	counts     map[string]int // how often what count was called with has happened
 	restoredAt time.Time      // the end of the last restore; zero during one, and if there was none
 	quietSince time.Time      // the end of the last fault; zero during one
 	onTheWay   map[int]int    // the number of answers on their way to listproxy, by the timeline of their request
@@ -76,7 +76,7 @@ type model struct {
 // currentTimeline returns etcd's current timeline.
 func (m *model) currentTimeline() int { return m.plane.Timelines() - 1 }
 
-// newModel starts listproxy in front of a control plane with so many servers. Requests that listproxy sends for itself go
+// newModel starts listproxy in front of a control plane with this number of servers. Requests that listproxy sends for itself go
 // through the transport that wrap returns. The model ends with the test.
 func newModel(t *testing.T, servers int, wrap func(*model, http.RoundTripper) http.RoundTripper) *model {
 	m := &model{
@@ -140,10 +140,12 @@ func (m *model) failf(format string, args ...any) {
 	if m.t.Failed() {
 		return
 	}
-	end := m.log[max(0, len(m.log)-40):]
+	const shownLines = 40
+	end := m.log[max(0, len(m.log)-shownLines):]
 	m.t.Errorf("%s %s\nbefore:\n  %s", elapsed(), fmt.Sprintf(format, args...), strings.Join(end, "\n  "))
 }
 
+// count counts what has happened, for the checks at the end of the test.
 func (m *model) count(what string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -238,7 +240,7 @@ func TestModel(t *testing.T) {
 		"Any", "NotOlderThan", "Exact", "Consistent", "Continue", "streaming list", "watch", "events",
 	} {
 		if counts[what] == 0 && !t.Failed() {
-			t.Errorf("%q: never came from memory, want it at least once", what)
+			t.Errorf("%q: got none from memory, want at least one", what)
 		}
 	}
 }
@@ -259,7 +261,7 @@ func runModel(t *testing.T, counts map[string]int) {
 		clients.Go(func() { m.runWatcher(ctx, user) })
 	}
 	clients.Go(func() { m.runWriter(ctx) })
-	time.Sleep(15 * time.Second) // listproxy cannot know what a definition was before it started
+	time.Sleep(15 * time.Second) // without faults: listproxy cannot know how the definition was before it started
 	const faults = 25
 	for range faults {
 		if !t.Failed() {

@@ -17,6 +17,12 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
+// Listers of the model (model_test.go) list widgets. An answer from memory must be what inmemory.ControlPlane.WriteList writes:
+//
+//   - for one timeline. Each restore of etcd begins another: the revisions after the restored one are given anew, to other changes;
+//   - with forms of servers that were up lately. The form of a widget is the generation of the definition, and the release of the API
+//     server that wrote the widget.
+
 var (
 	// formPattern finds the form of an object: the generation of its definition, and the release that wrote it.
 	formPattern = regexp.MustCompile(`"spec":\{"definition":(\d+),"release":"([^"]*)"`)
@@ -24,10 +30,6 @@ var (
 	envelopePattern = regexp.MustCompile(
 		`"kind":"WidgetList","metadata":\{"continue":"([^"]*)",(?:"remainingItemCount":\d+,)?"resourceVersion":"(\d+)"\}\}\n$`)
 )
-
-// Clients of the model (model_test.go) list widgets. Each widget holds its form: the generation of the definition and the
-// release of the API server that wrote it. A restore of etcd begins another timeline. An answer from memory must be what
-// inmemory.ControlPlane.WriteList writes for one timeline, and the forms must be of servers that were up lately.
 
 // listRequest is a list that a client requests.
 type listRequest struct {
@@ -42,9 +44,9 @@ type listRequest struct {
 // sentList is a list that a client has requested, with what was true when it was sent.
 type sentList struct {
 	listRequest
-	at                  time.Time
+	sentAt              time.Time
 	head                int64        // etcd's revision
-	timelines           int          // the number of etcd's timelines: each restore of etcd begins one
+	timelines           int          // the number of etcd's timelines
 	outage              clock.Outage // listproxy's outage, or the last one
 	isOldAnswerOnTheWay bool         // an answer of an earlier timeline was still on its way to listproxy
 }
@@ -77,11 +79,11 @@ func (q listRequest) query(token string) url.Values {
 // firstPage is the continue token of a request for a list's first page.
 const firstPage = ""
 
-// list requests a list, and checks it if it is from memory. It returns the list's revision and continue token, or 0 if there
-// was no list.
+// list requests a list, and checks a list from memory. It returns the list's revision and continue token, or 0 and "" if the answer is no
+// list.
 func (m *model) list(ctx context.Context, q listRequest, token string) (revision int64, next string) {
 	sent := sentList{
-		listRequest: q, at: time.Now(), head: m.plane.Revision(), timelines: m.plane.Timelines(),
+		listRequest: q, sentAt: time.Now(), head: m.plane.Revision(), timelines: m.plane.Timelines(),
 		outage: m.outage(), isOldAnswerOnTheWay: m.isOldAnswerOnTheWay(),
 	}
 	resp, err := m.get(ctx, q.user, widgetsPath(q.Namespace), q.query(token))
@@ -144,18 +146,18 @@ func (m *model) checkList(q sentList, revision int64, body string) {
 	}
 }
 
-// oldestReview returns the earliest time at which the review of a list that comes now can have been sent. For the time of an
-// outage nobody can have taken a right away, and a review counts for twice its time.
+// oldestReview returns the earliest time at which the review that permits a list that comes now can have been sent. During an outage
+// nobody can revoke a right, so the time of the outage does not count, and a review counts for twice modelReviewTTL.
 func (m *model) oldestReview(q sentList, now time.Time) time.Time {
 	outage := m.outage()
-	outage.Ongoing = outage.Ongoing || outage.Ended.After(q.at) // perhaps it ended after listproxy's decision
+	outage.Ongoing = outage.Ongoing || outage.Ended.After(q.sentAt) // it may have gone on until after listproxy's decision
 	if asOf := outage.AsOf(now, modelMaxAge); asOf.Before(now) {
 		return asOf.Add(-2*modelReviewTTL - modelAnswerTime)
 	}
 	return now.Add(-modelReviewTTL - modelAnswerTime)
 }
 
-// timelineOf returns the newest timeline that has the list in body at a revision.
+// timelineOf returns the newest timeline on which an API server writes body for the list l at a revision, or false if there is none.
 func (m *model) timelineOf(l inmemory.List, revision int64, body string, written forms) (found int, ok bool) {
 	for timeline := m.currentTimeline(); timeline >= 0; timeline-- {
 		if m.plane.WriteList(timeline, inmemory.Widgets, revision, l, written.formOf) == body {
@@ -171,7 +173,7 @@ func (m *model) mayBeFromOldTimeline(q sentList, now time.Time) bool {
 	if restoredAt.IsZero() {
 		return true // no server of the restored etcd can be reached yet
 	}
-	if q.at.Before(restoredAt) || q.isOldAnswerOnTheWay {
+	if q.sentAt.Before(restoredAt) || q.isOldAnswerOnTheWay {
 		return true
 	}
 	if q.outage.Ongoing && q.outage.Began.Before(restoredAt) && !m.isQuiet(now) {
@@ -240,7 +242,7 @@ func (m *model) checkForms(what string, written forms) {
 
 // runLister lists widgets until ctx ends: random requests, and the further pages of their lists.
 func (m *model) runLister(ctx context.Context, user string) {
-	var lastRevision int64 // of the last list; 0: there was none
+	var lastRevision int64 // of the last list; 0 before the first one
 	for ctx.Err() == nil {
 		pause(20 * time.Second)
 		q := randomListRequest(user, lastRevision)

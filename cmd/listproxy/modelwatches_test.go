@@ -21,9 +21,16 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
+// Watchers of the model (model_test.go) watch widgets, as informers do. A watch from memory must have the events that etcd has on one
+// timeline. A restore of etcd begins another timeline: the revisions after the restored one are given anew, to other changes. For
+// some time after a restore, listproxy may not know of it, so a watch may still be of the previous timeline.
+
 // eventPattern finds the type of an event, and its object's name, namespace and revision. A bookmark has no name.
 var eventPattern = regexp.MustCompile(
 	`^\{"type":"([A-Z]+)",.*?(?:"name":"([^"]*)","namespace":"([^"]*)",)?"resourceVersion":"(\d+)"`)
+
+// fromState, in place of a revision, makes a watch begin with the state: a streaming list.
+const fromState = 0
 
 // runWatcher lists and watches widgets until ctx ends, as an informer does. Every second time it uses a streaming list.
 func (m *model) runWatcher(ctx context.Context, user string) {
@@ -31,7 +38,7 @@ func (m *model) runWatcher(ctx context.Context, user string) {
 		pause(5 * time.Second)
 		s := inmemory.Select{Namespace: oneOf("", "", "one"), Color: oneOf("", "", "red")}
 		if oneIn(2) {
-			m.watch(ctx, user, s, 0)
+			m.watch(ctx, user, s, fromState)
 			continue
 		}
 		q := listRequest{user: user, List: inmemory.List{Select: s}, semantics: oneOf("Any", "Consistent")}
@@ -43,13 +50,13 @@ func (m *model) runWatcher(ctx context.Context, user string) {
 	}
 }
 
-// watch watches from a revision until the watch ends. If revision is 0, the watch begins with the state. If it is from memory,
-// each event is checked. watch returns the revision from which the client can watch again, or 0 if the client must list.
+// watch watches from a revision, or fromState, until the watch ends. It checks each event of a watch from memory. It returns the
+// revision from which the client can watch again, or 0 if the client must list.
 func (m *model) watch(ctx context.Context, user string, s inmemory.Select, revision int64) int64 {
 	f := &follower{m: m, user: user, Select: s, hasBookmarks: !oneIn(4), from: revision, revision: revision}
 	timelines := m.plane.Timelines()
 	f.head = m.plane.Revision()
-	f.mayBeOld = m.outage().Ongoing || m.isOldAnswerOnTheWay()
+	f.isTimelineOpen = m.outage().Ongoing || m.isOldAnswerOnTheWay()
 	resp, err := m.get(ctx, user, widgetsPath(s.Namespace), f.query())
 	if err != nil {
 		return 0
@@ -64,7 +71,7 @@ func (m *model) watch(ctx context.Context, user string, s inmemory.Select, revis
 	}
 	f.timeline = m.currentTimeline()
 	if m.plane.Timelines() != timelines {
-		f.head = 0 // a revision of another timeline
+		f.head = 0 // a restore came between, so head was a revision of another timeline
 	}
 	m.count(f.kind())
 	lines := bufio.NewReader(resp.Body)
@@ -82,7 +89,7 @@ func (m *model) watch(ctx context.Context, user string, s inmemory.Select, revis
 	}
 }
 
-// follower is a client that watches.
+// follower is a client in one watch.
 type follower struct {
 	m    *model
 	user string
@@ -90,14 +97,13 @@ type follower struct {
 	hasBookmarks bool  // the client asked for bookmarks
 	fromMemory   bool  // the watch is from memory
 	head         int64 // etcd's revision when the watch was requested
-	timeline     int   // the timeline of the last event: each restore of etcd begins one
-	// mayBeOld reports that the watch can be of any timeline that its events so far fit: when it was requested, listproxy could
-	// not know the current one (no API server answered, or an answer of an earlier timeline was still on its way).
-	mayBeOld bool
-	from     int64 // the revision at which the watch started; 0 until the initial events are complete
-	revision int64 // of the last event
-	// initial are the initial events, until they are complete.
-	initial []oracle.Event
+	timeline     int   // the timeline of the last event
+	// isTimelineOpen reports that the watch can be of any timeline that has its events so far. When the watch was requested,
+	// listproxy could not know the current timeline: no API server answered, or an answer of an earlier timeline was still on its way.
+	isTimelineOpen bool
+	from           int64          // the revision at which the watch started; fromState until the initial events are complete
+	revision       int64          // of the last event
+	initial        []oracle.Event // the initial events so far; nil once they are complete
 }
 
 func (f *follower) String() string {
@@ -114,7 +120,7 @@ func (f *follower) query() url.Values {
 	if f.Color != "" {
 		q.Set("labelSelector", "color="+f.Color)
 	}
-	if f.from > 0 {
+	if f.from != fromState {
 		q.Set("resourceVersion", strconv.FormatInt(f.from, 10))
 	} else {
 		q.Set("sendInitialEvents", "true")
@@ -126,7 +132,7 @@ func (f *follower) query() url.Values {
 // kind returns the name of the watch in the counts of the model.
 func (f *follower) kind() string {
 	kind := "watch"
-	if f.from == 0 {
+	if f.from == fromState {
 		kind = "streaming list"
 	}
 	if !f.fromMemory {
@@ -155,7 +161,7 @@ func (f *follower) receive(line string) bool {
 	if isBookmark && line != inmemory.Bookmark(inmemory.Widgets, revision, e.EndsInitial) {
 		f.m.failf("%v: got the bookmark %s, want %s", f, line, inmemory.Bookmark(inmemory.Widgets, revision, e.EndsInitial))
 	}
-	if f.from == 0 && !isBookmark {
+	if f.from == fromState && !isBookmark {
 		if f.hasBookmarks { // without bookmarks, nothing marks the end of the initial events
 			f.initial = append(f.initial, e)
 		}
@@ -164,7 +170,7 @@ func (f *follower) receive(line string) bool {
 	if !f.checkEvents(append(slices.Clip(f.initial), e), line) {
 		return false
 	}
-	if f.from == 0 {
+	if f.from == fromState {
 		f.from = revision
 		f.initial = nil
 	} else if f.fromMemory && !isBookmark {
@@ -174,15 +180,15 @@ func (f *follower) receive(line string) bool {
 	return true
 }
 
-// checkEvents fails the test unless the events that have arrived since f.revision, or all initial events, fit a
-// timeline. line is the last of these events. It returns false if the watch cannot go on.
+// checkEvents fails the test unless a timeline has these events: those that have arrived since f.revision, or all initial events. line
+// is the last of them. checkEvents returns false if the watch cannot go on.
 func (f *follower) checkEvents(events []oracle.Event, line string) bool {
 	last := events[len(events)-1]
 	possible := f.possibleTimelines(int64(last.Revision)) // #nosec G115 -- etcd's revisions fit
 	fitting := slices.DeleteFunc(slices.Clone(possible), func(timeline int) bool {
 		return f.judge(timeline, events) != nil
 	})
-	f.mayBeOld = f.mayBeOld && len(fitting) > 1
+	f.isTimelineOpen = f.isTimelineOpen && len(fitting) > 1
 	if len(fitting) > 0 {
 		f.timeline = fitting[0]
 		return true
@@ -214,7 +220,7 @@ func (f *follower) judge(timeline int, events []oracle.Event) error {
 	last := events[len(events)-1].Revision
 	upTo := int64(last) // #nosec G115 -- etcd's revisions fit
 	const ended = true
-	if f.from == 0 {
+	if f.from == fromState {
 		want := oracle.Watch{
 			Begins: oracle.FromState, Bookmarks: f.hasBookmarks, EndsInitial: true, MinRevision: unsigned(f.head),
 			MaxRevision: last, From: last, State: map[string][]byte{},
@@ -242,33 +248,32 @@ func (f *follower) possibleTimelines(revision int64) []int {
 	previous := current - 1
 	// agrees reports whether a timeline is the same as the current one up to the last event.
 	agrees := func(timeline int) bool {
-		return f.mayBeOld || plane.SameUpTo(inmemory.Widgets, timeline, current, f.revision)
+		return f.isTimelineOpen || plane.SameUpTo(inmemory.Widgets, timeline, current, f.revision)
 	}
-	if !agrees(f.timeline) { // the watch is on a timeline that has ended
+	if !agrees(f.timeline) { // a restore has ended the watch's timeline before f.revision
 		return []int{f.timeline}
 	}
-	isInitial := f.from == 0
+	isInitial := f.from == fromState
 	if isInitial || previous < 0 || revision > plane.Head(previous) {
 		return []int{current}
 	}
-	// For some time listproxy may not know that etcd was restored.
 	restoredAt := f.m.lastRestore()
-	mustKnow := !restoredAt.IsZero() && time.Since(restoredAt) >= modelMaxAge
-	if mustKnow || !agrees(previous) {
+	mustKnowRestore := !restoredAt.IsZero() && time.Since(restoredAt) >= modelMaxAge
+	if mustKnowRestore || !agrees(previous) {
 		return []int{current}
 	}
 	return []int{current, previous}
 }
 
 // mayCross reports whether a watch of an earlier timeline may go on with the event e of the current one, as a new watch from
-// the client's revision would. It may if the current timeline has e, and if the changes after the client's revision leave the
-// client with the right objects. The type of e is not checked: an object that is new to this client may not be new in the
-// timeline. The client leaves the watch after e.
+// f.revision would. Two things must be true: the current timeline has e, and the changes after f.revision leave the client with the
+// right objects. The type of e may differ, since an object that is new to this client may not be new in the timeline. The client
+// leaves the watch after e.
 func (f *follower) mayCross(e oracle.Event) bool {
 	plane := f.m.plane
 	current := f.m.currentTimeline()
 	revision := int64(e.Revision) // #nosec G115 -- etcd's revisions fit
-	if f.from == 0 || !f.fromMemory || f.timeline == current {
+	if f.from == fromState || !f.fromMemory || f.timeline == current {
 		return false
 	}
 	if !plane.Converges(inmemory.Widgets, f.timeline, current, f.revision, f.Select) {

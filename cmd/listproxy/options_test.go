@@ -88,59 +88,69 @@ func TestSelfSignedHosts(t *testing.T) {
 	}
 }
 
-// TestWrongOptions: a value that cannot be right is refused. The error names the flag, and says what is right.
+// TestWrongOptions: a flag with a value that cannot be right is refused. The error names the flag, and says what is right.
 func TestWrongOptions(t *testing.T) {
 	noPEM := filepath.Join(t.TempDir(), "no.pem")
 	expect.NoError(t, os.WriteFile(noPEM, []byte("not a certificate"), 0o600))
 	neverNodes := policyFile(t, "resources:\n- {group: '', resource: nodes, cache: never}\n")
-	singular := policyFile(t, "resources:\n- {group: '', resource: pod}\n"+
+	unknownField := policyFile(t, "x: y\n")
+	singularNames := policyFile(t, "resources:\n- {group: '', resource: pod}\n"+
 		"- {group: apps, resource: deployment, cache: never}\n")
 	for _, tt := range []struct {
 		args     string // divided by spaces
 		wantSays []string
 	}{
+		// Times.
+		{args: "--history-window 0s", wantSays: []string{"--history-window 0s", "at least 1s"}},
+		{args: "--review-ttl -1s", wantSays: []string{"--review-ttl -1s"}},
+		{args: "--self-check-interval 10ms", wantSays: []string{"--self-check-interval 10ms", "or 0"}},
 		{args: "--shutdown-delay-duration -1s", wantSays: []string{"--shutdown-delay-duration", "too short"}},
+		{args: "--staleness-bound 1s", wantSays: []string{"--staleness-bound 1s", "at least"}},
+
+		// Numbers and choices.
+		{args: "--cache-bytes 32Ki", wantSays: []string{"--cache-bytes 32Ki is less", "at least 64Ki"}},
+		{args: "--cache-bytes much", wantSays: []string{"--cache-bytes", "quantities must match"}},
+		{args: "--consistent-lists=maybe", wantSays: []string{`--consistent-lists "maybe"`, "true, always or false"}},
 		{args: "--goaway-chance 0.03", wantSays: []string{"--goaway-chance 0.03", "from 0 (never) to 0.02"}},
-		{args: "--tls-cert-file x", wantSays: []string{"--tls-private-key-file", "both or none"}},
+		{args: "--log-format xml", wantSays: []string{"--log-format", "text or json"}},
+		{args: "--log-level loud", wantSays: []string{"--log-level", "debug, access, info, warn or error"}},
 		{args: "--tls-min-version VersionTLS11", wantSays: []string{"--tls-min-version", "VersionTLS12 or VersionTLS13"}},
+
+		// Addresses and ports. An empty address would be all interfaces.
 		{args: "--admin-bind-address 8081", wantSays: []string{"--admin-bind-address", "address:port"}},
-		{args: "--admin-bind-address=", wantSays: []string{"--admin-bind-address", "address:port"}}, // else all interfaces
+		{args: "--admin-bind-address=", wantSays: []string{"--admin-bind-address", "address:port"}},
+		{args: "--bind-address 127.0.0.1:9443", wantSays: []string{"--bind-address", "failed to parse IP"}},
 		{args: "--connect-hosts a", wantSays: []string{"--connect-hosts", "give --connect-port"}},
 		{args: "--secure-port 70000", wantSays: []string{"--secure-port", "out of range"}},
-		{args: "--history-window 0s", wantSays: []string{"--history-window 0s", "at least 1s"}},
-		{args: "--staleness-bound 1s", wantSays: []string{"--staleness-bound 1s", "at least"}},
-		{args: "--consistent-lists=maybe", wantSays: []string{`--consistent-lists "maybe"`, "true, always or false"}},
-		{args: "--review-ttl -1s", wantSays: []string{"--review-ttl -1s"}},
-		{args: "--cache-bytes much", wantSays: []string{"--cache-bytes", "quantities must match"}},
+
+		// Files.
+		{args: "--client-ca-file " + noPEM, wantSays: []string{"--client-ca-file", noPEM, "PEM"}},
+		{args: "--config no-such-file", wantSays: []string{"--config", "no such file"}},
+		{args: "--config " + unknownField, wantSays: []string{"--config", `policy.yaml: unknown field "x"`}},
+		{
+			args: "--config " + singularNames,
+			wantSays: []string{
+				"--config",
+				singularNames + `: resources[0].resource: Invalid value: "pod": not a plural name: write "pods"`,
+				singularNames + ": resources[1].resource",
+				`write "deployments"`,
+			},
+		},
+		{args: "--tls-cert-file x", wantSays: []string{"--tls-private-key-file", "both or none"}},
+
+		// Eager collections.
+		{args: "--eager /json", wantSays: []string{"--eager", "names no resource"}},
+		{args: "--eager pod", wantSays: []string{"--eager", `"pod" is not a plural name: write "pods"`}},
+		{args: "--eager pods,pods/json", wantSays: []string{"--eager", `"pods/json" is named twice`}},
+		{args: "--eager pods/yaml", wantSays: []string{"--eager", `"pods/yaml"`, "choose among [json protobuf"}},
 		{args: "--eager pods.v1", wantSays: []string{"--eager", "pods.v1", "deployments.v1.apps"}},
 		{args: "--eager deployments.apps", wantSays: []string{`"deployments.apps" is not resource.version.group`}},
 		{args: "--eager ingresses.networking.k8s.io", wantSays: []string{"is not resource.version.group"}},
 		{args: "--eager secrets", wantSays: []string{"--eager", "secrets", "never"}},
-		{args: "--log-level loud", wantSays: []string{"--log-level", "debug, access, info, warn or error"}},
-		{args: "--log-format xml", wantSays: []string{"--log-format", "text or json"}},
-		{args: "--client-ca-file " + noPEM, wantSays: []string{"--client-ca-file", noPEM, "PEM"}},
-		{args: "--self-check-interval 10ms", wantSays: []string{"--self-check-interval 10ms", "or 0"}},
 		{
-			args:     "--config " + neverNodes + " --eager nodes",
+			args:     "--eager nodes --config " + neverNodes,
 			wantSays: []string{"--eager", `"nodes" is never kept`, "cache: never in --config"},
 		},
-		{args: "--eager pods/yaml", wantSays: []string{"--eager", `"pods/yaml"`, "choose among [json protobuf"}},
-		{args: "--eager pods,pods/json", wantSays: []string{"--eager", `"pods/json" is named twice`}},
-		{args: "--eager /json", wantSays: []string{"--eager", "names no resource"}},
-		{args: "--config no-such-file", wantSays: []string{"--config", "no such file"}},
-		{args: "--config " + policyFile(t, "x: y\n"), wantSays: []string{"--config", `policy.yaml: unknown field "x"`}},
-		{args: "--eager pod", wantSays: []string{"--eager", `"pod" is not a plural name: write "pods"`}},
-		{
-			args: "--config " + singular,
-			wantSays: []string{
-				"--config",
-				singular + `: resources[0].resource: Invalid value: "pod": not a plural name: write "pods"`,
-				singular + ": resources[1].resource",
-				`write "deployments"`,
-			},
-		},
-		{args: "--cache-bytes 32Ki", wantSays: []string{"--cache-bytes 32Ki is less", "at least 64Ki"}},
-		{args: "--bind-address 127.0.0.1:9443", wantSays: []string{"--bind-address", "failed to parse IP"}},
 	} {
 		t.Run(tt.args, func(t *testing.T) {
 			_, err := parse(strings.Fields(tt.args)...)
@@ -149,7 +159,7 @@ func TestWrongOptions(t *testing.T) {
 	}
 }
 
-// TestWrongConnectHosts: an entry of --connect-hosts that is not a host with or without a port is refused.
+// TestWrongConnectHosts: --connect-hosts refuses an entry that is neither host nor host:port.
 func TestWrongConnectHosts(t *testing.T) {
 	o, err := parse("--connect-port", "0", "--connect-hosts", "https://a")
 	expect.NoError(t, err)
@@ -174,13 +184,13 @@ func TestPluralNames(t *testing.T) {
 
 // TestMemoryLimit: the memory limit follows from --cache-bytes, as docs/operate.md says. Without a bound there is no limit.
 func TestMemoryLimit(t *testing.T) {
-	const gibibyte, none = 1 << 30, math.MaxInt64
+	const kibibyte, mebibyte, gibibyte, noLimit = 1 << 10, 1 << 20, 1 << 30, math.MaxInt64
 	for cacheBytes, want := range map[int64]struct{ min, max int64 }{
-		0:             {min: none, max: none},
-		math.MaxInt64: {min: none, max: none},
+		0:             {min: noLimit, max: noLimit},
+		math.MaxInt64: {min: noLimit, max: noLimit},                    // the limit itself would overflow
+		64 * kibibyte: {min: otherMemory, max: otherMemory + mebibyte}, // the smallest --cache-bytes
 		2 * gibibyte:  {min: 3 * gibibyte, max: 4 * gibibyte},
 		16 * gibibyte: {min: 27 * gibibyte, max: 28 * gibibyte},
-		1:             {min: otherMemory, max: otherMemory + 1<<20},
 	} {
 		if got := memoryLimit(cacheBytes); got < want.min || got > want.max {
 			t.Errorf("memoryLimit(%d): got %d, want %d to %d", cacheBytes, got, want.min, want.max)
@@ -190,15 +200,19 @@ func TestMemoryLimit(t *testing.T) {
 
 // TestCompressedBound: compressed lists may take an eighth of --cache-bytes, or 256 MiB if that is 0.
 func TestCompressedBound(t *testing.T) {
-	for stored, want := range map[int64]int64{0: 256 << 20, 2 << 30: 256 << 20, 64 << 10: 8 << 10} {
+	const kibibyte, mebibyte, noBound = 1 << 10, 1 << 20, 0
+	for stored, want := range map[int64]int64{
+		noBound: 256 * mebibyte, 64 * kibibyte: 8 * kibibyte, 2048 * mebibyte: 256 * mebibyte,
+	} {
 		expect.Same(t, want, compressedBound(stored))
 	}
 }
 
 // TestConnectionBound: clients may have one connection for each MiB of the memory limit, from 256 to 20,000.
 func TestConnectionBound(t *testing.T) {
+	const mebibyte, noLimit = 1 << 20, math.MaxInt64
 	for limit, want := range map[int64]int{
-		0: 256, 24 << 20: 256, 921 << 20: 921, 4 << 30: 4096, 64 << 30: 20_000, math.MaxInt64: 20_000,
+		0: 256, 24 * mebibyte: 256, 921 * mebibyte: 921, 4096 * mebibyte: 4096, 65_536 * mebibyte: 20_000, noLimit: 20_000,
 	} {
 		expect.Same(t, want, connectionBound(limit))
 	}
@@ -223,11 +237,11 @@ func TestForbidPrompts(t *testing.T) {
 	cfg := &rest.Config{ExecProvider: &api.ExecConfig{InteractiveMode: api.IfAvailableExecInteractiveMode}}
 	forbidPrompts(cfg)
 	if !cfg.ExecProvider.StdinUnavailable {
-		t.Error("the plugin may read from standard input, want not")
+		t.Error("StdinUnavailable is false, want true")
 	}
 }
 
-// TestSetPingEnv: setPingEnv sets the read-idle timeout of HTTP/2 to 5 s, and keeps values that the environment has.
+// TestSetPingEnv: setPingEnv sets a timeout to 5 s that the environment does not have, and keeps one that it has.
 func TestSetPingEnv(t *testing.T) {
 	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "")
 	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "7")

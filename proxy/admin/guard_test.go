@@ -22,16 +22,18 @@ func newPort(t *testing.T, hosts ...string) http.Handler {
 	return New(s, metrics, []string{"config=policy.yaml", "secure-port=8443"}, hosts)
 }
 
-// ask sends port a request as kubectl port-forward would, after change has changed it. It returns the response.
+// ask sends port a request like one from kubectl port-forward, but with the changes that change makes. It returns the response.
 func ask(port http.Handler, method, target string, change func(*http.Request)) *httptest.ResponseRecorder {
-	r, w := httptest.NewRequest(method, target, http.NoBody), httptest.NewRecorder()
-	r.Host, r.RemoteAddr = "localhost:8081", "[::1]:40000"
+	r := httptest.NewRequest(method, target, http.NoBody)
+	r.Host = "localhost:8081"
+	r.RemoteAddr = "[::1]:40000"
 	change(r)
+	w := httptest.NewRecorder()
 	port.ServeHTTP(w, r)
 	return w
 }
 
-// get returns the response of port to a GET from kubectl port-forward.
+// get sends port a GET like one from kubectl port-forward. It returns the response.
 func get(port http.Handler, target string) *httptest.ResponseRecorder {
 	return ask(port, http.MethodGet, target, func(*http.Request) {})
 }

@@ -68,7 +68,7 @@ func newFullSource(t *testing.T) *Source {
 	pods.Losses = map[reason.Reason]uint64{reason.Expired: 1}
 	collections.stats = []snapshot.CollectionStats{pods, liveStats(keyOf("", "nodes", media.JSON), 0)}
 	s.Eager = func() []proxy.EagerStats {
-		return []proxy.EagerStats{eagerStats("pods", "", true), eagerStats("gone", "unknown-resource", true)}
+		return []proxy.EagerStats{eagerStats("pods", loaded, ready), eagerStats("gone", "unknown-resource", ready)}
 	}
 	s.Compression = func() gzip.CompressorStats { return gzip.CompressorStats{Found: 1} }
 	s.ReviewLookups = func() (hits, misses uint64) { return 1, 0 }

@@ -78,14 +78,19 @@ func staleStats(resource string) snapshot.CollectionStats {
 	return stats
 }
 
+const (
+	loaded          = "" // as the whyNotLoaded of eagerStats
+	ready, notReady = true, false
+)
+
 // eagerStats returns the stats of an eager resource of the core group.
-func eagerStats(resource, waits string, ready bool) proxy.EagerStats {
+func eagerStats(resource, whyNotLoaded string, isReady bool) proxy.EagerStats {
 	key := keyOf("", resource, media.JSON)
 	return proxy.EagerStats{
 		EagerCollection: proxy.EagerCollection{
 			GroupVersionResource: key.GroupVersionResource, Representation: key.Representation,
 		},
-		WhyNotLoaded: waits, Ready: ready,
+		WhyNotLoaded: whyNotLoaded, Ready: isReady,
 	}
 }
 
@@ -137,7 +142,7 @@ func newTroubledSource(t *testing.T) *Source {
 		}
 	}
 	s.Eager = func() []proxy.EagerStats {
-		return []proxy.EagerStats{eagerStats("pods", "", true), eagerStats("nodes", hostile, false)}
+		return []proxy.EagerStats{eagerStats("pods", loaded, ready), eagerStats("nodes", hostile, notReady)}
 	}
 	collections.stats = []snapshot.CollectionStats{
 		liveStats(keyOf("", "pods", media.JSON), 420*time.Millisecond),
@@ -253,7 +258,7 @@ func TestChecks(t *testing.T) {
 		"an eager resource that is not loaded": {
 			change: func(s *Source, _ *fakeCollections) {
 				s.Eager = func() []proxy.EagerStats {
-					return []proxy.EagerStats{eagerStats("nodes", "", true), eagerStats("pods", "warming", false)}
+					return []proxy.EagerStats{eagerStats("nodes", loaded, ready), eagerStats("pods", "warming", notReady)}
 				}
 			},
 			wantFailed: "collection/pods.v1", wantMessage: "warming", wantNotReady: true,
@@ -291,7 +296,7 @@ func TestChecks(t *testing.T) {
 func TestReadyVerbose(t *testing.T) {
 	s := newHealthySource(t)
 	s.Eager = func() []proxy.EagerStats {
-		return []proxy.EagerStats{eagerStats("pods", "", true), eagerStats("gone", "unknown-resource", true)}
+		return []proxy.EagerStats{eagerStats("pods", loaded, ready), eagerStats("gone", "unknown-resource", ready)}
 	}
 	s.Health = func() upstream.Diagnosis {
 		return upstream.Diagnosis{Condition: upstream.ConditionUnauthorized, Problem: "401"}

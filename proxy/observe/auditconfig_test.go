@@ -73,10 +73,10 @@ func TestStandardOutputWithoutReader(t *testing.T) {
 	process.Env = append(os.Environ(), child+"=1")
 	out, err := process.StdoutPipe()
 	expect.NoError(t, err)
-	wait, err := process.StdinPipe()
+	in, err := process.StdinPipe()
 	expect.NoError(t, err)
 	expect.NoError(t, process.Start())
 	expect.NoError(t, out.Close())
-	expect.NoError(t, wait.Close())
+	expect.NoError(t, in.Close()) // lets the child write
 	expect.NoError(t, process.Wait())
 }

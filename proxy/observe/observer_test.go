@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
@@ -53,8 +53,7 @@ func TestRequestsAreCounted(t *testing.T) {
 		s.SetDecision(pods, "", reason.Representation)
 		panic(http.ErrAbortHandler)
 	})
-	got := proxytest.Gather(t, metrics)
-	for name, want := range map[string][]string{
+	expectSeries(t, metrics, map[string][]string{
 		"listproxy_requests_total": {
 			"code=101,decision=forward,reason=watch,resource=pods,semantics=none,verb=watch 1",
 			"code=200,decision=serve,reason=none,resource=pods,semantics=any,verb=list 1",
@@ -78,11 +77,18 @@ func TestRequestsAreCounted(t *testing.T) {
 			"code=101,purpose=forward 1", "code=410,purpose=forward 1", "code=none,purpose=forward 1",
 			"code=other,purpose=forward 1",
 		},
-	} {
-		if diff := gocmp.Diff(want, proxytest.Series(got[name])); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+	})
+}
+
+// expectSeries fails the test unless the metrics with these names have these series.
+func expectSeries(t *testing.T, metrics prometheus.Gatherer, want map[string][]string) {
+	t.Helper()
+	families := proxytest.Gather(t, metrics)
+	got := map[string][]string{}
+	for name := range want {
+		got[name] = proxytest.Series(families[name])
 	}
+	expect.Same(t, want, got)
 }
 
 // TestResourceLabel: a resource is counted under its own name if it is in the catalog, or once a GET of it has succeeded. All others
@@ -147,13 +153,13 @@ func TestResourceLabel(t *testing.T) {
 // TestSeriesAreBounded: callers who name ever more resources make a bounded number of series. Requests for resources
 // beyond the bound are counted as resource=other, by reason.
 func TestSeriesAreBounded(t *testing.T) {
-	const labels = 512 // maxResourceLabels
+	const bound = 512 // maxResourceValues of package observe
 	const more = 100
 	o, metrics := observetest.New(nil)
 	o.IsServed = func(_, _, _ string) bool { return true }
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	reasons := []reason.Reason{reason.Consistent, reason.Warming, reason.NotAllowed}
-	for i := range labels + more {
+	for i := range bound + more {
 		for _, why := range reasons {
 			observetest.Request(o, r, func(s observetest.Seen) {
 				s.SetDecision(&policy.Request{Version: "v1", Resource: fmt.Sprint("kind-", i)}, policy.Any, why)
@@ -162,7 +168,7 @@ func TestSeriesAreBounded(t *testing.T) {
 		}
 	}
 	got := proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"])
-	expect.Same(t, (labels+1)*len(reasons), len(got))
+	expect.Same(t, (bound+1)*len(reasons), len(got)) // one is resource=other
 	for _, why := range reasons {
 		want := fmt.Sprintf("code=200,decision=forward,reason=%s,resource=other,semantics=any,verb=other %d", why, more)
 		if !slices.Contains(got, want) {

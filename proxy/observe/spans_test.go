@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -27,7 +26,7 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// newTracedObserver returns an Observer with a sampler, and a function for the spans that have ended.
+// newTracedObserver returns an Observer with a sampler, and a function that returns the spans that have ended.
 func newTracedObserver(sampler sdktrace.Sampler) (*observe.Observer, func() tracetest.SpanStubs) {
 	spans := tracetest.NewInMemoryExporter()
 	o, _ := observetest.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans), sdktrace.WithSampler(sampler)))
@@ -97,13 +96,10 @@ func TestInstrumentSend(t *testing.T) {
 			spans.Reset() // so that SpanNamed finds the span of the next purpose
 		}
 	})
-	got := proxytest.Gather(t, metrics)
-	for name, want := range map[string][]string{
+	expectSeries(t, metrics, map[string][]string{
 		"listproxy_upstream_requests_total": {"code=201,purpose=review 1", "code=201,purpose=whoami 1"},
 		"listproxy_review_duration_seconds": {"code=201 1"},
-	} {
-		expect.Same(t, want, proxytest.Series(got[name]))
-	}
+	})
 }
 
 // TestCallersDoNotSample: the caller's traceparent does not decide whether a request is recorded.
@@ -172,11 +168,11 @@ func TestFeedTransport(t *testing.T) {
 	transport := o.FeedTransport(proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 		return inmemory.Answer(r, http.StatusOK, body), nil
 	}), source.Describe)
+	deployments := source.CollectionKey{
+		GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"},
+		Representation:       media.MetadataProtobuf,
+	}
 	for _, purpose := range []source.Purpose{source.ForLoad, source.ForLoad, source.ForWatch} {
-		deployments := source.CollectionKey{
-			GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"},
-			Representation:       media.MetadataProtobuf,
-		}
 		ctx := source.WithCollection(source.WithPurpose(t.Context(), purpose), deployments)
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://upstream", http.NoBody)
 		expect.NoError(t, err)
@@ -187,8 +183,7 @@ func TestFeedTransport(t *testing.T) {
 		expect.Same(t, "", r.Header.Get("Traceparent")) // the sender's request is unchanged
 	}
 
-	got := proxytest.Gather(t, metrics)
-	for name, want := range map[string][]string{
+	expectSeries(t, metrics, map[string][]string{
 		"listproxy_feed_requests_total": {
 			"code=200,representation=metadata-protobuf,request=load,resource=deployments.apps,version=v1 2",
 			"code=200,representation=metadata-protobuf,request=watch,resource=deployments.apps,version=v1 1",
@@ -197,11 +192,7 @@ func TestFeedTransport(t *testing.T) {
 			fmt.Sprintf("representation=metadata-protobuf,resource=deployments.apps,version=v1 %d", 3*len(body)),
 		},
 		"listproxy_upstream_requests_total": {"code=200,purpose=feed 3"},
-	} {
-		if diff := cmp.Diff(want, proxytest.Series(got[name])); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
-	}
+	})
 
 	var names []string
 	for _, span := range spans.GetSpans() {

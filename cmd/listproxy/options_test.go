@@ -182,12 +182,17 @@ func TestPluralNames(t *testing.T) {
 	}
 }
 
+const (
+	kibibyte = 1 << 10
+	mebibyte = 1 << 20
+	gibibyte = 1 << 30
+)
+
 // TestMemoryLimit: the memory limit follows from --cache-bytes, as docs/operate.md says. Without a bound there is no limit.
 func TestMemoryLimit(t *testing.T) {
-	const kibibyte, mebibyte, gibibyte, noLimit = 1 << 10, 1 << 20, 1 << 30, math.MaxInt64
 	for cacheBytes, want := range map[int64]struct{ min, max int64 }{
-		0:             {min: noLimit, max: noLimit},
-		math.MaxInt64: {min: noLimit, max: noLimit},                    // the limit itself would overflow
+		0:             {min: noMemoryLimit, max: noMemoryLimit},
+		math.MaxInt64: {min: noMemoryLimit, max: noMemoryLimit},        // the limit itself would overflow
 		64 * kibibyte: {min: otherMemory, max: otherMemory + mebibyte}, // the smallest --cache-bytes
 		2 * gibibyte:  {min: 3 * gibibyte, max: 4 * gibibyte},
 		16 * gibibyte: {min: 27 * gibibyte, max: 28 * gibibyte},
@@ -200,9 +205,9 @@ func TestMemoryLimit(t *testing.T) {
 
 // TestCompressedBound: compressed lists may take an eighth of --cache-bytes, or 256 MiB if that is 0.
 func TestCompressedBound(t *testing.T) {
-	const kibibyte, mebibyte, noBound = 1 << 10, 1 << 20, 0
+	const noBound = 0
 	for stored, want := range map[int64]int64{
-		noBound: 256 * mebibyte, 64 * kibibyte: 8 * kibibyte, 2048 * mebibyte: 256 * mebibyte,
+		noBound: 256 * mebibyte, 64 * kibibyte: 8 * kibibyte, 2 * gibibyte: 256 * mebibyte,
 	} {
 		expect.Same(t, want, compressedBound(stored))
 	}
@@ -210,9 +215,8 @@ func TestCompressedBound(t *testing.T) {
 
 // TestConnectionBound: clients may have one connection for each MiB of the memory limit, from 256 to 20,000.
 func TestConnectionBound(t *testing.T) {
-	const mebibyte, noLimit = 1 << 20, math.MaxInt64
 	for limit, want := range map[int64]int{
-		0: 256, 24 * mebibyte: 256, 921 * mebibyte: 921, 4096 * mebibyte: 4096, 65_536 * mebibyte: 20_000, noLimit: 20_000,
+		0: 256, 24 * mebibyte: 256, 921 * mebibyte: 921, 4 * gibibyte: 4096, 64 * gibibyte: 20_000, noMemoryLimit: 20_000,
 	} {
 		expect.Same(t, want, connectionBound(limit))
 	}

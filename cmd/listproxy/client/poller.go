@@ -14,7 +14,6 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
-	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
 // poller requests a list until it comes from memory.
@@ -57,12 +56,13 @@ func (p *poller) run(ctx context.Context, wait time.Duration) error {
 		if !mayRetry {
 			return forwardedError{fmt.Errorf("the list did not come from memory: %s", why)}
 		}
-		nextRequestAt := time.Now().Add(retryInterval)
-		if nextRequestAt.After(deadline) {
+		if time.Now().Add(retryInterval).After(deadline) { // no time for another request
 			timedOut := forwardedError{fmt.Errorf("the list did not come from memory within %v: %s", wait, why)}
 			return cmp.Or[error](failure, timedOut)
 		}
-		if !clock.Sleep(ctx, retryInterval) {
+		select {
+		case <-time.After(retryInterval):
+		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"sync"
 	"time"
@@ -12,8 +13,8 @@ import (
 // errStopped is the failure of a watch that was stopped before the API server answered it.
 var errStopped = errors.New("the watch was ended: listproxy is shutting down")
 
-// EndWatches begins to end the forwarded watches, and returns. Each watch that is open ends within spread. A watch that begins
-// later ends within spread of its start. The ends are at random times, so that the clients do not all come back at once.
+// EndWatches begins to end the forwarded watches, and returns. A watch that is open ends within spread of now, and a watch that
+// begins later within spread of its start. The ends are at random times, so that the clients do not all come back at once.
 // EndWatches must not be called twice.
 //
 // A watch ends as kube-apiserver ends its own at a shutdown (WatchServer.HandleHTTP in
@@ -28,55 +29,69 @@ var errStopped = errors.New("the watch was ended: listproxy is shutting down")
 //   - A watch without an answer yet gets a 503 with Retry-After.
 func (f *Forwarder) EndWatches(spread time.Duration) {
 	f.endSpread = max(spread, 1) // rand.N takes no 0
-	f.beginEnding()
+	f.beginShutdown()
 }
 
-// forwardedWatch is a forwarded watch, and the body of its answer. A watch that must end stops after the current event.
+// endAtShutdown makes w end after the call of EndWatches, or soon if EndWatches was called already. stop must be called when w has
+// ended by itself.
+func (f *Forwarder) endAtShutdown(w *forwardedWatch) (stop func() bool) {
+	return context.AfterFunc(f.shutdown, func() {
+		delay := rand.N(f.endSpread)
+		time.AfterFunc(delay, w.endAfterEvent)
+	})
+}
+
+// forwardedWatch is a forwarded watch, and the body of its answer. If it must end, it ends between two events.
 type forwardedWatch struct {
 	cancel context.CancelFunc // ends the request to the API server
 	body   io.ReadCloser      // the body from the API server; nil before its answer
 
 	mu           sync.Mutex
 	events       endFinder // finds the ends of events in the bytes that were passed on
-	notEvents    bool      // the answer is not a stream of events, and ends by itself
+	endsByItself bool      // the answer is not a stream of events
 	endRequested bool      // endAfterEvent was called
 	stopped      bool      // nothing more is passed on to the client
 }
 
-// endAfterEvent stops the watch at once, unless the client has got only a part of an event: then Read stops it at the end of the
-// event. If the ends of events cannot be found, it stops at once, too. It does nothing to an answer that is not a stream of events.
+// endAfterEvent makes the watch end:
+//
+//	the client has got a part of an event   Read stops the watch at the end of the event
+//	the answer is not a stream of events    the watch is not stopped
+//	any other case                          the watch stops at once
+//
+// If the ends of events cannot be found, that is another case.
 func (w *forwardedWatch) endAfterEvent() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.endRequested = true
-	if !w.notEvents && !w.events.inside {
+	if !w.endsByItself && !w.events.inside {
 		w.stopLocked()
 	}
 }
 
-// stopLocked ends the request to the API server. Nothing more is passed on to the client.
+// stopLocked ends the request to the API server, and with it a Read that waits. Nothing more is passed on to the client.
 func (w *forwardedWatch) stopLocked() {
 	w.stopped = true
-	w.cancel() // ends a Read that waits, too
+	w.cancel()
 }
 
 // setResponse takes the API server's answer:
 //
-//   - If res is a stream of events, w becomes its body. If the watch was stopped before, that is an empty stream.
-//   - Any other answer keeps its body. If the watch was stopped before, its request was canceled, so the body may be incomplete,
-//     and setResponse returns errStopped.
+//	a stream of events                  w becomes its body, which is empty if the watch was stopped before
+//	another answer to a stopped watch   errStopped, since the body may be incomplete
+//	another answer                      keeps its body, and ends by itself
 func (w *forwardedWatch) setResponse(res *http.Response) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case res.StatusCode == http.StatusOK && res.ContentLength < 0:
+	case res.StatusCode == http.StatusOK && res.ContentLength < 0: // a stream of events
 		w.body = res.Body
 		w.events = newEndFinder(res.Header)
 		res.Body = w
 	case w.stopped:
 		return errStopped
 	default:
-		w.notEvents = true
+		w.endsByItself = true
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 type framing int
 
 const (
-	// unframed stands for all answers that are none of the following. Only a decoder could find the end.
+	// unframed is every other form. Only a decoder could find the end of an event.
 	unframed framing = iota
 	// framedByLine is JSON. Each event ends with a newline, and has none inside (k8s.io/apimachinery,
 	// pkg/runtime/serializer/json).
@@ -19,9 +19,9 @@ const (
 	// framedByLength is protobuf. Each event follows its length in four bytes (LengthDelimitedFramer in
 	// k8s.io/apimachinery, pkg/runtime/serializer/protobuf).
 	framedByLength
-	// framedByMember is gzip, in which kube-apiserver compresses streaming lists from 1.37 on. The end of an event cannot be
-	// found, but that of a gzip member, which has whole events only: kube-apiserver flushes between events, and begins a new
-	// member after each flush (perFlushGzipWriter in k8s.io/apiserver, pkg/endpoints/handlers).
+	// framedByMember is gzip, in which kube-apiserver compresses streaming lists from 1.37 on. Only the end of a gzip member can
+	// be found. A member has whole events only: kube-apiserver flushes between events, and begins a new member after each flush
+	// (perFlushGzipWriter in k8s.io/apiserver, pkg/endpoints/handlers).
 	framedByMember
 )
 
@@ -32,23 +32,21 @@ type endFinder struct {
 	// cannot be found.
 	inside bool
 
-	// For framedByLength:
-	length     [4]byte // the length of the event
+	// The state of framedByLength.
+	length     [4]byte // the length of the current event
 	lengthRead int     // the number of bytes of length that were read
+	eventLeft  uint32  // the number of bytes of the event that are still to come
 
-	// For framedByMember: the number of bytes of memberEnd that the last bytes read are equal to.
-	endMatched int
-
-	// missing is the number of bytes that are still to be skipped: of the event (framedByLength), or of the member's trailer
-	// (framedByMember).
-	missing uint32
+	// The state of framedByMember.
+	endMatched  int // the number of bytes of memberEnd that were read in a row
+	trailerLeft int // the number of bytes of the trailer that are still to come; 0 before memberEnd
 }
 
 const (
 	// memberEnd is the empty block with which compress/flate ends a member. By chance the same bytes occur inside a member
 	// about once in a terabyte. A watch that is ended there looks to its client like a broken connection.
 	memberEnd = "\x01\x00\x00\xff\xff"
-	// memberTrailer is the number of bytes of a member after memberEnd: a checksum and the size.
+	// memberTrailer is the number of bytes of a member after memberEnd: four of a checksum, and four of the size.
 	memberTrailer = 8
 )
 
@@ -101,26 +99,27 @@ func (f *endFinder) nextByLength(p []byte) (n int, ended bool) {
 		if f.lengthRead < len(f.length) {
 			return n, false
 		}
-		f.missing = binary.BigEndian.Uint32(f.length[:])
+		f.eventLeft = binary.BigEndian.Uint32(f.length[:])
 	}
 	rest := p[n:]
-	if uint64(len(rest)) < uint64(f.missing) {
-		f.missing -= uint32(len(rest)) //nolint:gosec // less than missing
+	if uint64(len(rest)) < uint64(f.eventLeft) {
+		f.eventLeft -= uint32(len(rest)) //nolint:gosec // less than eventLeft
 		return len(p), false
 	}
-	n += int(f.missing)
-	f.missing, f.lengthRead = 0, 0 // the length of the next event follows
+	n += int(f.eventLeft)
+	f.lengthRead = 0 // the length of the next event follows
 	return n, true
 }
 
-// nextByMember is next for framedByMember. It searches for memberEnd, and then skips the trailer.
+// nextByMember is next for framedByMember. It searches for memberEnd, and then skips the trailer, which has any bytes. So the cases
+// of the trailer come first.
 func (f *endFinder) nextByMember(p []byte) (n int, ended bool) {
 	for i, b := range p {
 		switch {
-		case f.missing > 1: // in the trailer
-			f.missing--
-		case f.missing == 1: // at its last byte
-			f.missing = 0
+		case f.trailerLeft > 1:
+			f.trailerLeft--
+		case f.trailerLeft == 1: // b is the last byte of the member
+			f.trailerLeft = 0
 			return i + 1, true
 		case b != memberEnd[f.endMatched]:
 			// The first byte of memberEnd occurs nowhere else in it, so only b itself can begin memberEnd again.
@@ -128,9 +127,9 @@ func (f *endFinder) nextByMember(p []byte) (n int, ended bool) {
 			if b == memberEnd[0] {
 				f.endMatched = 1
 			}
-		case f.endMatched == len(memberEnd)-1:
+		case f.endMatched == len(memberEnd)-1: // b is the last byte of memberEnd
 			f.endMatched = 0
-			f.missing = memberTrailer
+			f.trailerLeft = memberTrailer
 		default:
 			f.endMatched++
 		}

@@ -21,39 +21,41 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// exchange forwards one request. Four of its methods are hooks of a [httputil.ReverseProxy], which calls rewrite, RoundTrip and
-// modifyResponse, in this order. If there is no usable answer, it calls fail. If an answer breaks off, it writes a line to
-// breakOffLog.
+// exchange is one forwarded request and its answer. A [httputil.ReverseProxy] does the work, and calls the exchange:
+//
+//	rewrite             makes the request to the API server
+//	RoundTrip           sends the request
+//	modifyResponse      checks and adapts the answer
+//	fail                answers the caller if there is no usable answer
+//	breakOffLog.Write   logs that an answer has broken off
 //
 // A request that the API server has certainly not looked at is sent again, up to maxAttempts times in all. A read without a
-// body that may have arrived is sent once more. If there is still no usable answer, fail says what the caller gets.
+// body that may have arrived is sent once more.
 type exchange struct {
 	forwarder *Forwarder
-	w         http.ResponseWriter
-	request   *http.Request     // as it came from the caller
-	asked     *kubehttp.Request // what request asks for
+	w         http.ResponseWriter // for the answer to the caller
+	request   *http.Request       // as it came from the caller
+	asked     *kubehttp.Request   // what request asks for
 	caller    auth.Identity
 	body      *upload
 	ownHeader http.Header     // the headers that listproxy's filters have set for the answer
 	watch     *forwardedWatch // nil if the request is not a watch
 
-	rewritten      bool // rewrite was called, so ReverseProxy has found the header well-formed
+	isWellFormed   bool // ReverseProxy has found no error in the request's header
 	attempts       int  // the number of connections on which the request was sent
 	mayHaveArrived bool // the API server may have read the request
 	switched       bool // the API server has agreed to the upgrade
 }
 
-// newExchange returns the exchange of a caller's request. It takes the headers out of w, where the first 1xx answer would
-// send them. adaptHeader and fail add them to the final answer.
+// newExchange returns the exchange of a caller's request. It moves the headers of w to ownHeader, since w would send them with the
+// first 1xx answer. adaptHeader and fail add them to the final answer.
 func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller auth.Identity, body *upload) *exchange {
 	ownHeader := w.Header().Clone()
 	clear(w.Header())
-	return &exchange{
-		forwarder: f, w: w, request: r, asked: kubehttp.RequestOf(r), caller: caller, body: body, ownHeader: ownHeader,
-	}
+	return &exchange{forwarder: f, w: w, request: r, asked: kubehttp.RequestOf(r), caller: caller, body: body, ownHeader: ownHeader}
 }
 
-// reverseProxy returns the proxy that calls the hooks.
+// reverseProxy returns the ReverseProxy of the exchange.
 func (x *exchange) reverseProxy(transport http.RoundTripper, flushInterval time.Duration) httputil.ReverseProxy {
 	return httputil.ReverseProxy{
 		Rewrite:        x.rewrite,
@@ -66,14 +68,13 @@ func (x *exchange) reverseProxy(transport http.RoundTripper, flushInterval time.
 	}
 }
 
-// rewrite makes the request to the API server. ReverseProxy has already removed the hop-by-hop headers, so the headers that
-// rewrite sets stay.
+// rewrite makes the request to the API server. ReverseProxy has removed the hop-by-hop headers before, so it does not remove what
+// rewrite sets.
 func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
-	x.rewritten = true
+	x.isWellFormed = true // ReverseProxy does not call rewrite for other requests
 	pr.Out.URL = upstreamURL(x.forwarder.base, pr.In.RequestURI)
 	pr.Out.Host = x.forwarder.base.Host
-	// net/http fills the caller's map when it has read the body. ReverseProxy's copy would stay empty.
-	pr.Out.Trailer = pr.In.Trailer
+	pr.Out.Trailer = pr.In.Trailer // not a copy, since net/http fills this map when it has read the body
 	if x.caller.VerifiedUser() != nil {
 		pr.Out.Trailer = nil // trailers are not checked, and must not go with listproxy's credentials
 	}
@@ -90,21 +91,19 @@ const maxAttempts = 8
 
 var errTooManyAttempts = fmt.Errorf("%d connections were closed when the request came", maxAttempts)
 
-// withTrace returns a context through which the transport reports the attempts to send the request. cancel, which must cancel
-// ctx, is called when the transport makes more than maxAttempts attempts.
-func (x *exchange) withTrace(ctx context.Context, cancel context.CancelFunc) context.Context {
+// countAttempts returns a child of ctx for the request to the API server. When the transport sends the request, it updates
+// x.attempts and x.mayHaveArrived through this child. If it makes more than maxAttempts attempts, it calls cancel, which must
+// cancel ctx.
+func (x *exchange) countAttempts(ctx context.Context, cancel context.CancelFunc) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		// The transport begins an attempt. If there was one before, then the API server has not looked at it, or it was a read. The
-		// exception is an attempt that cancel has broken off: that one may have arrived.
-		GetConn: func(string) {
-			if !x.tooManyAttempts() {
-				x.mayHaveArrived = false
-			}
-		},
-		// The transport has a connection, and sends the request on it.
+		// GetConn is called when an attempt begins. The transport makes another attempt only at a read, or if the API server has
+		// not looked at the last attempt. The exception is that cancel has broken off the last attempt, so that it may have arrived.
+		GetConn: func(string) { x.mayHaveArrived = x.tooManyAttempts() },
+		// GotConn is called when the attempt has a connection, on which the request is then sent.
 		GotConn: func(httptrace.GotConnInfo) {
 			x.mayHaveArrived = true
-			if x.attempts++; x.tooManyAttempts() {
+			x.attempts++
+			if x.tooManyAttempts() {
 				cancel()
 			}
 		},
@@ -114,8 +113,8 @@ func (x *exchange) withTrace(ctx context.Context, cancel context.CancelFunc) con
 // tooManyAttempts reports whether the request was sent on more than maxAttempts connections.
 func (x *exchange) tooManyAttempts() bool { return x.attempts > maxAttempts }
 
-// RoundTrip sends the request. If the connection ends before the answer to a read, RoundTrip sends the read once more, as a
-// client with a connection of its own would do.
+// RoundTrip sends the request. If the request is a read, and the connection ends before the answer, RoundTrip sends it once more,
+// as a client with a connection of its own would do.
 func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	transport := x.forwarder.upstream.RoundTripper(x.caller, x.asked)
 	res, err := transport.RoundTrip(r)
@@ -134,12 +133,13 @@ func (x *exchange) isRead() bool {
 	return x.asked.Upgrade == "" && (x.request.Method == http.MethodGet || x.request.Method == http.MethodHead)
 }
 
-// errAccountRefused means that a request for an impersonated user got a 401, which is about listproxy's own credentials.
+// errAccountRefused means that kube-apiserver has refused listproxy's own credentials, with which a request for an impersonated
+// user was sent.
 var errAccountRefused = errors.New("kube-apiserver refuses listproxy's own account (401)")
 
-// modifyResponse checks and adapts the API server's final answer, 101 included, before its header is sent.
+// modifyResponse checks and adapts the API server's final answer before its header is sent. A 101 is a final answer.
 func (x *exchange) modifyResponse(res *http.Response) error {
-	// A 401 is either kube-apiserver's, about the request's credentials, or a backend's, which says nothing about the caller.
+	// kube-apiserver's own 401 is about the request's credentials. A backend's 401 says nothing about the caller.
 	is401 := res.StatusCode == http.StatusUnauthorized
 	backend401 := is401 && x.mayBeOfBackend(res)
 	apiserver401 := is401 && !backend401
@@ -158,23 +158,23 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		}
 	}
 	x.adaptHeader(res, apiserver401)
-	if x.switched {
-		observe.RecordOf(x.request.Context()).SetHijackedAnswer(http.StatusSwitchingProtocols, 0) // ReverseProxy hijacks the connection
+	if x.switched { // ReverseProxy will hijack the connection, so nothing else records the answer.
+		observe.RecordOf(x.request.Context()).SetHijackedAnswer(http.StatusSwitchingProtocols, 0)
 	}
 	return nil
 }
 
 // finishUpgrade prepares a 101 for the caller, or the refusal of an upgrade. It returns an error if the API server switched to
-// a protocol that the request has not asked for.
+// a protocol that the request has not asked for. It does nothing if no upgrade was asked for, and there was none.
 func (x *exchange) finishUpgrade(res *http.Response) error {
 	switch {
 	case res.StatusCode == http.StatusSwitchingProtocols:
-		if got := kubehttp.UpgradeProtocol(res.Header); x.asked.Upgrade == "" || !strings.EqualFold(got, x.asked.Upgrade) {
-			return fmt.Errorf("it switched to protocol %q when %q was asked for", got, x.asked.Upgrade)
+		protocol := kubehttp.UpgradeProtocol(res.Header)
+		if x.asked.Upgrade == "" || !strings.EqualFold(protocol, x.asked.Upgrade) {
+			return fmt.Errorf("it switched to protocol %q when %q was asked for", protocol, x.asked.Upgrade)
 		}
 		x.switched = true
-		// Without a Request, res.Write adds no Content-Length to the answer to a POST. A 101 must not have one (RFC 9110,
-		// 8.6).
+		// A 101 must not have a Content-Length (RFC 9110, 8.6). res.Write adds one if Request is a POST.
 		res.Request = nil
 	case x.asked.Upgrade != "":
 		// The client may already be speaking the other protocol, which neither side may read as a second request.
@@ -183,9 +183,9 @@ func (x *exchange) finishUpgrade(res *http.Response) error {
 	return nil
 }
 
-// mayBeOfBackend reports whether a 401 may come from a backend: a pod, a Service, a kubelet or an aggregated API server.
-// kube-apiserver names a FlowSchema in every answer to a caller whom it knows (k8s.io/apiserver, WithPriorityAndFairness),
-// so its own 401 names none. A 401 to a request through kube-apiserver's own proxy may always come from a backend.
+// mayBeOfBackend reports whether a 401 may come from a backend: a pod, a Service, a kubelet or an aggregated API server. There are
+// two signs: the request goes through kube-apiserver's own proxy, or the answer names a FlowSchema. kube-apiserver names one in
+// every answer to a caller whom it knows (k8s.io/apiserver, WithPriorityAndFairness), so its own 401 names none.
 func (x *exchange) mayBeOfBackend(res *http.Response) bool {
 	info := x.asked.Info
 	return info.Subresource == "proxy" || info.Verb == "proxy" ||
@@ -221,14 +221,14 @@ func (x *exchange) adaptHeader(res *http.Response, apiserver401 bool) {
 //
 //	the caller has left, or the protocol was switched   panic with [http.ErrAbortHandler]
 //	the request is malformed                            400, or 504 if its body was late
-//	its body would be sent again, but was not kept      429 with Retry-After
-//	otherwise                                           503, with Retry-After if certainly no write was carried out
+//	it must be sent again, but its body was not kept    429 with Retry-After
+//	any other failure                                   503, with Retry-After if certainly no write was carried out
 func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	bodyErr := x.body.failure()
 	bodyIsLate := errors.Is(bodyErr, os.ErrDeadlineExceeded)
 	// net/http also cancels the context when a body is late, although the caller is still there.
 	hasLeft := x.request.Context().Err() != nil && !bodyIsLate
-	isMalformed := !x.switched && (bodyErr != nil || !x.rewritten)
+	isMalformed := !x.switched && (bodyErr != nil || !x.isWellFormed)
 	x.logEnd(hasLeft || isMalformed, err.Error())
 	if hasLeft || x.switched {
 		panic(http.ErrAbortHandler)
@@ -246,8 +246,8 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	}
 }
 
-// refuseMalformed answers a request whose header or body could not be read as a whole. isLate means that the body took too
-// long.
+// refuseMalformed answers a request whose header or body could not be read as a whole. isLate means that the body did not come in
+// time.
 func refuseMalformed(w http.ResponseWriter, r *http.Request, isLate bool) {
 	w.Header().Set("Connection", "close")
 	if isLate {
@@ -276,7 +276,7 @@ func (x *exchange) failureMessage(err error) (message string, mayRepeat bool) {
 		"read the object before trying again. The cause is in listproxy's log.", false
 }
 
-// breakOffLog takes the lines that ReverseProxy writes to its log. It writes one when an answer breaks off.
+// breakOffLog is the log of the ReverseProxy, which writes a line when an answer breaks off.
 type breakOffLog struct{ exchange *exchange }
 
 // Write implements [io.Writer].
@@ -286,8 +286,8 @@ func (l breakOffLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// logEnd logs that the exchange has ended early: as a debug message if that is expected (the caller has left, the request is
-// malformed, or listproxy shuts down), otherwise as a warning. The number of warnings is limited.
+// logEnd logs that the exchange has ended early. The message is a debug message if the end is expected: the caller has left, or the
+// request is malformed. Any other end is a warning. The number of warnings is limited.
 func (x *exchange) logEnd(isExpected bool, cause string) {
 	logAt := func(level slog.Level) {
 		x.forwarder.log.Log(x.request.Context(), level, "a forwarded request ended early",

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strings"
@@ -38,7 +37,7 @@ type Upstream interface {
 //
 //   - its Host, and its target if that has a space, which is escaped
 //   - hop-by-hop headers
-//   - claims that a caller may not make about itself, like X-Remote-User (removeCallerClaims)
+//   - headers that only a trusted proxy may set, like X-Remote-User (removeProxyHeaders)
 //   - X-Forwarded-For, which holds the caller's address
 //   - traceparent and tracestate, if listproxy makes spans
 //   - the case of the names Idempotency-Key and X-Idempotency-Key (hideIdempotencyKeys)
@@ -63,30 +62,30 @@ type Forwarder struct {
 	// logLimiter limits the warnings that callers and the API server can cause.
 	logLimiter *rate.Sometimes
 
-	ending      context.Context // ends when EndWatches is called
-	beginEnding context.CancelFunc
-	endSpread   time.Duration // the time over which watches end; set before ending ends, and read after it
+	shutdown      context.Context    // canceled by beginShutdown
+	beginShutdown context.CancelFunc // called by EndWatches
+	endSpread     time.Duration      // the time over which watches end; EndWatches sets it before it calls beginShutdown
 }
 
 // New returns a Forwarder to up. It logs failures of the API server as warnings, and requests that callers give up as debug
 // messages.
 func New(up Upstream, logger *slog.Logger) *Forwarder {
-	ending, beginEnding := context.WithCancel(context.Background())
+	shutdown, beginShutdown := context.WithCancel(context.Background())
 	return &Forwarder{
-		upstream:    up,
-		base:        up.URL(),
-		log:         logger,
-		ending:      ending,
-		beginEnding: beginEnding,
-		logLimiter:  telemetry.NewLogLimiter(),
+		upstream:      up,
+		base:          up.URL(),
+		log:           logger,
+		shutdown:      shutdown,
+		beginShutdown: beginShutdown,
+		logLimiter:    telemetry.NewLogLimiter(),
 	}
 }
 
-// afterEachWrite is the FlushInterval that makes a [httputil.ReverseProxy] flush after each write.
+// afterEachWrite is the FlushInterval with which a [httputil.ReverseProxy] flushes after each write.
 const afterEachWrite time.Duration = -1
 
-// ServeAs forwards r, whose target must be a path, as a request of id. reserve reserves memory for r's body, which is kept in
-// case it must be sent again. If reserve is nil, the body is not kept.
+// ServeAs forwards r as a request of id, and writes the answer to w. The target of r must be a path. ServeAs keeps r's body in
+// memory from reserve, so that it can send the body again. If reserve is nil, the body is not kept.
 func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Identity, reserve Reserve) {
 	if reason, message := whyRefused(r, id); reason != "" {
 		refuse(w, r, reason, message)
@@ -95,41 +94,41 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Iden
 	asked := kubehttp.RequestOf(r)
 	flushInterval := afterEachWrite // so that watch events arrive at once
 	if asked.Bufferable() && r.Method != http.MethodHead {
-		w, flushInterval = unflushed{w}, 0
+		flushInterval = 0
+		w = unflushed{w}
 	}
-	body, release := readUpload(r, reserve)
+	body, release, err := readUpload(r, reserve)
 	defer release()
 	x := newExchange(f, w, r, id, body)
-	if err := body.failure(); err != nil { // readUpload could not read a body that was to be kept
+	if err != nil {
 		x.fail(w, r, err)
 		return
 	}
-	// cancel gives the request up: after too many attempts, or when the watch is to end.
+	// cancel gives up the request to the API server: after too many attempts, or when the watch must end.
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	if asked.EndableWatch {
 		x.watch = &forwardedWatch{cancel: cancel}
-		stop := context.AfterFunc(f.ending, func() { time.AfterFunc(rand.N(f.endSpread), x.watch.endAfterEvent) })
+		stop := f.endAtShutdown(x.watch)
 		defer stop()
 	}
-	r = r.WithContext(x.withTrace(ctx, cancel))                     // counts the attempts
-	transport, endSpan := observe.RecordOf(ctx).ForwardTransport(x) // x.RoundTrip in a span
+	spanTransport, endSpan := observe.RecordOf(ctx).ForwardTransport(x) // calls x.RoundTrip
 	defer endSpan()
-	reverse := x.reverseProxy(transport, flushInterval)
-	reverse.ServeHTTP(w, r)
+	reverse := x.reverseProxy(spanTransport, flushInterval)
+	reverse.ServeHTTP(w, r.WithContext(x.countAttempts(ctx, cancel)))
 }
 
 // whyRefused returns the reason why a request must not be forwarded, and the message to its sender. The reason is "" if the
 // request may be forwarded.
 func whyRefused(r *http.Request, id auth.Identity) (reason, message string) {
 	if name := identityHeaderInConnection(r.Header); name != "" {
-		return observe.RefusedConnection,
-			fmt.Sprintf("The Connection header must not list %s, which is meant for the API server.", name)
+		return observe.RefusedConnection, fmt.Sprintf("The Connection header must not list %s, which is meant for the API server.", name)
 	}
-	// An upgraded connection of an impersonated user has listproxy's own credentials.
+	// After an upgrade, the caller speaks on a connection that was opened with listproxy's credentials if listproxy impersonates
+	// the caller. Such a connection is for the protocols of exec, attach and port-forward only.
 	upgrade := kubehttp.RequestOf(r).Upgrade
-	isKnown := strings.EqualFold(upgrade, "websocket") || strings.EqualFold(upgrade, "SPDY/3.1") // as for exec
-	if id.VerifiedUser() != nil && upgrade != "" && !isKnown {
+	isOfKubernetes := strings.EqualFold(upgrade, "websocket") || strings.EqualFold(upgrade, "SPDY/3.1")
+	if id.VerifiedUser() != nil && upgrade != "" && !isOfKubernetes {
 		return observe.RefusedUpgrade,
 			"With a client certificate, the connection can be upgraded to websocket and SPDY/3.1 only. Use a token."
 	}

@@ -9,25 +9,28 @@ import (
 	"github.com/listproxy/listproxy/proxy/auth"
 )
 
-// adaptRequestHeader turns h, the header of a caller's request without hop-by-hop headers, into the header of the request to
-// the API server. remoteAddr is the address of the connection's peer.
+// adaptRequestHeader turns h from the header of a caller's request into that of the request to the API server. The hop-by-hop
+// headers must have been removed. A caller whom listproxy impersonates gets listproxy's credentials; all other callers keep their
+// own. remoteAddr is the caller's address.
 func adaptRequestHeader(h http.Header, caller auth.Identity, remoteAddr string) {
-	removeCallerClaims(h)
+	removeProxyHeaders(h)
 	hideIdempotencyKeys(h)
 	if caller.VerifiedUser() != nil {
-		caller.SetHeaders(h) // other callers have their credentials in the header already
+		caller.SetHeaders(h)
 	}
 	if host, _, err := net.SplitHostPort(remoteAddr); err == nil {
 		h.Set("X-Forwarded-For", host)
 	}
 }
 
-// removeCallerClaims removes the headers that only a trusted proxy may set. X-Remote-* name the caller (front proxy).
-// Forwarded, X-Forwarded-* and X-Real-Ip have the caller's address, which kube-apiserver writes into its audit events
-// (k8s.io/apimachinery/pkg/util/net.SourceIPs).
+// removeProxyHeaders removes the headers that only a trusted proxy may set:
+//
+//   - X-Remote-*, with which an authenticating proxy names its caller to kube-apiserver
+//   - Forwarded, X-Forwarded-* and X-Real-Ip, from which kube-apiserver takes the caller's address for its audit events
+//     (k8s.io/apimachinery/pkg/util/net.SourceIPs)
 //
 // Authorization and Impersonate-* stay: the API server judges them together.
-func removeCallerClaims(h http.Header) {
+func removeProxyHeaders(h http.Header) {
 	for name := range h {
 		normalized := normalizeName(name)
 		if normalized == "forwarded" || normalized == "x-real-ip" ||
@@ -37,14 +40,14 @@ func removeCallerClaims(h http.Header) {
 	}
 }
 
-// normalizeName returns one spelling, in lower case and with dashes, for all header names that a server may take for the same
-// name. net/http does not canonicalize a name that is not a valid token, so names may differ in case. A server behind the API
-// server's address may read an underscore as a dash.
+// normalizeName returns name in lower case and with dashes, so that names which a server may take for the same become equal.
+// net/http leaves the case of a name that is not a valid token as it is. A server behind the API server's address may read an
+// underscore as a dash.
 func normalizeName(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 
-// hideIdempotencyKeys writes the names of two headers in lower case. Servers read them as before, but net/http does not find them.
-// With one of these headers, net/http would send a write again if the connection ended before the answer. But kube-apiserver
-// ignores the headers, and may have carried out the write.
+// hideIdempotencyKeys keeps net/http from sending a write again when the connection ends before the answer: kube-apiserver may have
+// carried out the write already. net/http repeats a write that has an Idempotency-Key or X-Idempotency-Key, although kube-apiserver
+// ignores both. In lower case, net/http does not find these names, and servers read them as before.
 func hideIdempotencyKeys(h http.Header) {
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if values, ok := h[name]; ok {
@@ -54,12 +57,12 @@ func hideIdempotencyKeys(h http.Header) {
 	}
 }
 
-// identityHeaderInConnection returns the name of an identity header that the Connection header lists, or "". Connection must
-// not list a header that is meant for all recipients, so the request is malformed.
+// identityHeaderInConnection returns the name of a header that says who the caller is, and that Connection lists. It returns "" if
+// Connection lists none. Connection must list headers for the next hop only, so such a request is malformed.
 //
-// It is dangerous, too. A proxy must remove the headers that Connection lists (RFC 9110, 7.6.1). If a proxy in front of listproxy
-// impersonates its callers, a caller could name Impersonate-User in Connection, so that listproxy would remove the header that the
-// other proxy has set. The caller would act with that proxy's own rights.
+// Such a request may also be an attack on a proxy in front of listproxy that impersonates its callers. A proxy must remove the
+// headers that Connection lists (RFC 9110, 7.6.1). A caller could list Impersonate-User, and listproxy would remove what the other
+// proxy has set there. The caller would act with the rights of that proxy.
 func identityHeaderInConnection(h http.Header) string {
 	for _, value := range h["Connection"] {
 		for option := range strings.SplitSeq(value, ",") {

@@ -12,7 +12,7 @@ import (
 // bound on bodies (MaxRequestBodyBytes in k8s.io/apiserver/pkg/server/config.go).
 const maxKept = 3 << 20
 
-// errNotKept means that the request must be sent again, but its body is gone.
+// errNotKept means that the request cannot be sent again, since a part of its body was read and not kept.
 var errNotKept = errors.New(
 	"the API server closed the connection before it looked at the request, whose body was not kept")
 
@@ -22,40 +22,40 @@ type Reserve func(length int64) (release func(), ok bool)
 // upload is the body of a caller's request on its way to the API server. The transport may need it more than once: if the API
 // server closes the connection (GOAWAY) before it looks at the request, the transport sends the request again.
 //
-// So the body is read and kept before the request is sent, if its length is known and at most maxKept, there is memory for it, and
-// the client does not wait for a 100 (Continue). Any other body is passed on as it comes, and can be sent again only if nothing of
-// it was read.
+// So the body is read and kept before the request is sent, under four conditions: its length is known, the length is at most
+// maxKept, there is memory for it, and the client does not wait for a 100 (Continue). Any other body is passed on as it comes, and
+// can be sent again only if nothing of it was read.
 type upload struct {
-	body    io.ReadCloser
-	kept    []byte                // all bytes of body; nil if it is not kept
-	begun   atomic.Bool           // a Read by an attempt has begun
-	readErr atomic.Pointer[error] // the error of reading body; io.EOF is none
+	body      io.ReadCloser
+	kept      []byte                // all bytes of body; nil if it is not kept
+	readBegun atomic.Bool           // an attempt has begun to read a body that is not kept
+	readErr   atomic.Pointer[error] // the error of reading body; nil after io.EOF
 }
 
-// readUpload returns the body of r, after it has read the body if that is to be kept. If reserve is nil, the body is not kept. If
-// reading fails, [upload.failure] returns the error, and r must not be sent. release gives back the memory that reserve has
-// reserved.
-func readUpload(r *http.Request, reserve Reserve) (u *upload, release func()) {
+// readUpload returns the body of r. If the body is to be kept, readUpload reads it first. If reserve is nil, the body is not kept.
+// After an error of reading, r must not be sent. The caller must call release, even after an error. It gives back the memory from
+// reserve.
+func readUpload(r *http.Request, reserve Reserve) (u *upload, release func(), err error) {
 	u = &upload{body: r.Body}
 	releaseNothing := func() {}
 	// A client that expects a 100 (Continue) sends its body only when the API server has looked at the request.
 	waitsForContinue := r.Header.Get("Expect") != ""
 	hasKnownLength := r.ContentLength > 0 // 0 means no body, and -1 an unknown length
 	if reserve == nil || !hasKnownLength || r.ContentLength > maxKept || waitsForContinue {
-		return u, releaseNothing
+		return u, releaseNothing, nil
 	}
 	release, ok := reserve(r.ContentLength)
 	if !ok {
-		return u, releaseNothing
+		return u, releaseNothing, nil
 	}
 	// bytes.MinRead more than the length lets ReadFrom reach io.EOF without growing the buffer.
 	content := bytes.NewBuffer(make([]byte, 0, r.ContentLength+bytes.MinRead))
 	if _, err := content.ReadFrom(r.Body); err != nil {
 		u.readErr.Store(&err)
-		return u, release
+		return u, release, err
 	}
 	u.kept = content.Bytes()
-	return u, release
+	return u, release, nil
 }
 
 // newAttempt returns the body, from its beginning, for one attempt to send it. It returns errNotKept if the body is not kept and a
@@ -64,7 +64,7 @@ func (u *upload) newAttempt() (io.ReadCloser, error) {
 	if u.kept != nil {
 		return io.NopCloser(bytes.NewReader(u.kept)), nil
 	}
-	if u.begun.Load() {
+	if u.readBegun.Load() {
 		return nil, errNotKept
 	}
 	return &attempt{upload: u}, nil
@@ -78,7 +78,7 @@ func (u *upload) failure() error {
 	return nil
 }
 
-// attempt is a body that is not kept, for one attempt to send it.
+// attempt is the reader of a body that is not kept, for one attempt to send it.
 type attempt struct {
 	upload *upload // shared with the other attempts
 	closed atomic.Bool
@@ -86,7 +86,7 @@ type attempt struct {
 
 // Read implements [io.Reader].
 func (a *attempt) Read(b []byte) (int, error) {
-	a.upload.begun.Store(true) // must come before closed.Load: see Close
+	a.upload.readBegun.Store(true) // must come before closed.Load: see Close
 	if a.closed.Load() {
 		return 0, http.ErrBodyReadAfterClose
 	}
@@ -100,11 +100,11 @@ func (a *attempt) Read(b []byte) (int, error) {
 // Close implements [io.Closer]. If a Read has begun, Close closes the caller's body, which ends a Read that waits. If none has
 // begun, the body stays open, so that another attempt can send it.
 //
-// Close stores closed, and then loads begun. Read stores begun, and then loads closed. So if they run at the same time, Read
-// sees that it must not read, or Close sees that it must close the body, or both.
+// Close stores closed, and then loads readBegun. Read stores readBegun, and then loads closed. So if they run at the same time,
+// Read sees that it must not read, or Close sees that it must close the body, or both.
 func (a *attempt) Close() error {
 	a.closed.Store(true)
-	if !a.upload.begun.Load() {
+	if !a.upload.readBegun.Load() {
 		return nil
 	}
 	return a.upload.body.Close()

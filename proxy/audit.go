@@ -11,22 +11,22 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// audit writes an answer from memory to the audit log, if there is one. If it returns a reason other than None, the request
-// must be forwarded. audit may wait, so [lastCheck] must be called afterwards.
+// audit writes an answer from memory to the audit log, if there is one. It returns the reason to forward the request, or None. audit
+// may wait, so [lastCheck] must be called afterwards.
 func (h *Handler) audit(r *http.Request, d *decision, b *body) reason.Reason {
 	if h.AuditLog == nil {
 		return reason.None
 	}
 	sender, impersonated, err := h.findUsers(r.Context(), &d.caller.Caller)
 	if err == nil {
-		// With this check, the log hardly ever has a request that is forwarded in the end.
+		// The log should have no request that is forwarded in the end, and findUsers may have waited.
 		if why := lastCheck(d, h.currentConditions(d)); why != reason.None {
 			return why
 		}
 		err = h.AuditLog.Write(observe.AuditEvent{
 			Request: r, Asked: d.asked, Caller: sender, Received: observe.RecordOf(r.Context()).ReceivedAt(),
 			ID: b.auditID, Semantics: d.Semantics, Representation: d.key.Representation,
-			Revision: d.snapshot.Revision, Items: len(b.objects), Impersonated: impersonated,
+			Revision: d.state.Revision, Items: len(b.objects), Impersonated: impersonated,
 		})
 	}
 	if err != nil {
@@ -39,7 +39,7 @@ func (h *Handler) audit(r *http.Request, d *decision, b *body) reason.Reason {
 // findUsers returns the caller's user, and the user whom the caller impersonates, if any.
 func (h *Handler) findUsers(ctx context.Context, who *auth.Caller) (sender, impersonated user.Info, err error) {
 	if verified := who.Identity.VerifiedUser(); verified != nil {
-		return verified, nil, nil // such a caller cannot impersonate
+		return verified, nil, nil // a caller with a certificate cannot impersonate
 	}
 	impersonator := *who
 	impersonator.Identity = who.Identity.Impersonator()

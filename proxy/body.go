@@ -19,12 +19,12 @@ type body struct {
 	objects  []*index.Object
 	// size is the size of the body in bytes before compression. For a watch it is an estimate.
 	size int
-	// room holds size bytes of --max-inflight-bytes. The caller of newBody acquires it.
+	// room is the share of --max-inflight-bytes that this body takes: size bytes. The caller of newBody acquires it.
 	room limits.Grant
 
-	// The fields below are empty for a watch.
+	// The fields of this group are for a list only.
 
-	// head and tail are the bytes of a list before its first item and after its last.
+	// head and tail are the bytes of the list before its first item and after its last.
 	head, tail []byte
 	// indented reports whether the list is written as indented JSON.
 	indented bool
@@ -38,7 +38,7 @@ var bodies = sync.Pool{New: func() any { return new(body) }}
 func newBody(d *decision, auditID string) (*body, error) {
 	b := bodies.Get().(*body)
 	b.auditID = auditID
-	b.envelope = d.snapshot.Envelope
+	b.envelope = d.state.Envelope
 	if d.asked.Watch {
 		b.fillWatch(d)
 		return b, nil
@@ -55,14 +55,14 @@ func newBody(d *decision, auditID string) (*body, error) {
 
 // fillList fills an empty body with a list, not indented.
 func (b *body) fillList(d *decision) {
-	page := d.snapshot.Page(d.query, b.objects) // reuses the slice
+	page := d.state.Page(d.query, b.objects) // reuses the slice
 	b.objects = page.Objects
-	meta := wire.ListMeta{Revision: d.snapshot.Revision}
+	meta := wire.ListMeta{Revision: d.state.Revision}
 	if d.query.Shards != nil {
 		meta.Shards = d.query.Shards.String()
 	}
 	if page.Next != "" {
-		meta.Continue = policy.EncodeContinue(d.snapshot.Revision, page.Next)
+		meta.Continue = policy.EncodeContinue(d.state.Revision, page.Next)
 		meta.Remaining = page.Remaining
 	}
 	itemBytes := b.countItemBytes()
@@ -89,14 +89,14 @@ const eventOverhead = 64
 // fillWatch fills an empty body with the objects with which a watch begins, if any.
 func (b *body) fillWatch(d *decision) {
 	if d.Initial {
-		b.objects = d.snapshot.Page(d.query, b.objects).Objects // reuses the slice
+		b.objects = d.state.Page(d.query, b.objects).Objects // reuses the slice
 	}
 	for _, o := range b.objects {
 		b.size += len(o.Bytes) + eventOverhead
 	}
 }
 
-// parts yields all bytes of a list, in order and not indented. Each part is valid until the next is yielded.
+// parts yields all bytes of a list, in order and not indented. A part is valid only until the next one is yielded.
 func (b *body) parts(yield func(part []byte) bool) {
 	if !yield(b.head) {
 		return
@@ -111,9 +111,10 @@ func (b *body) parts(yield func(part []byte) bool) {
 }
 
 const (
-	// An indented list may be maxIndentGrowth times as long as without indentation; up to indentAllowance bytes are always allowed.
-	// Lists of pods become twice as long, but somebody could make an object of 1 MiB that grows to gigabytes.
+	// maxIndentGrowth bounds how many times as long a list may become by indentation. Lists of pods become twice as long, but
+	// somebody could make an object of 1 MiB that grows to gigabytes.
 	maxIndentGrowth = 16
+	// indentAllowance is the length in bytes to which every list may be indented, however much it grows.
 	indentAllowance = 1 << 20
 )
 
@@ -129,7 +130,7 @@ func (b *body) markIndented() error {
 	return nil
 }
 
-// limitedCounter counts the bytes of an indented list. Beyond the limit it fails, which stops the indenter.
+// limitedCounter counts the bytes that are written to it, and drops them. Beyond the limit, Write returns an error.
 type limitedCounter struct{ size, limit int }
 
 // Write implements io.Writer.

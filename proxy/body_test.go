@@ -31,7 +31,7 @@ func newListAnswer(n, size int) *decision {
 		})
 	}
 	evaluation := policy.Evaluation{Decision: policy.Decision{Semantics: policy.Any}}
-	return &decision{asked: &policy.Request{}, Evaluation: evaluation, snapshot: newSnapshot("PodList", objects...)}
+	return &decision{asked: &policy.Request{}, Evaluation: evaluation, state: newSnapshot("PodList", objects...)}
 }
 
 // newSnapshot returns a snapshot with these objects.
@@ -90,7 +90,7 @@ func TestListHeaders(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newListAnswer(1, 0)
-			a.snapshot.Envelope.Headers = tt.learned
+			a.state.Envelope.Headers = tt.learned
 			expect.Same(t, tt.want, record(&policy.Request{}, a, http.Header{"Audit-Id": {"x"}}).Header())
 		})
 	}
@@ -140,7 +140,7 @@ func TestIndentedGzipThreshold(t *testing.T) {
 	empty, err := newBody(indent(newListAnswer(1, 0)), "")
 	expect.NoError(t, err)
 	defer empty.release()
-	unpadded := len(newListAnswer(1, 0).snapshot.Page(index.Query{}, nil).Objects[0].Bytes)
+	unpadded := len(newListAnswer(1, 0).state.Page(index.Query{}, nil).Objects[0].Bytes)
 	for extra, want := range map[int]string{0: "", 1: "gzip"} {
 		a := indent(newListAnswer(1, unpadded+gzipAbove-empty.size+extra))
 		w := record(&policy.Request{Gzip: true}, a, http.Header{})
@@ -169,7 +169,7 @@ func TestUnindentable(t *testing.T) {
 		"21 times, but short": {object: nested(20, strings.Repeat("1,", 1000)+"1")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := &decision{asked: &policy.Request{}, snapshot: newSnapshot("ThingList", &index.Object{Key: "a", Revision: 1, Bytes: []byte(tt.object)})}
+			a := &decision{asked: &policy.Request{}, state: newSnapshot("ThingList", &index.Object{Key: "a", Revision: 1, Bytes: []byte(tt.object)})}
 			plain, err := newBody(a, "")
 			expect.NoError(t, err)
 			defer plain.release()

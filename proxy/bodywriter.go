@@ -38,10 +38,10 @@ func (h *Handler) writeList(w http.ResponseWriter, acceptsGzip bool, b *body) {
 	default:
 		err = writeParts(out, b)
 	}
+	// Errors are ignored: only the connection can have failed, since markIndented has indented the list once before.
 	if err == nil {
 		_ = out.Flush()
 	}
-	// An error is ignored: only the connection can have failed, since an indented list has been indented once already.
 }
 
 // writeParts writes the list as it is.
@@ -54,7 +54,7 @@ func writeParts(out *bufio.Writer, b *body) error {
 	return nil
 }
 
-// writeIndented writes the list as indented JSON, and flushes out. An error is that of out or of the indenter.
+// writeIndented writes the list as indented JSON, and flushes out. It fails if out fails, or if the list is nested too deeply.
 func writeIndented(out *bufio.Writer, b *body) error {
 	var indenter wire.Indenter
 	for part := range b.parts {
@@ -77,8 +77,8 @@ func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
 	return stream.Close()
 }
 
-// setHeaders sets the headers that kube-apiserver sends with a list or a watch, and those of the envelope. The contentType of a
-// watch may differ from the envelope's, which is that of lists.
+// setHeaders sets the headers that kube-apiserver sends with a list or a watch, and those of the envelope. contentType is separate
+// from the envelope, which has that of lists.
 func setHeaders(header http.Header, auditID string, envelope *wire.Envelope, contentType string) {
 	header.Set(auditv1.HeaderAuditID, auditID)
 	header.Set("Cache-Control", "no-cache, private")
@@ -101,16 +101,16 @@ var bufferSizes = [...]int{4 << 10, 16 << 10, 64 << 10}
 // writerPool keeps buffered writers of each size for reuse. It is safe for concurrent use.
 type writerPool [len(bufferSizes)]sync.Pool
 
-// get returns a writer to w for an answer of length bytes. The writer must be put back. Its buffer is the smallest that holds
-// the answer, since --max-inflight-bytes does not count the bytes of buffers. If none holds it, the buffer is the largest.
+// get returns a writer to w for an answer of length bytes. The writer must be put back. Its buffer is the smallest one that holds
+// the answer, since --max-inflight-bytes does not count the bytes of buffers. For a longer answer, it is the largest.
 func (p *writerPool) get(w io.Writer, length int) *bufio.Writer {
-	i := 0
-	for i < len(p)-1 && bufferSizes[i] < length {
-		i++
+	size := 0 // an index into bufferSizes
+	for size < len(p)-1 && bufferSizes[size] < length {
+		size++
 	}
-	writer, ok := p[i].Get().(*bufio.Writer)
+	writer, ok := p[size].Get().(*bufio.Writer)
 	if !ok {
-		writer = bufio.NewWriterSize(nil, bufferSizes[i])
+		writer = bufio.NewWriterSize(nil, bufferSizes[size])
 	}
 	writer.Reset(w)
 	return writer
@@ -119,5 +119,6 @@ func (p *writerPool) get(w io.Writer, length int) *bufio.Writer {
 // put returns a writer to the pool. Bytes that were not flushed are lost.
 func (p *writerPool) put(writer *bufio.Writer) {
 	writer.Reset(nil)
-	p[slices.Index(bufferSizes[:], writer.Size())].Put(writer)
+	size := slices.Index(bufferSizes[:], writer.Size())
+	p[size].Put(writer)
 }

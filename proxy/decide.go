@@ -19,15 +19,20 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// decide decides in stages whether a request can be answered from memory. It returns the reason to forward the request, or
-// None. Who may learn the reason depends on the stage that finds it:
+// decide decides whether a request can be answered from memory. It returns the reason to forward the request, or [reason.None]. In
+// this package, such a reason is called why. Each stage may find one, and only some callers may learn it:
 //
-//   - Evaluate finds reasons in the request and in the resource's rule, except in the rule's Cache. Everybody may learn them.
-//   - After checkAccepted, Cache and the cluster count. Only callers whom kube-apiserver accepts may learn these reasons.
-//   - forwardUnreviewed and setState find reasons in memory. Only callers who may list the resource may learn these: before the
-//     review, onListAnswer hides them from others.
+//	stage                    looks at                                        who may learn the reason
+//	1 Evaluate               the request, and the rule for its resource      everybody
+//	2 checkAccepted          whether kube-apiserver accepts the caller       everybody
+//	3 CacheNever             whether the resource may be kept in memory      accepted callers
+//	4 lookUp                 the resource, as the cluster serves it          accepted callers
+//	5 checkBeforeReview      what memory has, for a list without a review    callers who may list the resource
+//	6 review                 whether the caller may list the resource        everybody, as it is about the caller
+//	7 setState               what memory has                                 callers who may list the resource
 //
-// What one stage finds may change while a later stage waits, so [lastCheck] checks everything again at the end.
+// After stage 5, listAnswerHook hides the reason from callers who may not list. What one stage finds may change while a later
+// stage waits, so [lastCheck] checks everything again at the end.
 func (h *Handler) decide(r *http.Request) (*decision, reason.Reason) {
 	who := callerOf(r)
 	asked, parseReason := policy.Parse(r, kubehttp.RequestOf(r).Info, who.Identity.CredentialKind())
@@ -49,9 +54,8 @@ func (h *Handler) decide(r *http.Request) (*decision, reason.Reason) {
 	if why := h.lookUp(d); why != reason.None {
 		return d, why
 	}
-	// A list that will be forwarded anyway needs no review: a 200 from kube-apiserver proves the caller's right.
-	d.provesRight = !d.asked.Watch
-	if why := h.forwardUnreviewed(d); why != reason.None {
+	d.answerProvesRight = !d.asked.Watch
+	if why := h.checkBeforeReview(d); why != reason.None {
 		return d, why
 	}
 	if why := h.review(r.Context(), d); why != reason.None {
@@ -60,8 +64,8 @@ func (h *Handler) decide(r *http.Request) (*decision, reason.Reason) {
 	return d, h.setState(r.Context(), d)
 }
 
-// decision has what is found out about a request, until the request is answered from memory or forwarded. Only the goroutine
-// of the request uses it.
+// decision is what decide finds out about a request. It is kept until the request is answered from memory or forwarded. Only the
+// goroutine of the request uses it.
 type decision struct {
 	caller *caller
 	// asked is the list or watch that the client asks for.
@@ -73,31 +77,31 @@ type decision struct {
 	attributes auth.Attributes
 	ruling     auth.Ruling
 
-	// The fields of this group describe the state that the request asks for.
+	// The fields of this group say where the answer is in memory.
 
+	// entry describes the resource, as the cluster serves it.
 	entry cluster.Entry
 	key   snapshot.CollectionKey
-	// query selects the objects of the answer in the state.
+	// query selects the objects of the answer from the state.
 	query      index.Query
 	collection *snapshot.Collection
-	snapshot   snapshot.Snapshot
+	state      snapshot.Snapshot
 
 	// The fields of this group are for a request that is forwarded.
 
-	// provesRight reports that a 200 from kube-apiserver proves the caller's right to the answer ([Handler.onListAnswer]).
-	provesRight bool
+	// answerProvesRight reports that a 200 from kube-apiserver proves the caller's right to list ([Handler.listAnswerHook]).
+	answerProvesRight bool
 	// unreviewed reports that the reason to forward the request was found before the caller's right was known. Only callers
 	// with the right may learn this reason.
 	unreviewed bool
-	// endSmallForward must be called once the request was forwarded. It is nil unless [forwardSmall] counts the request among
-	// the small lists that are being forwarded.
+	// endSmallForward must be called after the request was forwarded. It is nil unless [beginSmallForward] has set it.
 	endSmallForward func()
 }
 
 // dropState drops the state, so that it does not stay in memory while kube-apiserver answers or the client reads.
 func (d *decision) dropState() {
 	d.collection = nil
-	d.snapshot = snapshot.Snapshot{}
+	d.state = snapshot.Snapshot{}
 }
 
 // attributesFor returns the attributes for the review of a list or watch.
@@ -119,7 +123,7 @@ func attributesFor(asked *policy.Request) auth.Attributes {
 	return attributes
 }
 
-// checkAccepted returns None if kube-apiserver accepts the caller. Without a verdict on the caller, it sends a review.
+// checkAccepted returns None if kube-apiserver accepts the caller. If there is no verdict on the caller yet, the review decides.
 func (h *Handler) checkAccepted(ctx context.Context, d *decision) reason.Reason {
 	switch d.caller.verdict {
 	case auth.Refused, auth.NoToken:
@@ -139,12 +143,15 @@ func (h *Handler) lookUp(d *decision) reason.Reason {
 		return why
 	}
 	representation, why := d.Rule.Representation(d.asked, entry.Namespaced, entry.Custom)
+	if why != reason.None {
+		return why
+	}
 	d.entry = entry
 	d.key = snapshot.CollectionKey{
 		GroupVersionResource: resource, Namespaced: entry.Namespaced, Representation: representation,
 	}
-	d.query = queryFor(d.asked, d.Decision, entry)
-	return why
+	d.query = queryFor(d)
+	return reason.None
 }
 
 // resourceOf returns the resource of a list or watch.
@@ -153,7 +160,8 @@ func resourceOf(asked *policy.Request) schema.GroupVersionResource {
 }
 
 // queryFor returns the query for the objects of the answer.
-func queryFor(asked *policy.Request, d policy.Decision, entry cluster.Entry) index.Query {
+func queryFor(d *decision) index.Query {
+	asked := d.asked
 	q := index.Query{
 		Scope:  index.Scope{Namespace: asked.Namespace},
 		Start:  d.Start,
@@ -161,11 +169,11 @@ func queryFor(asked *policy.Request, d policy.Decision, entry cluster.Entry) ind
 		Labels: asked.Labels,
 		Fields: asked.Fields,
 		Shards: asked.Shards,
-		// Not for Any: a page at resourceVersion=0 ends like a page at exactly the state's revision.
+		// A page of Any (resourceVersion=0) ends like a page at exactly the state's revision.
 		EndsWithIndex: d.Semantics == policy.NotOlderThan || d.Semantics == policy.Consistent,
-		Indented:      asked.Indented(entry.Custom),
+		Indented:      asked.Indented(d.entry.Custom),
 	}
-	if namespace, name, single := asked.Single(entry.Namespaced); single {
+	if namespace, name, single := asked.Single(d.entry.Namespaced); single {
 		q.Scope.Namespace = namespace
 		q.Name = name
 	}
@@ -183,7 +191,7 @@ func (h *Handler) review(ctx context.Context, d *decision) reason.Reason {
 	var err error
 	d.ruling, err = h.Authorizer.Review(ctx, &d.caller.Caller, &d.attributes)
 	switch {
-	case errors.Is(err, auth.ErrNoSeat): // of the few for questions about callers who are not accepted yet
+	case errors.Is(err, auth.ErrNoSeat): // too many reviews of callers who are not accepted yet
 		return reason.UnknownCaller
 	case err != nil:
 		h.logRateLimited("a caller's right could not be reviewed", err)
@@ -202,7 +210,8 @@ func (h *Handler) review(ctx context.Context, d *decision) reason.Reason {
 	return reason.NotAllowed
 }
 
-// setState sets the collection and the state that the request asks for in d, or returns the reason to forward the request.
+// setState finds the state that the request asks for, and sets d.collection and d.state. It returns the reason to forward the
+// request if there is no such state, or if memory cannot answer the request from it.
 func (h *Handler) setState(ctx context.Context, d *decision) reason.Reason {
 	asked := d.asked
 	paged := d.query.Limit > 0 || d.query.Start != ""
@@ -214,8 +223,8 @@ func (h *Handler) setState(ctx context.Context, d *decision) reason.Reason {
 	if why := h.findState(ctx, d); why != reason.None {
 		return why
 	}
-	envelope := d.snapshot.Envelope
-	ignoresShards := asked.Shards != nil && !envelope.Sharded // the API server answers as if there were no such selector
+	envelope := d.state.Envelope
+	ignoresShards := asked.Shards != nil && !envelope.Sharded // the API server answers as if no shard had been asked for
 	if ignoresShards || !envelope.CanSelect(asked.Fields) {
 		return reason.NotCanonical
 	}

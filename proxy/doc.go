@@ -1,7 +1,21 @@
 // Package proxy decides for each request whether it is answered from memory, and then writes the answer or forwards the
-// request. Read [Handler.Chain] first: it names every filter on the request's way. decide.go has the stages of the
-// decision, forwardnow.go what is forwarded rather than wait for memory, findstate.go the waits for a state, lastcheck.go the
-// last check, and respond.go acts on the decision. The packages below this one do the work.
+// request. The packages below this one do the work. A request passes these files:
+//
+//   - handler.go: every filter on the request's way ([Handler.Chain]). Read it first.
+//   - decide.go: the stages of the decision; findstate.go: the waits for a state
+//   - forwardnow.go: the lists that are forwarded instead of waiting for memory
+//   - respond.go: what follows from the decision; lastcheck.go: the last check before an answer
+//   - body.go, bodywriter.go, watch.go: the answer from memory, and audit.go: its audit event
+//   - forwardedlist.go: what the answer to a forwarded list proves
+//
+// warmup.go loads collections before the first request. These words are used throughout:
+//
+//   - The upstream is kube-apiserver, and whatever is before it. Memory has the states of resources ([snapshot.Collections]).
+//   - A review asks kube-apiserver whether a caller may read something (SelfSubjectAccessReview).
+//   - A probe asks kube-apiserver for its current revision. A state that has reached this revision is proven to be new enough for
+//     all requests that came before the probe.
+//   - A seat is the right of a request to be handled now, and room is the right to hold the bytes of an answer ([limits.Limits]).
+//   - why is the reason to forward a request ([reason.Reason]).
 //
 // # What it protects, and from whom
 //

@@ -22,8 +22,8 @@ const (
 	startPause = 200 * time.Millisecond
 )
 
-// findState sets the collection and the state that the request asks for in d, or returns the reason to forward the request. If
-// the state can be expected soon, findState waits for it:
+// findState finds the state that the request asks for, and sets d.collection and d.state. If there is no such state, findState
+// returns the reason to forward the request. If the state can be expected soon, findState waits for it:
 //
 //	request                      waits for a load   then waits for
 //	list, Any or NotOlderThan    FirstLoad          the revision
@@ -33,42 +33,44 @@ const (
 //	watch, Consistent            AnyLoad            a proof
 //	watch, After                 no                 the revision, up to revisionWait
 //
+// FirstLoad is the load of a collection without a state. AnyLoad also includes reloads. A proof shows that the state has everything
+// that was written before the request came.
+//
 // Two kinds of requests wait for no load: a list of a single name, and a watch that does not begin with the state (d.Initial is
-// false). Some small lists are forwarded instead of waiting ([forwardSmall]). Before a long wait, findState pauses the request's
-// seat, which [Handler.handle] resumes.
-func (h *Handler) findState(ctx context.Context, d *decision) (why reason.Reason) {
+// false). Some small lists are forwarded instead of waiting ([beginSmallForward]). Before a long wait, findState pauses the
+// request's seat, which [Handler.handle] resumes.
+func (h *Handler) findState(ctx context.Context, d *decision) reason.Reason {
 	deadline := time.Now().Add(d.maxWait())
-	d.collection, why = h.startCollection(ctx, d, deadline)
+	collection, why := h.startCollection(ctx, d, deadline)
 	if why != reason.None {
 		return why
 	}
+	d.collection = collection
 	for {
 		if why := awaitLoad(ctx, d, deadline); why != reason.None {
 			return why
 		}
-		why = h.findLoaded(ctx, d, deadline)
-		// Both reasons may mean that the state was lost while findLoaded waited. If it is being loaded again, wait for that, too.
-		if why != reason.Warming && why != reason.NotProven {
-			return why
-		}
-		if d.loadWait(d.collection) == 0 || !time.Now().Before(deadline) {
+		why := h.readState(ctx, d, deadline)
+		// readState may have waited, and the state may have been lost meanwhile. If it is being loaded again, try once more.
+		mayBeLost := why == reason.Warming || why == reason.NotProven
+		if !mayBeLost || d.loadTimeLeft(collection) == 0 || !time.Now().Before(deadline) {
 			return why
 		}
 	}
 }
 
-// mayWaitForLoad reports whether the request may wait for a load: the load gives the state that the request asks for, and the
-// answer would cost the upstream much.
+// mayWaitForLoad reports whether the request may wait for a load. There are two conditions: the load gives the state that the
+// request asks for, and kube-apiserver would have to send many objects if the request were forwarded.
 func (d *decision) mayWaitForLoad() bool {
-	isList := !d.asked.Watch && d.query.Name == ""
+	isListOfMany := !d.asked.Watch && d.query.Name == ""
 	switch d.Semantics {
 	case policy.Any, policy.NotOlderThan, policy.Consistent:
-		return isList || d.Initial
+		return isListOfMany || d.Initial
 	}
 	return false
 }
 
-// maxWait returns the longest time for which findState waits: for loads, and if the request is a watch, also for the proof.
+// maxWait returns the longest time for which findState waits for loads. For a watch, this time includes the wait for the proof.
 func (d *decision) maxWait() time.Duration {
 	if d.asked.Watch {
 		return maxWatchWait
@@ -76,9 +78,9 @@ func (d *decision) maxWait() time.Duration {
 	return maxListWait
 }
 
-// loadWait returns the time for which the request may still wait for the collection's load, or 0 if it must not wait or no load
-// is under way.
-func (d *decision) loadWait(collection *snapshot.Collection) time.Duration {
+// loadTimeLeft returns the time for which the request may still wait for the collection's load. It returns 0 if the request must not
+// wait, or if there is no load.
+func (d *decision) loadTimeLeft(collection *snapshot.Collection) time.Duration {
 	if !d.mayWaitForLoad() {
 		return 0
 	}
@@ -94,9 +96,7 @@ func (d *decision) awaitedLoads() snapshot.LoadKind {
 }
 
 // startCollection returns the request's collection, which it starts if necessary, or the reason to forward the request.
-func (h *Handler) startCollection(
-	ctx context.Context, d *decision, deadline time.Time,
-) (*snapshot.Collection, reason.Reason) {
+func (h *Handler) startCollection(ctx context.Context, d *decision, deadline time.Time) (*snapshot.Collection, reason.Reason) {
 	for {
 		collection, why := h.Collections.Use(d.key)
 		if why != reason.Warming || !d.mayWaitForLoad() || !time.Now().Before(deadline) {
@@ -109,14 +109,14 @@ func (h *Handler) startCollection(
 	}
 }
 
-// awaitLoad waits for the end of a load that is under way, if the request may wait for it. It returns the reason to forward the
-// request, or None.
+// awaitLoad waits until the collection is loaded, if it is being loaded and the request may wait. It returns the reason to forward
+// the request, or None.
 func awaitLoad(ctx context.Context, d *decision, deadline time.Time) reason.Reason {
-	wait := min(d.loadWait(d.collection), time.Until(deadline))
+	wait := min(d.loadTimeLeft(d.collection), time.Until(deadline))
 	if wait <= 0 {
 		return reason.None
 	}
-	// The first few lists do not wait: forwarding them costs little. A forwarded watch would stay upstream for minutes.
+	// The first few lists are forwarded at once, which costs little. A watch is not: it would stay at the upstream for minutes.
 	if !d.asked.Watch && d.collection.TakeForwardSlot() {
 		return reason.Warming
 	}
@@ -126,12 +126,13 @@ func awaitLoad(ctx context.Context, d *decision, deadline time.Time) reason.Reas
 	return d.collection.AwaitLoad(ctx, wait, d.awaitedLoads())
 }
 
-// findLoaded is findState without the wait for a load: it waits for a revision or a proof only.
-func (h *Handler) findLoaded(ctx context.Context, d *decision, deadline time.Time) (why reason.Reason) {
+// readState reads the state that the request asks for from the collection, and sets d.state. It waits for the revision or the proof,
+// and for no load. It returns the reason to forward the request if there is no such state.
+func (h *Handler) readState(ctx context.Context, d *decision, deadline time.Time) (why reason.Reason) {
 	if d.Semantics == policy.Consistent {
-		return h.proveNewest(ctx, d, deadline)
+		return h.readNewest(ctx, d, deadline)
 	}
-	if why := forwardSmall(d, d.collection); why != reason.None {
+	if why := beginSmallForward(d, d.collection); why != reason.None {
 		return why
 	}
 	ctx, span := observe.StartStep(ctx, observe.SpanSnapshot)
@@ -139,19 +140,19 @@ func (h *Handler) findLoaded(ctx context.Context, d *decision, deadline time.Tim
 	switch {
 	case d.asked.Watch:
 		gapless := d.Semantics == policy.After
-		d.snapshot, why = d.collection.Follow(ctx, d.Revision, gapless, min(revisionWait, time.Until(deadline)))
+		d.state, why = d.collection.Follow(ctx, d.Revision, gapless, min(revisionWait, time.Until(deadline)))
 	case d.Semantics == policy.Any, d.Semantics == policy.NotOlderThan:
-		d.snapshot, why = d.collection.NotOlderThan(ctx, d.Revision)
+		d.state, why = d.collection.NotOlderThan(ctx, d.Revision)
 	default:
-		d.snapshot, why = d.collection.Exact(ctx, d.Revision)
+		d.state, why = d.collection.Exact(ctx, d.Revision)
 	}
 	return why
 }
 
-// proveNewest sets the newest state in d. It waits for a probe later than caller.lastProbe, which proves that this state has
-// everything that was written before the probe was sent. If there is no hope of a proof, or if [forwardSmall] forwards the list, it
-// does not wait.
-func (h *Handler) proveNewest(ctx context.Context, d *decision, deadline time.Time) (why reason.Reason) {
+// readNewest is readState for Consistent. It waits for a probe later than caller.lastProbe, which proves that the state has
+// everything that was written before the probe was sent. It does not wait if a proof is unlikely, or if [beginSmallForward] forwards
+// the list.
+func (h *Handler) readNewest(ctx context.Context, d *decision, deadline time.Time) (why reason.Reason) {
 	proofWait := h.ConsistentWait
 	if d.asked.Watch {
 		proofWait = time.Until(deadline)
@@ -159,12 +160,12 @@ func (h *Handler) proveNewest(ctx context.Context, d *decision, deadline time.Ti
 	if why := d.collection.WhyNotConsistent(d.query, d.caller.lastProbe, proofWait); why != reason.None {
 		return why
 	}
-	if why := forwardSmall(d, d.collection); why != reason.None {
+	if why := beginSmallForward(d, d.collection); why != reason.None {
 		return why
 	}
-	ctx, end := h.Observer.StartProof(ctx)
+	ctx, endProof := h.Observer.StartProof(ctx)
 	d.caller.seat.Pause()
-	d.snapshot, why = d.collection.Consistent(ctx, d.caller.lastProbe, proofWait)
-	end(why)
+	d.state, why = d.collection.Consistent(ctx, d.caller.lastProbe, proofWait)
+	endProof(why)
 	return why
 }

@@ -6,32 +6,31 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// Some lists are forwarded although memory has, or will have, their resource: memory will not have the state that they ask
-// for, or kube-apiserver answers them sooner than a wait for memory would end. This is found out before the review of the
-// caller's right, if possible, and again before each wait.
+// Some lists are forwarded although memory has, or will have, their resource. There are two causes: memory will not have the state
+// that the list asks for, or kube-apiserver answers the list sooner than memory could. The functions of this file find these lists.
+// They are called before the review of the caller's right, and again before each wait.
 
-// forwardUnreviewed decides whether a list is forwarded without a review. It returns the reason to forward the list, or None
-// if a review must follow.
+// checkBeforeReview returns the reason to forward a list without a review, or None if a review must follow. It sets d.unreviewed.
 //
-// A list that would be forwarded even if the review said yes is forwarded at once: kube-apiserver's answer to the list shows as
-// much about the caller's right as a review ([Handler.onListAnswer]), at no more cost. If a decision is remembered already, the
-// review costs nothing and comes first.
-func (h *Handler) forwardUnreviewed(d *decision) reason.Reason {
+// A list that would be forwarded even after a yes of the review needs no review: kube-apiserver's answer to the list tells as much
+// about the caller's right, at no more cost ([Handler.listAnswerHook]). If an answer to the review is remembered, the review costs
+// nothing, and comes first.
+func (h *Handler) checkBeforeReview(d *decision) reason.Reason {
 	if d.asked.Watch || h.Authorizer.Remembers(d.caller.Identity, &d.attributes) {
 		return reason.None
 	}
 	collection, why := h.Collections.Find(d.key)
 	if collection != nil {
-		why = h.forwardAnyway(d, collection)
+		why = h.checkMemory(d, collection)
 	}
 	d.unreviewed = why != reason.None
 	return why
 }
 
-// forwardAnyway decides whether a list is forwarded whatever the review says. It returns the reason, or None if memory may
-// answer the list, perhaps after a wait.
-func (h *Handler) forwardAnyway(d *decision, collection *snapshot.Collection) reason.Reason {
-	if d.loadWait(collection) > 0 { // memory is being loaded, so what it will have is not known yet
+// checkMemory returns the reason to forward a list for which memory is no help, or None if memory may answer the list, perhaps
+// after a wait. It does not wait itself.
+func (h *Handler) checkMemory(d *decision, collection *snapshot.Collection) reason.Reason {
+	if d.loadTimeLeft(collection) > 0 { // nobody knows yet what memory will have
 		return reason.None
 	}
 	var why reason.Reason
@@ -46,26 +45,25 @@ func (h *Handler) forwardAnyway(d *decision, collection *snapshot.Collection) re
 	if why != reason.None {
 		return why
 	}
-	return forwardSmall(d, collection)
+	return beginSmallForward(d, collection)
 }
 
-// forwardSmall decides whether a small list is forwarded at once, since it would have to wait for memory. It returns the reason
-// to forward the list, or None. Only a few small lists are forwarded at the same time. If this list is one of them,
-// d.endSmallForward must be called after it was forwarded.
-func forwardSmall(d *decision, collection *snapshot.Collection) reason.Reason {
+// beginSmallForward returns the reason to forward a small list that would have to wait for memory, or None. The list then counts
+// as one of the few small lists that may be forwarded at the same time, until d.endSmallForward is called.
+func beginSmallForward(d *decision, collection *snapshot.Collection) reason.Reason {
 	// Watches, and all lists with ConsistentAll, wait for the proof, however small they are.
 	mustWait := d.asked.Watch || d.Rule.ConsistentLists == policy.ConsistentAll
+	why := reason.None
 	switch {
 	case d.Semantics == policy.Continue:
 		d.endSmallForward = collection.BeginForwardPage(d.query, d.Revision)
-		if d.endSmallForward != nil {
-			return reason.NotProven
-		}
+		why = reason.NotProven
 	case d.Semantics == policy.Consistent && !mustWait:
 		d.endSmallForward = collection.BeginForwardUnproven(d.query, d.caller.lastProbe)
-		if d.endSmallForward != nil {
-			return reason.Consistent
-		}
+		why = reason.Consistent
 	}
-	return reason.None
+	if d.endSmallForward == nil { // nothing to wait for, not small, or too many are being forwarded
+		return reason.None
+	}
+	return why
 }

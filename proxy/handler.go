@@ -58,12 +58,12 @@ type Handler struct {
 	writers writerPool
 }
 
-// Chain returns the handler of all requests, from all listeners. A request passes the lines from the last to the first: as in
-// kube-apiserver's DefaultBuildHandlerChain, each line wraps the handler from the line before. A filter that refuses a request
+// Chain returns the handler of all requests, from all listeners. As in kube-apiserver's DefaultBuildHandlerChain, each line wraps
+// the handler from the line before, so a request passes the lines from the last to the first. A filter that refuses a request
 // answers it.
 func (h *Handler) Chain() http.Handler {
 	var handler http.Handler = http.HandlerFunc(h.respond)      // the end: answers from memory or forwards
-	handler = h.withSeat(handler)                               // waits for one of the seats, which callers share fairly
+	handler = h.withSeat(handler)                               // waits for a seat, which is the right to be handled now
 	handler = h.withAuthentication(handler)                     // finds out who calls
 	handler = serve.WithBodyTimeout(handler, serve.BodyTimeout) // bounds the time in which a body must come
 	handler = serve.OnlyPaths(handler)                          // refuses a target that is not a path at this API server
@@ -80,9 +80,10 @@ type caller struct {
 	// verdict is kube-apiserver's verdict on the caller at the time when the request came.
 	verdict auth.Verdict
 	// lastProbe is the number of the last probe (a request for the upstream's revision) that was sent before this request came.
-	// Every later probe proves a state that is new enough for this request, even if it waited for its seat meanwhile.
+	// Every later probe proves a state that is new enough for this request, even if the request waited for its seat meanwhile.
 	lastProbe uint64
-	// seat is paused while the request waits for memory, or for the review of an unknown caller.
+	// seat is the request's share of the requests that may be handled at the same time. It is paused while the request waits for
+	// memory, or for the review of an unknown caller.
 	seat limits.Grant
 }
 
@@ -109,7 +110,7 @@ func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 // authenticate returns the request with its caller, or nil if it has refused the request. Like takeSeat, it returns before the
 // next filter runs, so a watch does not keep its variables on the stack for hours.
 func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Request {
-	lastProbe := h.Collections.LastProbe() // read first: every probe from here on counts as later
+	lastProbe := h.Collections.LastProbe() // read first, so that every probe from here on counts as later
 	identity, refusal := h.Authenticator.Authenticate(r)
 	if refusal != nil {
 		observe.RecordOf(r.Context()).SetRefused(observe.RefusedIdentity)
@@ -150,7 +151,7 @@ func (h *Handler) takeSeat(w http.ResponseWriter, r *http.Request, who *caller) 
 	return true
 }
 
-// refuse answers 429 to a request for which a limiter of h.Limits has returned err. If the caller has left, it panics with
+// refuse answers 429 to a request for which a limiter of h.Limits has returned err. If the caller has left, refuse panics with
 // [http.ErrAbortHandler].
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	label := observe.OtherLabel
@@ -159,8 +160,8 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	observe.RecordOf(r.Context()).SetRefused(label)
 	if r.Context().Err() != nil {
-		// The caller has left, or has closed only its half of the connection and still reads. Without the panic, it would
-		// read an empty 200.
+		// The caller may still read, if it has closed only its half of the connection. Without the panic, it would read an empty
+		// 200.
 		panic(http.ErrAbortHandler)
 	}
 	h.logRateLimited("too much is in flight", err)

@@ -33,8 +33,8 @@ func (h *Handler) currentConditions(d *decision) *conditions {
 }
 
 // lastCheck returns None if the answer that was decided may be written under the current conditions. If it may not, lastCheck
-// returns the reason to forward the request. Everything that waits must come before: reviews, loads, proofs, the wait for room,
-// the audit log.
+// returns the reason to forward the request. The caller must not wait between lastCheck and the answer: reviews, loads, proofs, the
+// wait for room and the audit log come before.
 func lastCheck(d *decision, current *conditions) reason.Reason {
 	if current.whyNoEntry != reason.None {
 		return current.whyNoEntry
@@ -42,7 +42,7 @@ func lastCheck(d *decision, current *conditions) reason.Reason {
 	if current.entry != d.entry { // the resource was defined anew since the decision
 		return reason.Warming
 	}
-	if why := current.memory.WhyNot(d.snapshot, current.now); why != reason.None {
+	if why := current.memory.WhyNot(d.state, current.now); why != reason.None {
 		return why
 	}
 	if !current.allowed {

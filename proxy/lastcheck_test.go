@@ -18,7 +18,7 @@ import (
 func TestLastCheck(t *testing.T) {
 	now := time.Now()
 	pods := cluster.Entry{Namespaced: true}
-	found := &decision{entry: pods, snapshot: snapshot.Snapshot{ListState: source.ListState{Revision: 7}, CurrentAt: now.Add(-time.Minute)}}
+	found := &decision{entry: pods, state: snapshot.Snapshot{ListState: source.ListState{Revision: 7}, CurrentAt: now.Add(-time.Minute)}}
 	unchanged := conditions{
 		now:     now,
 		entry:   pods,

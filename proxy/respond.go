@@ -26,12 +26,12 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 // handle answers a request. For a watch from memory, it returns the stream, which the caller must serve.
 func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 	record := observe.RecordOf(r.Context())
-	d, why := h.decide(r)
+	d, why := h.decide(r) // why is the reason to forward the request
 	if d.endSmallForward != nil {
 		defer d.endSmallForward()
 	}
 	record.SetDecision(d.asked, d.Semantics, why)
-	// A request needs a seat to be answered. decide may have given it up while it waited.
+	// A request needs a seat to be answered, and decide may have given the seat up to wait.
 	if err := d.caller.seat.Resume(r.Context()); err != nil {
 		h.refuse(w, r, err)
 		return nil
@@ -52,8 +52,8 @@ func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 // forward forwards a request, for the reason why.
 func (h *Handler) forward(w http.ResponseWriter, r *http.Request, d *decision, why reason.Reason) {
 	w.Header().Set(kubehttp.CacheStatusHeader, kubehttp.CacheForwarded(why))
-	if d.provesRight {
-		w = &headerHook{ResponseWriter: w, beforeHeader: h.onListAnswer(r, d)}
+	if d.answerProvesRight {
+		w = &headerHook{ResponseWriter: w, beforeHeader: h.listAnswerHook(r, d)}
 	}
 	if !kubehttp.RequestOf(r).LongRunning {
 		bounded := serve.NewAnswerWriter(w, r, stallTime, h.Log)
@@ -63,9 +63,9 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, d *decision, w
 	h.Forward.ServeAs(w, r, d.caller.Identity, h.bodyReserve(r, d.caller))
 }
 
-// bodyReserve returns the function with which the forwarder reserves memory to keep the body of a request, so that it can send
-// the body again if the connection ends. It returns nil if the body must not be kept: the body of a long-running request may
-// never end, and a caller who is not accepted gets no memory.
+// bodyReserve returns the function with which the forwarder reserves memory for the body of a request. The forwarder keeps the body
+// there to send it again if the connection ends. bodyReserve returns nil if the body must not be kept: the body of a long-running
+// request may never end, and a caller who is not accepted gets no memory.
 func (h *Handler) bodyReserve(r *http.Request, who *caller) forward.Reserve {
 	if !who.Accepted || kubehttp.RequestOf(r).LongRunning {
 		return nil
@@ -80,7 +80,7 @@ func (h *Handler) bodyReserve(r *http.Request, who *caller) forward.Reserve {
 //
 //	whyForward is not None   nothing was written: the request must be forwarded
 //	stream is not nil        a watch has begun: the stream must be served
-//	otherwise                the request has been answered or refused
+//	None and nil             the request has been answered or refused
 func (h *Handler) answerFromMemory(
 	w http.ResponseWriter, r *http.Request, d *decision,
 ) (stream *watchStream, whyForward reason.Reason) {
@@ -94,7 +94,7 @@ func (h *Handler) answerFromMemory(
 		return nil, reason.Representation
 	}
 	defer func() {
-		if stream == nil { // A stream releases its body itself.
+		if stream == nil { // a stream releases its body itself
 			b.release()
 		}
 	}()
@@ -124,7 +124,7 @@ func (h *Handler) serveList(w *serve.AnswerWriter, r *http.Request, d *decision,
 	}
 	record := observe.RecordOf(r.Context())
 	record.SetMemoryAnswer(observe.MemoryAnswer{
-		Representation: d.key.Representation, Revision: d.snapshot.Revision, Items: len(b.objects), Bytes: b.size,
+		Representation: d.key.Representation, Revision: d.state.Revision, Items: len(b.objects), Bytes: b.size,
 	})
 	// The client may take minutes to read the answer. Meanwhile only the body's objects stay in memory, and
 	// --max-inflight-bytes bounds them.

@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// warmupPause is the pause between two attempts to load a collection.
+	// warmupPause is the pause between two calls of Warmup.tryLoad for a collection.
 	warmupPause = 2 * time.Second
-	// maxWarmupWait is the longest time for which an attempt waits until the collection is loaded.
+	// maxWarmupWait is the longest time for which tryLoad waits until the collection is loaded.
 	maxWarmupWait = 2 * time.Second
-	// refusalGrace is the time for which a replica stays unready because kube-apiserver refuses an eager resource.
+	// refusalGrace is the time for which a replica stays unready while kube-apiserver refuses an eager resource.
 	refusalGrace = time.Minute
 )
 
 // Warmup loads the eager collections before the first request, and reports whether they are ready. A replica that got
 // traffic earlier would send all of it upstream.
 //
-// A collection is ready once it was loaded. A collection that kube-apiserver refuses counts as ready after refusalGrace:
-// otherwise a wrong --eager would keep every replica unready. A ready collection stays ready: if its state is lost later, its
-// lists are forwarded, and Warmup loads it again without waiting for a request.
+// A collection is ready after it was loaded. A collection that kube-apiserver refuses is ready after refusalGrace, so that a wrong
+// --eager does not keep every replica unready. A ready collection stays ready: if its state is lost later, its lists are forwarded,
+// and Warmup loads it again without waiting for a request.
 type Warmup struct {
 	cluster     *cluster.Cluster
 	collections *snapshot.Collections
@@ -58,22 +58,24 @@ func (e EagerCollection) String() string {
 // EagerStats is the state of an eager collection at one moment.
 type EagerStats struct {
 	EagerCollection
-	// WhyNotLoaded is the reason why the collection is not loaded now: a reason.Reason, or an error; empty if it is loaded.
+	// WhyNotLoaded says why the collection is not loaded now: it is a reason.Reason or the text of an error. It is empty if the
+	// collection is loaded.
 	WhyNotLoaded string
 	// Ready reports that the collection was loaded once, or that kube-apiserver has refused it for refusalGrace.
 	Ready bool
 }
 
-// eagerState is what a Warmup remembers of an eager collection between two attempts to load it.
+// eagerState is what a Warmup remembers of an eager collection between two calls of tryLoad.
 type eagerState struct {
 	EagerStats
 	// refusedSince is the time since which kube-apiserver has refused the collection; zero if it does not refuse it.
 	refusedSince time.Time
-	// refusalLogged reports that the current refusal was logged.
+	// refusalLogged reports that the warning about the current refusal was logged.
 	refusalLogged bool
 }
 
-// refusalAdvice has the reasons that count as a refusal of kube-apiserver to list a resource, and what to do about them.
+// refusalAdvice has each value of WhyNotLoaded that is a refusal of kube-apiserver to list a resource, and what to do about it. All
+// other values are failures that may pass.
 var refusalAdvice = map[string]string{
 	string(reason.UnknownResource): "correct its name or version in --eager, install its definition, or take it out",
 	string(reason.NotPermitted):    "let listproxy's account list and watch it (docs/rbac.yaml), or take it out of --eager",
@@ -81,9 +83,7 @@ var refusalAdvice = map[string]string{
 }
 
 // NewWarmup returns a Warmup of the eager collections, which must have no duplicates. Nothing is loaded before Run.
-func NewWarmup(
-	eager []EagerCollection, served *cluster.Cluster, collections *snapshot.Collections, log *slog.Logger,
-) *Warmup {
+func NewWarmup(eager []EagerCollection, served *cluster.Cluster, collections *snapshot.Collections, log *slog.Logger) *Warmup {
 	w := &Warmup{cluster: served, collections: collections, log: log}
 	for _, e := range eager {
 		stats := EagerStats{EagerCollection: e, WhyNotLoaded: string(reason.Warming)}
@@ -97,15 +97,18 @@ func (w *Warmup) Run(ctx context.Context) {
 	var loops sync.WaitGroup
 	for i := range w.states {
 		s := &w.states[i]
-		load := func(ctx context.Context) { w.record(s, w.tryLoad(ctx, s.EagerCollection), time.Now()) }
+		load := func(ctx context.Context) {
+			whyNotLoaded := w.tryLoad(ctx, s.EagerCollection)
+			w.record(s, whyNotLoaded, time.Now())
+		}
 		loops.Go(func() { wait.UntilWithContext(ctx, load, warmupPause) })
 	}
 	loops.Wait()
 }
 
 // tryLoad starts the collection unless it was started already, and waits up to maxWarmupWait until it is loaded. It returns the
-// reason why the collection is not loaded, or "".
-func (w *Warmup) tryLoad(ctx context.Context, e EagerCollection) (whyNot string) {
+// value for EagerStats.WhyNotLoaded.
+func (w *Warmup) tryLoad(ctx context.Context, e EagerCollection) (whyNotLoaded string) {
 	entry, why := w.cluster.Lookup(e.GroupVersionResource)
 	if why != reason.None {
 		return string(why)
@@ -120,42 +123,41 @@ func (w *Warmup) tryLoad(ctx context.Context, e EagerCollection) (whyNot string)
 		return string(why)
 	}
 	why = collection.AwaitLoad(ctx, maxWarmupWait, snapshot.FirstLoad)
-	if why == reason.Warming {
-		if err := collection.LoadError(); err != nil {
-			return inOneLine(err.Error())
-		}
+	err := collection.LoadError()
+	if why == reason.Warming && err != nil {
+		return inOneLine(err.Error())
 	}
 	return string(why)
 }
 
-// record updates the state of a collection by the result of tryLoad at the time now.
-func (w *Warmup) record(s *eagerState, whyNot string, now time.Time) {
+// record updates the state of a collection after tryLoad has returned whyNotLoaded at the time now.
+func (w *Warmup) record(s *eagerState, whyNotLoaded string, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, refused := refusalAdvice[whyNot]
+	_, isRefusal := refusalAdvice[whyNotLoaded]
 	switch {
-	case !refused:
+	case !isRefusal:
 		s.refusedSince = time.Time{}
 		s.refusalLogged = false
 	case s.refusedSince.IsZero():
 		s.refusedSince = now
 	}
-	isGraceOver := refused && now.Sub(s.refusedSince) >= refusalGrace
-	w.logNewsLocked(s, whyNot, isGraceOver)
-	s.WhyNotLoaded = whyNot
-	s.Ready = s.Ready || isGraceOver || whyNot == ""
+	isGraceOver := isRefusal && now.Sub(s.refusedSince) >= refusalGrace
+	w.logChangeLocked(s, whyNotLoaded, isGraceOver)
+	s.WhyNotLoaded = whyNotLoaded
+	s.Ready = s.Ready || isGraceOver || whyNotLoaded == ""
 }
 
-// logNewsLocked logs whyNot if it differs from that of the last attempt. When a refusal has lasted for refusalGrace, it logs a
-// warning instead, once.
-func (w *Warmup) logNewsLocked(s *eagerState, whyNot string, isGraceOver bool) {
+// logChangeLocked logs a new whyNotLoaded of a collection that is not ready, and compares it with the last one in s. When the grace of
+// a refusal is over, logChangeLocked logs one warning, and sets s.refusalLogged.
+func (w *Warmup) logChangeLocked(s *eagerState, whyNotLoaded string, isGraceOver bool) {
 	switch {
 	case isGraceOver && !s.refusalLogged:
 		w.log.Warn("kube-apiserver refuses an eager resource: its lists are forwarded, and replicas get ready without it",
-			"resource", s.String(), "reason", whyNot, "do", refusalAdvice[whyNot])
+			"resource", s.String(), "reason", whyNotLoaded, "do", refusalAdvice[whyNotLoaded])
 		s.refusalLogged = true
-	case whyNot != "" && whyNot != s.WhyNotLoaded && !s.Ready:
-		w.log.Info("an eager collection is not loaded yet", "resource", s.String(), "reason", whyNot)
+	case whyNotLoaded != "" && whyNotLoaded != s.WhyNotLoaded && !s.Ready:
+		w.log.Info("an eager collection is not loaded yet", "resource", s.String(), "reason", whyNotLoaded)
 	}
 }
 

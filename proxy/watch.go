@@ -21,8 +21,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// watchStream is the answer to a watch. It must not refer to the decision, which holds the whole state: thousands of watches
-// may be idle for hours.
+// watchStream is the answer from memory to a watch. It has two parts: the initial events, which are the state at the begin of the
+// watch if the client asks for it, and then the changes after that state. A watchStream must not refer to the decision, which holds
+// the whole state: thousands of watches may be idle for hours.
 type watchStream struct {
 	// CountingWriter writes the answer's body.
 	observe.CountingWriter
@@ -34,13 +35,13 @@ type watchStream struct {
 	span   trace.Span
 	// form says how kube-apiserver writes the events.
 	form *watch.Form
-	// state has the objects with which the watch begins. It is nil after they were written.
-	state *body
-	// watcher has the events after the state.
+	// initial has the objects of the initial events, if any. It is nil after these events.
+	initial *body
+	// watcher has the changes.
 	watcher *watch.Watcher
 
-	// initial reports whether the watch begins with the state.
-	initial bool
+	// sendsInitial reports whether there are initial events, perhaps none but the bookmark at their end.
+	sendsInitial bool
 	// bookmarks reports whether the client wants bookmarks.
 	bookmarks bool
 	// compressed reports whether the answer is compressed with gzip.
@@ -50,8 +51,8 @@ type watchStream struct {
 	events int
 	// uncompressed is the number of bytes of these events before compression.
 	uncompressed int
-	// served is what the request's record says about the answer.
-	served observe.MemoryAnswer
+	// answer is what the request's record says about the answer.
+	answer observe.MemoryAnswer
 	// err is the first error of a write: the client has left, or does not read.
 	err error
 	// ending is the reason why the watch must end, or "" while it goes on.
@@ -62,7 +63,7 @@ const (
 	// minWatchTimeout is the shortest duration of a watch whose client names no timeout: the default of kube-apiserver's
 	// --min-request-timeout. The longest is twice that.
 	minWatchTimeout = 30 * time.Minute
-	// revisionWait is the longest time for which a watch waits for its revision. kube-apiserver's cache waits as long
+	// revisionWait is the longest time for which a watch waits until memory has its revision. kube-apiserver's cache waits as long
 	// (storage/cacher, blockTimeout).
 	revisionWait = 3 * time.Second
 )
@@ -70,12 +71,12 @@ const (
 // batches keeps batches of events for reuse. A watch holds a batch only while it writes it.
 var batches = sync.Pool{New: func() any { return new(watch.Batch) }}
 
-// whyNotWatch returns the reason to forward a watch whose state was found in memory, or None.
+// whyNotWatch returns the reason to forward a watch although its state was found in memory, or None.
 func (h *Handler) whyNotWatch(d *decision) reason.Reason {
-	form := d.snapshot.WatchForm()
+	form := d.state.WatchForm()
 	needsStreamingLists := d.Semantics != policy.After || d.asked.WatchOptions.SendInitialEvents != ""
 	switch {
-	case form == nil:
+	case form == nil: // the form of events is not known
 		return reason.Form
 	case needsStreamingLists && form.InitialEndBookmark == nil: // kube-apiserver has no streaming lists
 		return reason.Watch
@@ -85,13 +86,10 @@ func (h *Handler) whyNotWatch(d *decision) reason.Reason {
 	return reason.None
 }
 
-// beginWatch begins to answer a watch from memory. With the reason None it returns a stream, which must be served, and which
-// releases state. With any other reason nothing was written: the watch must be forwarded, and the caller must release state.
-func (h *Handler) beginWatch(
-	w *serve.AnswerWriter, r *http.Request, d *decision, state *body,
-) (*watchStream, reason.Reason) {
-	form := d.snapshot.WatchForm()
-	options := d.asked.WatchOptions
+// beginWatch returns the stream that answers a watch from memory, or the reason to forward the watch. The stream must be served, and
+// then releases initial. If beginWatch returns a reason, nothing was written, and the caller must release initial.
+func (h *Handler) beginWatch(w *serve.AnswerWriter, r *http.Request, d *decision, initial *body) (*watchStream, reason.Reason) {
+	form := d.state.WatchForm()
 	s := &watchStream{
 		CountingWriter: observe.CountingWriter{ResponseWriter: w},
 		handler:        h,
@@ -99,39 +97,40 @@ func (h *Handler) beginWatch(
 		control:        http.NewResponseController(w),
 		finish:         w.Finish,
 		form:           form,
-		state:          state,
-		initial:        d.Initial,
-		bookmarks:      options.Bookmarks,
-		// kube-apiserver compresses only a watch that begins with the state and has bookmarks, but then all of it.
-		compressed: form.Compressed && d.asked.Gzip && d.Initial && options.Bookmarks,
-		served: observe.MemoryAnswer{
-			Representation: d.key.Representation, Revision: d.snapshot.Revision, Items: len(state.objects),
+		initial:        initial,
+		sendsInitial:   d.Initial,
+		bookmarks:      d.asked.WatchOptions.Bookmarks,
+		// kube-apiserver compresses a watch if it has initial events and bookmarks, and then compresses all of it.
+		compressed: form.Compressed && d.asked.Gzip && d.Initial && d.asked.WatchOptions.Bookmarks,
+		answer: observe.MemoryAnswer{
+			Representation: d.key.Representation, Revision: d.state.Revision, Items: len(initial.objects),
 		},
 	}
-	if why := s.follow(d); why != reason.None {
+	if why := s.startWatcher(d); why != reason.None {
 		return nil, why
 	}
 	kubehttp.SetCacheHit(w.Header(), d.Semantics, h.Unreachable())
-	setHeaders(w.Header(), state.auditID, form.Envelope, form.ContentType)
+	setHeaders(w.Header(), initial.auditID, form.Envelope, form.ContentType)
 	if s.compressed {
 		setGzipHeaders(w.Header())
 	}
-	observe.RecordOf(r.Context()).SetMemoryAnswer(s.served)
+	observe.RecordOf(r.Context()).SetMemoryAnswer(s.answer)
 	_, s.span = observe.StartStep(r.Context(), observe.SpanWatch)
 	return s, reason.None
 }
 
-// follow starts the watcher. It returns None if the answer may be written, otherwise the reason to forward the watch.
-func (s *watchStream) follow(d *decision) reason.Reason {
+// startWatcher sets s.watcher, and returns the reason to forward the watch if the answer must not be written, or None. If it
+// returns a reason, it has closed the watcher.
+func (s *watchStream) startWatcher(d *decision) reason.Reason {
 	h := s.handler
-	after := d.snapshot.Revision // the revision after which the client gets the changes
+	after := d.state.Revision // the revision after which the client gets the changes
 	if d.Semantics == policy.After {
 		after = d.Revision
 	}
-	// The watcher keeps IsDefined for hours, so IsDefined must not refer to d, which holds the whole state.
+	// The watcher keeps IsDefined for hours. It must not refer to d, so it refers to these two.
 	resource := resourceOf(d.asked)
 	entry := d.entry
-	s.watcher = d.snapshot.Watch(d.query, watch.Options{
+	s.watcher = d.state.Watch(d.query, watch.Options{
 		After:     after,
 		Bookmarks: s.bookmarks,
 		Timeout:   timeLeft(s.request.Context(), d.asked.WatchOptions.Timeout),
@@ -142,13 +141,13 @@ func (s *watchStream) follow(d *decision) reason.Reason {
 		return cmp.Or(why, reason.History)
 	}
 	if why != reason.None {
-		s.watcher.Close("") // counts no ending, since nothing was delivered
+		s.watcher.Close("") // "" counts no ending, since nothing was delivered
 	}
 	return why
 }
 
-// timeLeft returns the time after which a watch must end. timeout is the client's, counted from the arrival of the request, or
-// 0 if the client names none.
+// timeLeft returns the time after which a watch must end. timeout is the client's, counted from the arrival of the request. It is 0
+// if the client names none.
 func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
 	if timeout == 0 {
 		return minWatchTimeout + rand.N(minWatchTimeout) // #nosec G404 -- no secret
@@ -156,7 +155,7 @@ func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
 	return timeout - time.Since(observe.RecordOf(ctx).ReceivedAt())
 }
 
-// serve writes the state and the events until the watch ends, and releases everything.
+// serve writes the initial events and the changes until the watch ends, and releases everything.
 func (s *watchStream) serve() {
 	defer s.span.End()
 	defer func() { s.watcher.Close(cmp.Or(s.ending, watch.EndGone)) }() // after a panic, s.ending may be ""
@@ -169,29 +168,29 @@ func (s *watchStream) serve() {
 	s.report()
 }
 
-// serveInitial writes the header, and the state if the watch begins with it. It releases the state.
+// serveInitial writes the header and the initial events, if any, and releases s.initial.
 func (s *watchStream) serveInitial() {
 	defer func() {
-		s.state.release()
-		s.state = nil
+		s.initial.release()
+		s.initial = nil
 	}()
 	s.ResponseWriter.WriteHeader(http.StatusOK)
 	s.flush() // clients wait for the header before the first event
-	if s.initial {
+	if s.sendsInitial {
 		s.writeInitial()
 	}
 }
 
-// writeInitial writes the state as events, and the bookmark at its end if the client wants bookmarks.
+// writeInitial writes the initial events, and the bookmark at their end if the client wants bookmarks.
 //
-// The state must be valid whenever objects are written, and a client may read slowly. Once the state is invalid,
+// The state must be valid whenever an object of it is written, and a client may read slowly. If the state becomes invalid,
 // writeInitial sets the ending. The answer, and the gzip member, then ends between two events, as kube-apiserver's does.
 func (s *watchStream) writeInitial() {
-	out := s.handler.writers.get(&s.CountingWriter, s.state.size)
+	out := s.handler.writers.get(&s.CountingWriter, s.initial.size)
 	defer s.handler.writers.put(out)
 	var lastEvent []byte
 	if s.bookmarks {
-		lastEvent = s.form.InitialEndBookmark.AppendTo(nil, s.served.Revision)
+		lastEvent = s.form.InitialEndBookmark.AppendTo(nil, s.answer.Revision)
 	}
 	if s.compressed {
 		s.compressInitial(out, lastEvent)
@@ -200,7 +199,7 @@ func (s *watchStream) writeInitial() {
 		s.uncompressed = int(s.Bytes)
 	}
 	if s.err == nil && s.ending == "" && s.bookmarks {
-		s.events++
+		s.events++ // the bookmark
 	}
 	s.flush()
 	if s.ending == "" {
@@ -208,67 +207,67 @@ func (s *watchStream) writeInitial() {
 	}
 }
 
-// compressInitial writes the objects of the state as events, and then lastEvent, with gzip. Clients that get the same objects
-// share the compressed segments.
+// compressInitial writes the initial objects as events, and then lastEvent, with gzip. It sets s.events and s.uncompressed. Clients
+// that get the same objects share the compressed segments.
 func (s *watchStream) compressInitial(out *bufio.Writer, lastEvent []byte) {
-	// WriteEvents calls goesOn before it writes a segment. goesOn first flushes the earlier segments. So if it returns false, only
-	// the end of the gzip member follows.
+	// WriteEvents calls flushAndCheck before it writes a segment. If the state is invalid then, all earlier segments were sent while
+	// it was valid, and only the end of the gzip member follows.
 	isFirst := true
-	goesOn := func() bool {
-		if isFirst {
-			isFirst = false // the buffer has only the member's header
-		} else {
+	flushAndCheck := func() (goesOn bool) {
+		if !isFirst { // before the first segment, the buffer has only the member's header
 			s.err = out.Flush()
 		}
+		isFirst = false
 		return s.checkInitial()
 	}
 	var size uint32
-	s.events, size, s.err = s.handler.Compressor.WriteEvents(
-		out, s.form.Envelope, s.state.objects, lastEvent, goesOn)
+	s.events, size, s.err = s.handler.Compressor.WriteEvents(out, s.form.Envelope, s.initial.objects, lastEvent, flushAndCheck)
 	s.uncompressed = int(size)
 	if s.err == nil {
 		s.err = out.Flush()
 	}
 }
 
-// copyInitial writes the objects of the state as events, and then lastEvent, without gzip. Before each write to the connection,
-// it checks whether the watch goes on, and drops the events in the buffer if not. s.events counts only what was flushed.
+// copyInitial writes the initial objects as events, and then lastEvent, without gzip. It checks the state before each write to the
+// connection, and drops the events in the buffer if the watch must end. s.events counts only what was flushed.
 func (s *watchStream) copyInitial(out *bufio.Writer, lastEvent []byte) {
 	var head []byte
-	for i, o := range s.state.objects {
-		var skip int // the number of the object's first bytes that the head has already
+	for i, o := range s.initial.objects {
+		var skip int // the number of the object's first bytes that are in head
 		head, skip = s.form.Envelope.AppendEventHead(head[:0], wire.Added, len(o.Bytes))
 		object, tail := o.Bytes[skip:], s.form.Envelope.EventEnd()
 		size := len(head) + len(object) + len(tail)
 		if size > out.Available() {
-			if !s.checkInitial() {
+			if !s.checkInitial() || !s.flushInitial(out, i) { // the events before this one
 				return
 			}
-			if s.err = out.Flush(); s.err != nil {
-				return
-			}
-			s.events = i // the events before this one
 		}
-		_, _ = out.Write(head) // Flush returns the error
+		_, _ = out.Write(head) // flushInitial finds the error
 		_, _ = out.Write(object)
 		_, _ = out.WriteString(tail)
 		if size > out.Size() { // most of the event was sent already, so the rest must be sent before another check
-			if s.err = out.Flush(); s.err != nil {
+			if !s.flushInitial(out, i+1) {
 				return
 			}
-			s.events = i + 1
 		}
 	}
 	if !s.checkInitial() {
 		return
 	}
 	_, _ = out.Write(lastEvent)
-	if s.err = out.Flush(); s.err == nil {
-		s.events = len(s.state.objects)
-	}
+	s.flushInitial(out, len(s.initial.objects))
 }
 
-// checkInitial sets the ending and returns false if no more of the state may be written.
+// flushInitial sends the bytes in out. If that succeeds, it sets s.events to events, and returns true.
+func (s *watchStream) flushInitial(out *bufio.Writer, events int) (succeeded bool) {
+	s.err = out.Flush()
+	if s.err == nil {
+		s.events = events
+	}
+	return s.err == nil
+}
+
+// checkInitial reports whether more initial events may be written. If not, it sets the ending.
 func (s *watchStream) checkInitial() (goesOn bool) {
 	if s.err != nil {
 		s.ending = watch.EndGone
@@ -278,7 +277,7 @@ func (s *watchStream) checkInitial() (goesOn bool) {
 	return s.ending == ""
 }
 
-// serveChanges writes events until the watch must end, and sets the ending.
+// serveChanges writes changes until the watch must end, and sets the ending.
 func (s *watchStream) serveChanges() {
 	for s.err == nil {
 		more := s.writeChanges()
@@ -293,8 +292,8 @@ func (s *watchStream) serveChanges() {
 	s.ending = watch.EndGone
 }
 
-// writeChanges writes one batch of the events that are ready, and sets the ending if the watch must end. more is true if
-// further events are ready.
+// writeChanges writes one batch of the changes that are ready, and sets the ending if the watch must end. more is true if
+// further changes are ready.
 func (s *watchStream) writeChanges() (more bool) {
 	b := batches.Get().(*watch.Batch)
 	defer func() {
@@ -308,7 +307,7 @@ func (s *watchStream) writeChanges() (more bool) {
 	return b.More
 }
 
-// writeBatch writes events without a flush. In a gzip stream it stores them uncompressed, since compression for each client
+// writeBatch writes a batch without a flush. In a gzip stream, it stores the events uncompressed, since compression for each client
 // would cost more than it saves.
 func (s *watchStream) writeBatch(b *watch.Batch) {
 	s.uncompressed += b.Size()
@@ -318,7 +317,8 @@ func (s *watchStream) writeBatch(b *watch.Batch) {
 		return
 	}
 	for part := range b.Parts {
-		if _, s.err = s.Write(part); s.err != nil {
+		_, s.err = s.Write(part)
+		if s.err != nil {
 			return
 		}
 	}
@@ -326,9 +326,9 @@ func (s *watchStream) writeBatch(b *watch.Batch) {
 
 // report records the number of events and bytes, and the ending.
 func (s *watchStream) report() {
-	s.served.Items = s.events
-	s.served.Bytes = s.uncompressed
-	observe.RecordOf(s.request.Context()).SetMemoryAnswer(s.served)
+	s.answer.Items = s.events
+	s.answer.Bytes = s.uncompressed
+	observe.RecordOf(s.request.Context()).SetMemoryAnswer(s.answer)
 	s.span.SetAttributes(observe.WatchEndAttributes(s.events, string(s.ending))...)
 }
 

@@ -120,7 +120,7 @@ func TestNothingOfADoubtfulState(t *testing.T) {
 				defer s.watcher.Close(watch.EndGone)
 				s.handler = &Handler{Compressor: compressor}
 				s.compressed = tt.compressed
-				s.state = &body{objects: state, size: objects * size}
+				s.initial = &body{objects: state, size: objects * size}
 				s.writeInitial()
 				expect.Same(t, watch.EndLost, s.ending)
 				if more := out.Body.Len() - whileValid; more > tt.wantAtMost {

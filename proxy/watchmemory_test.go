@@ -42,7 +42,7 @@ func TestLargeEventsAreNotCopied(t *testing.T) {
 		write      func(*watchStream)
 	}{
 		"state": {write: func(s *watchStream) {
-			s.state = &body{objects: state, size: size}
+			s.initial = &body{objects: state, size: size}
 			s.writeInitial()
 		}},
 		"event":            {write: func(s *watchStream) { s.writeChanges() }},

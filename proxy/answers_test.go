@@ -42,12 +42,12 @@ type cannedUpstream struct {
 
 func (cannedUpstream) URL() *url.URL { return &url.URL{Scheme: "https", Host: "upstream.example"} }
 
-func (s cannedUpstream) RoundTripper(auth.Identity, *kubehttp.Request) http.RoundTripper {
+func (u cannedUpstream) RoundTripper(auth.Identity, *kubehttp.Request) http.RoundTripper {
 	return proxytest.Transport(func(r *http.Request) (*http.Response, error) {
-		time.Sleep(s.delay)
-		res := inmemory.Answer(r, cmp.Or(s.code, http.StatusOK), s.body)
-		if s.warning != "" {
-			res.Header.Set("Warning", s.warning)
+		time.Sleep(u.delay)
+		res := inmemory.Answer(r, cmp.Or(u.code, http.StatusOK), u.body)
+		if u.warning != "" {
+			res.Header.Set("Warning", u.warning)
 		}
 		return res, nil
 	})
@@ -69,7 +69,7 @@ const anyState = "resourceVersion=0"
 // unknown token is reviewed, and then answered from memory.
 func TestWhoAnswers(t *testing.T) {
 	const upstreamBody = "of the upstream"
-	const exactly = "resourceVersionMatch=Exact&resourceVersion="
+	const exactly, anyWatch = "resourceVersionMatch=Exact&resourceVersion=", "watch=true&resourceVersion=0"
 	deny := func(w *modelWorld, _ *caller) { w.setReviews(0, func() bool { return false }) }
 	drain := func(w *modelWorld, _ *caller) { w.handler.Draining = func() bool { return true } }
 	delayProof := func(w *modelWorld, _ *caller) { w.delayProbes(2 * w.handler.ConsistentWait) }
@@ -99,18 +99,12 @@ func TestWhoAnswers(t *testing.T) {
 		"a bad limit":             {query: "limit=x", upstreamCode: 400, want: "fwd=bypass; detail=not-canonical"},
 		"an unknown parameter":    {query: "nobody=knows", upstreamCode: 200, want: "fwd=bypass; detail=not-canonical"},
 
-		"a list while the process ends": {query: anyState, change: drain, want: "hit; detail=any"},
-		"a watch while the process ends": {
-			query: "watch=true&resourceVersion=0", change: drain, upstreamCode: 200, want: "fwd=bypass; detail=watch",
-		},
-		"no room for the audit log": {query: anyState, change: failAuditing, upstreamCode: 200, want: "fwd=bypass; detail=audit"},
+		"a list while the process ends":  {query: anyState, change: drain, want: "hit; detail=any"},
+		"a watch while the process ends": {query: anyWatch, change: drain, upstreamCode: 200, want: "fwd=bypass; detail=watch"},
+		"no room for the audit log":      {query: anyState, change: failAuditing, upstreamCode: 200, want: "fwd=bypass; detail=audit"},
 
-		"a token that the upstream has refused": {
-			query: anyState, change: setVerdict(auth.Refused), upstreamCode: 401, want: "fwd=bypass; detail=unknown-caller",
-		},
-		"no credentials": {
-			query: anyState, change: setVerdict(auth.NoToken), upstreamCode: 403, want: "fwd=bypass; detail=unknown-caller",
-		},
+		"a refused token":  {query: anyState, change: setVerdict(auth.Refused), upstreamCode: 401, want: "fwd=bypass; detail=unknown-caller"},
+		"no credentials":   {query: anyState, change: setVerdict(auth.NoToken), upstreamCode: 403, want: "fwd=bypass; detail=unknown-caller"},
 		"an unknown token": {query: anyState, change: setVerdict(auth.Unjudged), want: "hit; detail=any"},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
@@ -278,9 +272,11 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 				return inmemory.Answer(r, http.StatusCreated, "{}"), err
 			})
 			r := w.request(t.Context(), "")
-			r.URL, r.RequestURI = httptest.NewRequest(http.MethodGet, target, nil).URL, target
+			r.URL = httptest.NewRequest(http.MethodGet, target, nil).URL
+			r.RequestURI = target
 			w.handler.decide(withCaller(r, w.newCaller(t)))
-			want.Group, want.Version = "example.com", "v1"
+			want.Group = "example.com"
+			want.Version = "v1"
 			want.Resource = "widgets"
 			expect.Same(t, &want, asked.ResourceAttributes)
 		})
@@ -290,7 +286,7 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 // TestNoRoom: an answer that gets no room for its bytes in time is refused with 429 and Retry-After, and counted with the reason.
 // A watch that does not begin with the state needs no room.
 func TestNoRoom(t *testing.T) {
-	const room, wait = 10_000, 4800 * time.Millisecond
+	const wait = 4800 * time.Millisecond // for room
 	for name, tt := range map[string]struct {
 		query       string
 		wantRefused bool
@@ -303,9 +299,9 @@ func TestNoRoom(t *testing.T) {
 			w := newModelWorld(t)
 			observer, metrics := observetest.New(nil)
 			w.handler.Observer = observer
-			w.setRoom(room, wait)
+			w.setRoom(modelRoom, wait)
 			w.load(t)
-			defer w.takeRoom(t, room)()
+			defer w.takeRoom(t, modelRoom)()
 			c := w.open(t, tt.query)
 			w.write()
 			time.Sleep(wait + time.Second)
@@ -323,16 +319,16 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// seatRecorder records an answer, and the number of seats in use when it begins.
+// seatRecorder records an answer, and the number of seats in use when the answer begins.
 type seatRecorder struct {
 	*httptest.ResponseRecorder
-	seats *limits.Limiter
-	inUse int64
+	seats      *limits.Limiter
+	seatsInUse int64
 }
 
 // WriteHeader implements [http.ResponseWriter].
 func (s *seatRecorder) WriteHeader(code int) {
-	s.inUse = s.seats.Stats().InUse
+	s.seatsInUse = s.seats.Stats().InUse
 	s.ResponseRecorder.WriteHeader(code)
 }
 
@@ -349,8 +345,8 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 			t.Helper()
 			w.loadsFail = true
 			collection, _ := w.handler.Collections.Use(modelWidgets)
-			const allSlots = 100 // more than there are for lists that are forwarded at once
-			for range allSlots {
+			const moreThanAllSlots = 100 // with a free slot, a list would be forwarded at once
+			for range moreThanAllSlots {
 				collection.TakeForwardSlot()
 			}
 			time.AfterFunc(delay, func() { w.changeAndCutFeeds(func() { w.loadsFail = false }) })
@@ -360,7 +356,7 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 			w.load(t)
 			w.delayProbes(delay)
 		}},
-		"for a newcomer's review": {query: anyState, verdict: auth.Unjudged, begin: func(t *testing.T, w *modelWorld) {
+		"for the review of an unknown caller": {query: anyState, verdict: auth.Unjudged, begin: func(t *testing.T, w *modelWorld) {
 			t.Helper()
 			w.load(t)
 			w.setReviews(time.Hour, func() bool {
@@ -402,7 +398,7 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 			for _, a := range answers {
 				expect.Says(t, a.Header().Get("Cache-Status"), "; hit")
 				expect.Same(t, http.StatusOK, a.Code)
-				expect.Same(t, int64(1), a.inUse)
+				expect.Same(t, int64(1), a.seatsInUse)
 			}
 			expect.Same(t, limits.Stats{}, h.Limits.Short.Stats())
 		})
@@ -422,22 +418,22 @@ func TestProofOfWhoCameBefore(t *testing.T) {
 		}
 		const probeDelay = time.Second
 		w.delayProbes(probeDelay)
-		wait := func(who *caller) time.Duration {
+		timeToDecide := func(who *caller) time.Duration {
 			begun := time.Now()
 			_, why := w.handler.decide(withCaller(w.request(t.Context(), ""), who))
 			expect.Same(t, reason.None, why)
 			return time.Since(begun)
 		}
-		expect.Same(t, time.Duration(0), wait(before))
-		if got := wait(w.newCaller(t)); got < probeDelay {
+		expect.Same(t, time.Duration(0), timeToDecide(before))
+		if got := timeToDecide(w.newCaller(t)); got < probeDelay {
 			t.Errorf("a request that came after the probe waited for %v, want at least %v", got, probeDelay)
 		}
 	})
 }
 
-// TestNoAnswerToWhoLeft: refuse panics with ErrAbortHandler if the caller has closed its half of the connection. If refuse
+// TestNoAnswerAfterTheCallerLeft: refuse panics with ErrAbortHandler if the caller has closed its half of the connection. If refuse
 // returned, net/http would send an empty 200.
-func TestNoAnswerToWhoLeft(t *testing.T) {
+func TestNoAnswerAfterTheCallerLeft(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
 	handler := &Handler{Collections: &snapshot.Collections{}, Log: slog.New(slog.DiscardHandler)}
@@ -453,14 +449,15 @@ func TestNoAnswerToWhoLeft(t *testing.T) {
 // TestBodyReserve: bodies are kept only for accepted callers, and never those of long-running requests, which may not end.
 func TestBodyReserve(t *testing.T) {
 	h := &Handler{Limits: limits.New(limits.Config{Bytes: 1 << 30})}
-	for target, want := range map[string]bool{
+	for target, wantKept := range map[string]bool{
 		"/api/v1/namespaces/a/pods":                            true,
 		"/api/v1/namespaces/a/pods/b/exec":                     false,
 		"/api/v1/namespaces/a/services/grafana:80/proxy/login": false,
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, target, nil)
-		if got := h.bodyReserve(r, &caller{Caller: auth.Caller{Accepted: true}}) != nil; got != want {
-			t.Errorf("the body to %s is kept: %t, want %t", target, got, want)
+		accepted := &caller{Caller: auth.Caller{Accepted: true}}
+		if isKept := h.bodyReserve(r, accepted) != nil; isKept != wantKept {
+			t.Errorf("the body to %s is kept: %t, want %t", target, isKept, wantKept)
 		}
 		if h.bodyReserve(r, &caller{}) != nil {
 			t.Errorf("the body to %s of an unknown caller is kept", target)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/snapshot"
@@ -18,16 +20,16 @@ import (
 	"github.com/listproxy/listproxy/test/samples"
 )
 
-// newListAnswer returns the answer to a list of n objects, each of at least size bytes.
-func newListAnswer(n, size int) *decision {
+// newListDecision returns the decision to answer a list of count objects, each of at least minSize bytes.
+func newListDecision(count, minSize int) *decision {
 	var objects []*index.Object
-	for i := range n {
+	for i := range count {
 		name := fmt.Sprintf("p%05d", i)
 		text := `{"metadata":{"name":"` + name + `"},"x":"`
 		objects = append(objects, &index.Object{
 			Key:      "ns/" + name,
 			Revision: 1,
-			Bytes:    []byte(text + strings.Repeat("x", max(0, size-len(text)-2)) + `"}`),
+			Bytes:    []byte(text + strings.Repeat("x", max(0, minSize-len(text)-2)) + `"}`),
 		})
 	}
 	evaluation := policy.Evaluation{Decision: policy.Decision{Semantics: policy.Any}}
@@ -43,12 +45,12 @@ func newSnapshot(kind string, objects ...*index.Object) snapshot.Snapshot {
 	return snapshot.Snapshot{ListState: source.ListState{Revision: 7, Envelope: samples.Envelope(kind, "v1"), Tree: state}}
 }
 
-// record returns the answer as it is written to a request with this header.
-func record(list *policy.Request, a *decision, header http.Header) *httptest.ResponseRecorder {
+// recordList returns the list as it is written to a request with this header.
+func recordList(d *decision, header http.Header) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	r.Header = header
 	w := httptest.NewRecorder()
-	writeAnswer(w, r, list, a)
+	writeList(w, r, d)
 	return w
 }
 
@@ -61,14 +63,14 @@ var listHandler = func() *Handler {
 	return &Handler{Compressor: c}
 }()
 
-// writeAnswer writes the answer a to r.
-func writeAnswer(w http.ResponseWriter, r *http.Request, list *policy.Request, a *decision) {
-	b, err := newBody(a, kubehttp.AuditID(r))
+// writeList writes the list that d has found as the answer to r.
+func writeList(w http.ResponseWriter, r *http.Request, d *decision) {
+	b, err := newBody(d, kubehttp.AuditID(r))
 	if err != nil {
 		panic(err)
 	}
 	defer b.release()
-	listHandler.writeList(w, list.Gzip, b)
+	listHandler.writeList(w, d.asked.Gzip, b)
 }
 
 // TestListHeaders: a list has the headers that kube-apiserver always sends, and the headers learned from the upstream's
@@ -89,13 +91,14 @@ func TestListHeaders(t *testing.T) {
 		"none": {want: http.Header{"Audit-Id": {"x"}, "Cache-Control": {cacheControl}, "Content-Type": {contentType}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := newListAnswer(1, 0)
-			a.state.Envelope.Headers = tt.learned
-			expect.Same(t, tt.want, record(&policy.Request{}, a, http.Header{"Audit-Id": {"x"}}).Header())
+			d := newListDecision(1, 0)
+			d.state.Envelope.Headers = tt.learned
+			expect.Same(t, tt.want, recordList(d, http.Header{"Audit-Id": {"x"}}).Header())
 		})
 	}
-	if got := record(&policy.Request{}, newListAnswer(1, 0), http.Header{}).Header().Get("Audit-Id"); len(got) != 36 {
-		t.Errorf("a request without Audit-Id: got the Audit-Id %q in the answer, want a UUID", got)
+	withoutID := recordList(newListDecision(1, 0), http.Header{})
+	if _, err := uuid.Parse(withoutID.Header().Get("Audit-Id")); err != nil {
+		t.Errorf("a request without Audit-Id: the answer's Audit-Id is not a UUID: %v", err)
 	}
 }
 
@@ -119,9 +122,10 @@ func TestAPageDoesNotAllocateByItsSize(t *testing.T) {
 		{gzip: true, indented: true, tolerance: 500},
 	} {
 		allocations := func(objects int) float64 {
-			a := newListAnswer(objects, 100)
-			a.query.Indented = tt.indented
-			return testing.AllocsPerRun(20, func() { writeAnswer(discard{http.Header{}}, r, &policy.Request{Gzip: tt.gzip}, a) })
+			d := newListDecision(objects, 100)
+			d.asked.Gzip = tt.gzip
+			d.query.Indented = tt.indented
+			return testing.AllocsPerRun(20, func() { writeList(discard{http.Header{}}, r, d) })
 		}
 		if small, large := allocations(10), allocations(2000); large > small+tt.tolerance {
 			t.Errorf("%+v: got %v allocations for 10 objects and %v for 2000, want as many", tt, small, large)
@@ -129,21 +133,23 @@ func TestAPageDoesNotAllocateByItsSize(t *testing.T) {
 	}
 }
 
-// indent makes an answer indented.
-func indent(a *decision) *decision {
-	a.query.Indented = true
-	return a
+// indented returns d after it has set that the list is indented.
+func indented(d *decision) *decision {
+	d.query.Indented = true
+	return d
 }
 
 // TestIndentedGzipThreshold: an indented list is compressed if its indented size is above gzipAbove.
 func TestIndentedGzipThreshold(t *testing.T) {
-	empty, err := newBody(indent(newListAnswer(1, 0)), "")
+	small, err := newBody(indented(newListDecision(1, 0)), "")
 	expect.NoError(t, err)
-	defer empty.release()
-	unpadded := len(newListAnswer(1, 0).state.Page(index.Query{}, nil).Objects[0].Bytes)
+	defer small.release()
+	smallObject := len(newListDecision(1, 0).state.Page(index.Query{}, nil).Objects[0].Bytes)
+	atThreshold := smallObject + gzipAbove - small.size // the size of an object whose indented list has gzipAbove bytes
 	for extra, want := range map[int]string{0: "", 1: "gzip"} {
-		a := indent(newListAnswer(1, unpadded+gzipAbove-empty.size+extra))
-		w := record(&policy.Request{Gzip: true}, a, http.Header{})
+		d := indented(newListDecision(1, atThreshold+extra))
+		d.asked.Gzip = true
+		w := recordList(d, http.Header{})
 		expect.Same(t, want, w.Header().Get("Content-Encoding"))
 		expect.Same(t, gzipAbove+extra, len(plain(t, w)))
 	}
@@ -169,20 +175,21 @@ func TestUnindentable(t *testing.T) {
 		"21 times, but short": {object: nested(20, strings.Repeat("1,", 1000)+"1")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := &decision{asked: &policy.Request{}, state: newSnapshot("ThingList", &index.Object{Key: "a", Revision: 1, Bytes: []byte(tt.object)})}
-			plain, err := newBody(a, "")
+			object := &index.Object{Key: "a", Revision: 1, Bytes: []byte(tt.object)}
+			d := &decision{asked: &policy.Request{}, state: newSnapshot("ThingList", object)}
+			compact, err := newBody(d, "")
 			expect.NoError(t, err)
-			defer plain.release()
-			indented, err := newBody(indent(a), "")
+			defer compact.release()
+			got, err := newBody(indented(d), "")
 			if unindentable := err != nil; unindentable != tt.wantUnindentable {
 				t.Fatalf("got unindentable %t, want %t: %v", unindentable, tt.wantUnindentable, err)
 			}
 			if err != nil {
 				return
 			}
-			defer indented.release()
-			if indented.size <= plain.size {
-				t.Errorf("got the size %d, want more than the %d without indentation", indented.size, plain.size)
+			defer got.release()
+			if got.size <= compact.size {
+				t.Errorf("got the size %d, want more than the %d without indentation", got.size, compact.size)
 			}
 		})
 	}

@@ -27,14 +27,14 @@ type client struct {
 	world *modelWorld
 	begun time.Time
 	leave context.CancelFunc
-	// done gets the time from the request to its end.
+	// done gets the duration of the request when it ends.
 	done chan time.Duration
 	// why is the reason to forward the request, or None.
 	why reason.Reason
-	// ended is what end has received from done.
-	ended time.Duration
+	// duration is what awaitEnd has received from done.
+	duration time.Duration
 
-	mu sync.Mutex
+	mu sync.Mutex // guards ResponseRecorder and readDelay
 }
 
 // Write implements io.Writer.
@@ -114,17 +114,17 @@ func (w *modelWorld) openAs(t *testing.T, c *client, query string) {
 	synctest.Wait()
 }
 
-// end waits for the end of the watch, for at most until (counted from the request). It returns the ending that was counted,
-// or "" if the watch has not ended.
-func (c *client) end(t *testing.T, until time.Duration) watch.Ending {
+// awaitEnd waits for the end of the watch, until the watch is as old as maxAge. It returns the ending that was counted, or "" if
+// the watch has not ended.
+func (c *client) awaitEnd(t *testing.T, maxAge time.Duration) watch.Ending {
 	t.Helper()
 	select {
-	case c.ended = <-c.done:
-	case <-time.After(until - time.Since(c.begun)):
+	case c.duration = <-c.done:
+	case <-time.After(maxAge - time.Since(c.begun)):
 		synctest.Wait() // so that the test can read what was written
 		return ""
 	}
-	if c.why != "" {
+	if c.why != reason.None {
 		t.Fatalf("got the reason %s to forward, want an answer from memory", c.why)
 	}
 	return c.world.countedEnding(t)

@@ -18,7 +18,8 @@ import (
 func TestLastCheck(t *testing.T) {
 	now := time.Now()
 	pods := cluster.Entry{Namespaced: true}
-	found := &decision{entry: pods, state: snapshot.Snapshot{ListState: source.ListState{Revision: 7}, CurrentAt: now.Add(-time.Minute)}}
+	state := snapshot.Snapshot{ListState: source.ListState{Revision: 7}, CurrentAt: now.Add(-time.Minute)}
+	decided := &decision{entry: pods, state: state}
 	unchanged := conditions{
 		now:     now,
 		entry:   pods,
@@ -29,12 +30,9 @@ func TestLastCheck(t *testing.T) {
 		change func(*conditions)
 		want   reason.Reason
 	}{
-		"nothing changed": {change: func(*conditions) {}, want: reason.None},
-		"zero conditions": {change: func(c *conditions) { *c = conditions{} }, want: reason.Warming}, // no entry, and no reason why
-		"the definitions may be out of date": {
-			change: func(c *conditions) { c.whyNoEntry = reason.Upstream },
-			want:   reason.Upstream,
-		},
+		"nothing changed":                    {change: func(*conditions) {}, want: reason.None},
+		"zero conditions":                    {change: func(c *conditions) { *c = conditions{} }, want: reason.Warming}, // no entry, and no reason why
+		"the definitions may be out of date": {change: func(c *conditions) { c.whyNoEntry = reason.Upstream }, want: reason.Upstream},
 		"the resource left the catalog": {
 			change: func(c *conditions) {
 				c.entry = cluster.Entry{}
@@ -42,34 +40,16 @@ func TestLastCheck(t *testing.T) {
 			},
 			want: reason.UnknownResource,
 		},
-		"the resource became a custom resource": {
-			change: func(c *conditions) { c.entry.Custom = true },
-			want:   reason.Warming,
-		},
-		"the resource lost its namespaces": {
-			change: func(c *conditions) { c.entry.Namespaced = false },
-			want:   reason.Warming,
-		},
-		"the state is older than the staleness bound": {
-			change: func(c *conditions) { c.now = now.Add(time.Hour) },
-			want:   reason.Stale,
-		},
-		"the state was lost": {
-			change: func(c *conditions) { c.memory = snapshot.Validity{Unavailable: reason.Upstream} },
-			want:   reason.Upstream,
-		},
-		"history no longer has the revision": {
-			change: func(c *conditions) { c.memory.Interval.From = 8 },
-			want:   reason.History,
-		},
+		"the resource became a custom resource":       {change: func(c *conditions) { c.entry.Custom = true }, want: reason.Warming},
+		"the resource lost its namespaces":            {change: func(c *conditions) { c.entry.Namespaced = false }, want: reason.Warming},
+		"the state is older than the staleness bound": {change: func(c *conditions) { c.now = now.Add(time.Hour) }, want: reason.Stale},
+		"the state was lost":                          {change: func(c *conditions) { c.memory = snapshot.Validity{Unavailable: reason.Upstream} }, want: reason.Upstream},
+		"history no longer has the revision":          {change: func(c *conditions) { c.memory.Interval.From = 8 }, want: reason.History},
 		"the state was loaded anew": { // as after the loss of a state
 			change: func(c *conditions) { c.memory.Epoch++ },
 			want:   reason.Warming,
 		},
-		"the right expired": {
-			change: func(c *conditions) { c.allowed = false },
-			want:   reason.ReviewFailed,
-		},
+		"the right expired": {change: func(c *conditions) { c.allowed = false }, want: reason.ReviewFailed},
 		"the definitions may be out of date, and the state is stale": { // the first check wins
 			change: func(c *conditions) {
 				c.whyNoEntry = reason.Upstream
@@ -80,7 +60,7 @@ func TestLastCheck(t *testing.T) {
 	} {
 		current := unchanged
 		tt.change(&current)
-		if got := lastCheck(found, &current); got != tt.want {
+		if got := lastCheck(decided, &current); got != tt.want {
 			t.Errorf("%s: got reason %q, want %q", name, got, tt.want)
 		}
 	}
@@ -140,7 +120,7 @@ func checkChangeWhileWaiting(t *testing.T, query string, audited bool, change fu
 		log = w.startAuditing()
 	}
 	w.load(t)
-	release := w.takeRoom(t, 10_000) // bytes, which is all
+	release := w.takeRoom(t, modelRoom)
 	request := w.open(t, query)
 	change(w)
 	synctest.Wait()
@@ -156,10 +136,10 @@ func checkChangeWhileWaiting(t *testing.T, query string, audited bool, change fu
 	if header := request.Header(); forwarded && len(header) > 0 {
 		t.Errorf("got the header %v, want none", header)
 	}
-	request.leave() // otherwise a watch goes on
+	request.leave() // ends a watch that was answered
 	<-request.done
 	expect.Same(t, want, request.why)
-	expect.Same(t, int64(0), w.handler.Limits.Stats()["bytes"].InUse)
+	expect.Same(t, int64(0), w.roomInUse())
 	if wantEvent := audited && !forwarded; (log.Len() > 0) != wantEvent {
 		t.Errorf("got the audit log %q, want an event: %t", log, wantEvent)
 	}

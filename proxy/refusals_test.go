@@ -38,6 +38,7 @@ type refusingProxy struct {
 	running       sync.WaitGroup // handlers, since a request is counted and logged after its answer
 }
 
+// startRefusingProxy starts both ports. The main port forwards every request that it does not refuse.
 func startRefusingProxy(t *testing.T) *refusingProxy {
 	t.Helper()
 	buffer := &logbuffer.Buffer{}
@@ -103,7 +104,7 @@ func (p *refusingProxy) accessLine(t *testing.T) map[string]any {
 func TestRefusalsAreSeen(t *testing.T) {
 	for name, tt := range map[string]struct {
 		tunnelPort bool   // the request comes to the port for CONNECT
-		request    string // the request line, and the header without Host
+		request    string // the request line, and the header apart from Host
 		body       string
 		wantCode   int
 		wantReason string
@@ -130,11 +131,11 @@ func TestRefusalsAreSeen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := startRefusingProxy(t)
-			to := p.main
+			server := p.main
 			if tt.tunnelPort {
-				to = p.connect
+				server = p.connect
 			}
-			res, _, _ := proxytest.SendRaw(t, to, tt.request+"Host: a\r\n\r\n"+tt.body)
+			res, _, _ := proxytest.SendRaw(t, server, tt.request+"Host: a\r\n\r\n"+tt.body)
 			answer := proxytest.ReadAll(t, res.Body)
 			p.running.Wait()
 			expect.Same(t, tt.wantCode, res.StatusCode)

@@ -22,7 +22,9 @@ func TestWarmup(t *testing.T) {
 		warmup := NewWarmup(eager, world.handler.Cluster, world.handler.Collections, proxytest.DiscardLog())
 		proxytest.RunInBubble(t, warmup.Run)
 		for _, step := range []struct{ loadsFail, wantReady bool }{
-			{loadsFail: true, wantReady: false}, {loadsFail: false, wantReady: true}, {loadsFail: true, wantReady: true},
+			{loadsFail: true, wantReady: false},
+			{loadsFail: false, wantReady: true},
+			{loadsFail: true, wantReady: true},
 		} {
 			world.changeAndCutFeeds(func() { world.loadsFail = step.loadsFail })
 			time.Sleep(2 * time.Minute)
@@ -38,44 +40,40 @@ func TestWarmup(t *testing.T) {
 	})
 }
 
-// TestWarmupOfRefused: an eager collection that kube-apiserver has refused for a minute is ready, and stays ready. Each change
-// before it is ready is logged once, and each refusal that lasts a minute is logged with advice.
-func TestWarmupOfRefused(t *testing.T) {
+// TestWarmupOfRefusedCollection: an eager collection that kube-apiserver has refused for a minute is ready, and stays ready. Each
+// change before it is ready is logged once, and each refusal that lasts a minute is logged once with advice.
+func TestWarmupOfRefusedCollection(t *testing.T) {
 	for refusal, advice := range refusalAdvice {
 		var logged logbuffer.Buffer
 		warmup := NewWarmup([]EagerCollection{{}}, nil, nil, slog.New(slog.NewTextHandler(&logged, nil))) // record uses no cluster
 		begun := time.Now()
 		warming := string(reason.Warming)
 		for _, step := range []struct {
-			at         time.Duration // after the first step
-			why        string        // why the collection is not loaded; "": it is loaded
-			wantReady  bool
-			wantLogged bool
+			at           time.Duration // after the first step
+			whyNotLoaded string        // "": the collection is loaded
+			wantReady    bool
+			wantLines    int // in the log
 		}{
-			{why: refusal, wantLogged: true},
-			{at: 30 * time.Second, why: warming, wantLogged: true},
-			{at: 31 * time.Second, why: refusal, wantLogged: true},
-			{at: 90 * time.Second, why: refusal}, // a second less than a minute after the refusal began
-			{at: 91 * time.Second, why: refusal, wantReady: true, wantLogged: true},
-			{at: time.Hour, why: refusal, wantReady: true},
-			{at: 2 * time.Hour, why: warming, wantReady: true},
-			{at: 3 * time.Hour, wantReady: true},
-			{at: 4 * time.Hour, why: refusal, wantReady: true},                   // a new refusal
-			{at: 5 * time.Hour, why: refusal, wantReady: true, wantLogged: true}, // it has lasted more than a minute
+			{at: 0, whyNotLoaded: refusal, wantLines: 1},
+			{at: 30 * time.Second, whyNotLoaded: warming, wantLines: 1},
+			{at: 31 * time.Second, whyNotLoaded: refusal, wantLines: 1}, // the minute begins again
+			{at: 90 * time.Second, whyNotLoaded: refusal},
+			{at: 91 * time.Second, whyNotLoaded: refusal, wantReady: true, wantLines: 1}, // the minute is over
+			{at: time.Hour, whyNotLoaded: refusal, wantReady: true},
+			{at: 2 * time.Hour, whyNotLoaded: warming, wantReady: true},
+			{at: 3 * time.Hour, whyNotLoaded: "", wantReady: true},
+			{at: 4 * time.Hour, whyNotLoaded: refusal, wantReady: true}, // another minute begins
+			{at: 5 * time.Hour, whyNotLoaded: refusal, wantReady: true, wantLines: 1},
 		} {
 			before := strings.Count(logged.String(), "\n")
-			warmup.record(&warmup.states[0], step.why, begun.Add(step.at))
+			warmup.record(&warmup.states[0], step.whyNotLoaded, begun.Add(step.at))
 			got := warmup.Stats()[0]
-			expect.Same(t, step.why, got.WhyNotLoaded)
+			expect.Same(t, step.whyNotLoaded, got.WhyNotLoaded)
 			if got.Ready != step.wantReady {
 				t.Errorf("%s, after %v: got ready %t, want %t", refusal, step.at, got.Ready, step.wantReady)
 			}
-			wantLines := 0
-			if step.wantLogged {
-				wantLines = 1
-			}
-			if lines := strings.Count(logged.String(), "\n") - before; lines != wantLines {
-				t.Errorf("%s, after %v: got %d lines in the log, want %d", refusal, step.at, lines, wantLines)
+			if lines := strings.Count(logged.String(), "\n") - before; lines != step.wantLines {
+				t.Errorf("%s, after %v: got %d lines in the log, want %d", refusal, step.at, lines, step.wantLines)
 			}
 		}
 		expect.Same(t, 2, strings.Count(logged.String(), "do=\""+advice))

@@ -12,52 +12,49 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestCompressedWatch: a watch is compressed exactly if the upstream would compress it: the upstream compresses streaming
+// TestCompressedWatch: a watch is compressed exactly if the upstream would compress it. Then the upstream compresses streaming
 // lists, and the client accepts gzip and asks for the state and for bookmarks. The events are the same with gzip and without.
 func TestCompressedWatch(t *testing.T) {
-	const streamingList = newestStreamingList + "&resourceVersion=0"
-	const withoutBookmarks = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0"
+	const (
+		streamingList    = newestStreamingList + "&resourceVersion=0"
+		byDefault        = "watch=true&resourceVersion=0&allowWatchBookmarks=true"
+		withoutBookmarks = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0"
+		withoutState     = "watch=true&resourceVersion=" + newestRevision + "&allowWatchBookmarks=true"
+	)
+	varyByEncoding := map[string]string{"gzip": "Accept-Encoding"}
 	for name, tt := range map[string]struct {
 		compresses   bool   // the upstream compresses streaming lists
 		encoding     string // the client's Accept-Encoding
 		query        string
-		wantGzip     bool
+		wantEncoding string
 		wantBookmark bool // at the end of the state
 	}{
-		"streaming list": {compresses: true, encoding: "gzip", query: streamingList, wantGzip: true, wantBookmark: true},
-		"streaming list by default": {
-			compresses: true, encoding: "br, gzip", query: "watch=true&resourceVersion=0&allowWatchBookmarks=true", wantGzip: true, wantBookmark: true,
-		},
-		"older upstream":    {encoding: "gzip", query: streamingList, wantBookmark: true},
-		"without bookmarks": {compresses: true, encoding: "gzip", query: withoutBookmarks},
-		"without the state": {
-			compresses: true, encoding: "gzip", query: "watch=true&resourceVersion=" + newestRevision + "&allowWatchBookmarks=true",
-		},
-		"gzip not accepted": {compresses: true, encoding: "identity", query: streamingList, wantBookmark: true},
+		"streaming list":            {compresses: true, encoding: "gzip", query: streamingList, wantEncoding: "gzip", wantBookmark: true},
+		"streaming list by default": {compresses: true, encoding: "br, gzip", query: byDefault, wantEncoding: "gzip", wantBookmark: true},
+		"older upstream":            {compresses: false, encoding: "gzip", query: streamingList, wantBookmark: true},
+		"without bookmarks":         {compresses: true, encoding: "gzip", query: withoutBookmarks},
+		"without the state":         {compresses: true, encoding: "gzip", query: withoutState},
+		"gzip not accepted":         {compresses: true, encoding: "identity", query: streamingList, wantBookmark: true},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
 			w.compresses = tt.compresses
 			w.load(t)
 			// Both watches begin at the same revision, and get one change.
-			plain := &client{}
+			uncompressed := &client{}
 			tested := &client{encoding: tt.encoding}
-			w.openAs(t, plain, tt.query+"&timeoutSeconds=2")
-			w.openAs(t, tested, tt.query+"&timeoutSeconds=2")
+			for _, c := range []*client{uncompressed, tested} {
+				w.openAs(t, c, tt.query+"&timeoutSeconds=2")
+			}
 			w.write()
-			for _, c := range []*client{plain, tested} {
-				if <-c.done; c.why != "" {
-					t.Fatalf("forwarded: %s", c.why)
-				}
+			for _, c := range []*client{uncompressed, tested} {
+				<-c.done
+				expect.Same(t, reason.None, c.why)
 			}
-			wantEncoding, wantVary := "", ""
-			if tt.wantGzip {
-				wantEncoding, wantVary = "gzip", "Accept-Encoding"
-			}
-			expect.Same(t, wantEncoding, tested.Header().Get("Content-Encoding"))
-			expect.Same(t, wantVary, tested.Header().Get("Vary"))
+			expect.Same(t, tt.wantEncoding, tested.Header().Get("Content-Encoding"))
+			expect.Same(t, varyByEncoding[tt.wantEncoding], tested.Header().Get("Vary"))
 			events := tested.received(t)
-			expect.Same(t, plain.received(t), events)
+			expect.Same(t, uncompressed.received(t), events)
 			expect.Says(t, events, "MODIFIED")
 			if strings.Contains(events, "initial-events-end") != tt.wantBookmark {
 				t.Errorf("got %q, want the bookmark at the end of the state: %t", events, tt.wantBookmark)
@@ -90,8 +87,8 @@ func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 			w.probeDelay = tt.proofDelay
 			w.load(t)
 			c := w.open(t, tt.query)
-			expect.Same(t, watch.EndTimeout, c.end(t, time.Minute))
-			expect.Same(t, tt.wantEndedAfter, c.ended)
+			expect.Same(t, watch.EndTimeout, c.awaitEnd(t, time.Minute))
+			expect.Same(t, tt.wantEndedAfter, c.duration)
 		})
 	}
 }
@@ -99,13 +96,13 @@ func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 // TestStreamingListOfAColdResource: a streaming list waits until its resource is loaded, or loaded again after its state was
 // lost, since a forwarded watch would stay at the upstream for minutes. It is forwarded if the load takes too long.
 func TestStreamingListOfAColdResource(t *testing.T) {
-	const anyStreamingList, never = newestStreamingList + "&resourceVersion=0", time.Hour
+	const anyStreamingList = newestStreamingList + "&resourceVersion=0"
 	for name, tt := range map[string]struct {
 		query      string
 		feedsFail  bool          // the resource cannot be loaded
 		probeDelay time.Duration // from a probe to its answer
 		lostFor    time.Duration // if set, the state was lost before the request, and loads fail for this time
-		losesAfter time.Duration // if set, the state is lost for a second, at this time after the request
+		lostAfter  time.Duration // if set, the state is lost for a second, at this time after the request
 		leaveAfter time.Duration // if set, the client leaves at this time after the request
 		wantAfter  time.Duration // from the request until the whole state has come, or until it is forwarded
 		wantWhy    reason.Reason // why the request is forwarded
@@ -123,16 +120,16 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 
 		"lost, any state":    {query: anyStreamingList, lostFor: 2 * time.Second, wantAfter: 8 * time.Second},
 		"lost, newest state": {query: newestStreamingList, lostFor: 2 * time.Second, wantAfter: 8 * time.Second},
-		"lost for too long":  {query: newestStreamingList, lostFor: never, wantAfter: maxWatchWait, wantWhy: reason.Warming},
+		"lost for too long":  {query: newestStreamingList, lostFor: time.Hour, wantAfter: maxWatchWait, wantWhy: reason.Warming},
 		"lost during the proof": {
-			query: newestStreamingList, probeDelay: time.Second, losesAfter: 500 * time.Millisecond, wantAfter: 8 * time.Second,
+			query: newestStreamingList, probeDelay: time.Second, lostAfter: 500 * time.Millisecond, wantAfter: 8 * time.Second,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
 			w.feedsFail = tt.feedsFail
 			w.probeDelay = tt.probeDelay
-			if tt.lostFor > 0 || tt.losesAfter > 0 {
+			if tt.lostFor > 0 || tt.lostAfter > 0 {
 				w.load(t)
 			}
 			time.Sleep(time.Minute) // until everything but the resource is known
@@ -140,8 +137,8 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 				w.loseState(tt.lostFor)
 				synctest.Wait()
 			}
-			if tt.losesAfter > 0 {
-				time.AfterFunc(tt.losesAfter, func() { w.loseState(time.Second) })
+			if tt.lostAfter > 0 {
+				time.AfterFunc(tt.lostAfter, func() { w.loseState(time.Second) })
 			}
 			c := w.open(t, tt.query)
 			if tt.leaveAfter > 0 {
@@ -177,7 +174,10 @@ func TestStreamingListAfterAWaitInVain(t *testing.T) {
 // TestCrowdAtAColdResource: while a resource is loaded, a few lists are forwarded at once, and the others wait for at most
 // maxListWait. Requests that the load will not help do not wait, nor does a list of a single object.
 func TestCrowdAtAColdResource(t *testing.T) {
-	const crowd = 20
+	const (
+		crowd = 20
+		slots = 4 // the number of lists that are forwarded at once (forwardSlotsPerLoad in package snapshot)
+	)
 	for name, tt := range map[string]struct {
 		query     string
 		feedsFail bool // the resource cannot be loaded
@@ -232,7 +232,7 @@ func TestCrowdAtAColdResource(t *testing.T) {
 				expect.Same(t, crowd, atOnce)
 				return
 			}
-			expect.Same(t, 4, atOnce) // forwardSlotsPerLoad in package snapshot
+			expect.Same(t, slots, atOnce)
 			if waited := <-late.done; waited >= maxListWait {
 				t.Errorf("a later list waited for %v, want less than %v", waited, maxListWait)
 			}
@@ -245,41 +245,43 @@ func TestCrowdAtAColdResource(t *testing.T) {
 // review says no, the request is forwarded.
 func TestReviewedAgain(t *testing.T) {
 	const (
-		room    = 1 << 20             // bytes, in all
-		wait    = 6 * time.Second     // for the proof or for room
-		forRoom = "resourceVersion=0" // a list that waits for room
+		room = 1 << 20         // bytes, in all
+		wait = 6 * time.Second // for the proof or for room
 	)
 	for request, query := range map[string]string{
-		"list": "", "streaming list": newestStreamingList + "&timeoutSeconds=20", "list that waits for room": forRoom,
+		"list that waits for the proof":           "",
+		"streaming list that waits for the proof": newestStreamingList + "&timeoutSeconds=20",
+		"list that waits for room":                anyState,
 	} {
+		waitsForRoom := query == anyState
 		for name, tt := range map[string]struct {
 			ttl         time.Duration // of a right
-			yes         int           // the number of reviews that say yes; all later ones say no
+			yeses       int           // the number of reviews that say yes; all later ones say no
 			wantReviews int
 			wantWhy     reason.Reason
 		}{
-			"right still valid":          {ttl: 10 * time.Second, yes: 1, wantReviews: 1},
-			"right expired":              {ttl: 5 * time.Second, yes: 2, wantReviews: 2},
-			"no TTL":                     {yes: 2, wantReviews: 2},
-			"right expired, then denied": {ttl: 5 * time.Second, yes: 1, wantReviews: 2, wantWhy: reason.NotAllowed},
+			"right still valid":          {ttl: 10 * time.Second, yeses: 1, wantReviews: 1},
+			"right expired":              {ttl: 5 * time.Second, yeses: 2, wantReviews: 2},
+			"no TTL":                     {ttl: 0, yeses: 2, wantReviews: 2},
+			"right expired, then denied": {ttl: 5 * time.Second, yeses: 1, wantReviews: 2, wantWhy: reason.NotAllowed},
 		} {
 			proxytest.Bubble(t, request+", "+name, func(t *testing.T) {
 				w := newModelWorld(t)
 				w.handler.ConsistentWait = time.Minute
-				if query == forRoom {
+				if waitsForRoom {
 					w.writeBulk(room / 2)
 				} else {
 					w.probeDelay = wait
 				}
 				w.load(t)
 				w.setRoom(room, time.Minute)
-				if query == forRoom {
+				if waitsForRoom {
 					time.AfterFunc(wait, w.takeRoom(t, room))
 				}
 				reviews := 0
 				w.setReviews(tt.ttl, func() bool {
 					reviews++
-					return reviews <= tt.yes
+					return reviews <= tt.yeses
 				})
 				c := w.open(t, query)
 				<-c.done

@@ -20,28 +20,34 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
+const (
+	// aboveWriteBuffer is the length of an object that does not fit into a write buffer.
+	aboveWriteBuffer = 600 << 10
+	// ample is enough memory, or room, for everything.
+	ample = 100 << 20
+	// tight is so little memory that the history of an object of aboveWriteBuffer bytes is shortened at each change.
+	tight = 1_900_000
+)
+
 // TestWatchEndsDuringItsState: if a watch ends while its client still reads the initial state, the event that is being written is
 // the last one, and the room for the state is released.
 func TestWatchEndsDuringItsState(t *testing.T) {
 	const (
-		readDelay = 25 * time.Second // longer than a watcher of a lost history lives
-		room      = 10 << 20
+		readDelay   = 25 * time.Second // longer than a watcher of a lost history lives
+		changeAfter = 5 * time.Second
 	)
 	unchanged := func(*modelWorld, *client) {}
 	for name, tt := range map[string]struct {
 		timeout int                        // in seconds; 0: an hour
-		change  func(*modelWorld, *client) // five seconds after the request
+		change  func(*modelWorld, *client) // at changeAfter, from the request
 		wantEnd watch.Ending               // "": the watch goes on
 	}{
 		"no change":   {change: unchanged},
 		"the timeout": {timeout: 10, change: unchanged, wantEnd: watch.EndTimeout},
 		"a shutdown": {
-			change:  func(w *modelWorld, _ *client) { w.handler.Collections.EndWatches(0) },
-			wantEnd: watch.EndShutdown,
+			change: func(w *modelWorld, _ *client) { w.handler.Collections.EndWatches(0) }, wantEnd: watch.EndShutdown,
 		},
-		"the client leaves": {
-			change: func(_ *modelWorld, c *client) { c.leave() }, wantEnd: watch.EndGone,
-		},
+		"the client leaves": {change: func(_ *modelWorld, c *client) { c.leave() }, wantEnd: watch.EndGone},
 		"the history is lost": {
 			change: func(w *modelWorld, _ *client) {
 				server := w.Servers()[0]
@@ -51,28 +57,24 @@ func TestWatchEndsDuringItsState(t *testing.T) {
 			},
 			wantEnd: watch.EndLost,
 		},
-		"the state is dropped": {
-			change: func(w *modelWorld, _ *client) { w.loseState(time.Minute) }, wantEnd: watch.EndLost,
-		},
-		"the definition changed": {
-			change: func(w *modelWorld, _ *client) { w.redefine() }, wantEnd: watch.EndLost,
-		},
+		"the state is dropped":   {change: func(w *modelWorld, _ *client) { w.loseState(time.Minute) }, wantEnd: watch.EndLost},
+		"the definition changed": {change: func(w *modelWorld, _ *client) { w.redefine() }, wantEnd: watch.EndLost},
 	} {
 		for _, encoding := range []string{"identity", "gzip"} {
 			proxytest.Bubble(t, name+", "+encoding, func(t *testing.T) {
 				w := newModelWorld(t)
 				w.compresses = true
-				w.writeBulk(600 << 10) // more than a write buffer
-				w.setRoom(room, time.Minute)
+				w.writeBulk(aboveWriteBuffer)
+				w.setRoom(ample, time.Minute)
 				w.load(t)
 				c := &client{encoding: encoding, readDelay: readDelay}
 				w.openAs(t, c, fmt.Sprint(newestStreamingList, "&resourceVersion=0&timeoutSeconds=", cmp.Or(tt.timeout, 3600)))
-				if w.handler.Limits.Stats()["bytes"].InUse == 0 {
+				if w.roomInUse() == 0 {
 					t.Error("got no room in use, want the state's")
 				}
-				time.AfterFunc(5*time.Second, func() { tt.change(w, c) })
-				expect.Same(t, tt.wantEnd, c.end(t, readDelay+time.Second))
-				expect.Same(t, int64(0), w.handler.Limits.Stats()["bytes"].InUse)
+				time.AfterFunc(changeAfter, func() { tt.change(w, c) })
+				expect.Same(t, tt.wantEnd, c.awaitEnd(t, readDelay+time.Second))
+				expect.Same(t, int64(0), w.roomInUse())
 				got := c.received(t)
 				wantWhole := tt.wantEnd == ""
 				if whole := strings.Contains(got, "initial-events-end"); whole != wantWhole {
@@ -89,7 +91,10 @@ func TestWatchEndsDuringItsState(t *testing.T) {
 // TestNothingOfADoubtfulState: once the state may be invalid, writeInitial writes no more bytes of its objects, with gzip or
 // without.
 func TestNothingOfADoubtfulState(t *testing.T) {
-	const size, objects = 2 << 10, 500
+	const (
+		size    = 2 << 10 // of an object
+		objects = 500
+	)
 	var state []*index.Object
 	for i := range uint64(objects) {
 		state = append(state, index.NewObject(i+1, fmt.Sprint(i), 1, []byte(`{"data":"`+randomText(size)+`"}`)))
@@ -101,14 +106,14 @@ func TestNothingOfADoubtfulState(t *testing.T) {
 		wantAtMost int // bytes after the state became invalid
 	}{
 		"identity": {wantAtMost: 0},
-		"gzip":     {compressed: true, wantAtMost: 100}, // the head and the end of a member, which are shorter than an object
+		"gzip":     {compressed: true, wantAtMost: 100}, // the head and the end of a member, but no object
 	} {
 		for validChecks := range 4 {
 			proxytest.Bubble(t, fmt.Sprintf("%s, valid for %d checks", name, validChecks), func(t *testing.T) {
 				out := httptest.NewRecorder()
 				checks := 0
-				whileValid := 0 // bytes written
-				stillDefined := func() bool {
+				whileValid := 0 // bytes written before the first check that finds the state invalid
+				isDefined := func() bool {
 					checks++
 					if checks == validChecks+1 {
 						whileValid = out.Body.Len()
@@ -116,7 +121,7 @@ func TestNothingOfADoubtfulState(t *testing.T) {
 					return checks <= validChecks
 				}
 				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
-				s := streamOfEverything(broadcasterWithOneCreation(size), stillDefined, out, r)
+				s := streamOfEverything(broadcasterWithOneCreation(size), isDefined, out, r)
 				defer s.watcher.Close(watch.EndGone)
 				s.handler = &Handler{Compressor: compressor}
 				s.compressed = tt.compressed
@@ -139,13 +144,6 @@ func TestNothingOfADoubtfulState(t *testing.T) {
 	}
 }
 
-const (
-	// ample is enough memory, or room, for everything.
-	ample = 100 << 20
-	// tight is so little memory that the history of an object of 600 KiB is shortened at each change.
-	tight = 1_900_000
-)
-
 // TestStateWhereHistoryIsShort: a client that reads its state slowly gets all of the state, even if the history after it is
 // forgotten meanwhile. In that case the watch ends, but not at once, since client-go would list instead of watching.
 func TestStateWhereHistoryIsShort(t *testing.T) {
@@ -159,7 +157,7 @@ func TestStateWhereHistoryIsShort(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorldWithMemory(t, tt.memory)
-			w.writeBulk(600 << 10) // more than a write buffer
+			w.writeBulk(aboveWriteBuffer)
 			w.setRoom(ample, 0)
 			w.load(t)
 			c := &client{readDelay: readDelay}
@@ -169,13 +167,13 @@ func TestStateWhereHistoryIsShort(t *testing.T) {
 				w.write()
 				synctest.Wait()
 			}
-			end := c.end(t, readDelay+20*time.Second)
+			end := c.awaitEnd(t, readDelay+20*time.Second)
 			if !strings.Contains(c.received(t), "initial-events-end") {
 				t.Error("got a part of the state, want all of it")
 			}
 			expect.Same(t, tt.wantEnd, end)
-			if end != "" && c.ended < readDelay+time.Second {
-				t.Errorf("the watch ended after %v, want a second after its state at the earliest", c.ended)
+			if endedEarly := c.duration < readDelay+time.Second; end != "" && endedEarly {
+				t.Errorf("the watch ended after %v, want a second after its state at the earliest", c.duration)
 			}
 		})
 	}
@@ -192,9 +190,12 @@ func TestStreamingListThatWaitsForRoom(t *testing.T) {
 		"the history is forgotten": {memory: tight, wantWhy: reason.History},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			const room, writes = 2 << 20, 3
+			const (
+				room   = 2 << 20
+				writes = 3 // while the list waits for room
+			)
 			w := newModelWorldWithMemory(t, tt.memory)
-			w.writeBulk(600 << 10)
+			w.writeBulk(aboveWriteBuffer)
 			w.setRoom(room, time.Minute)
 			w.load(t)
 			release := w.takeRoom(t, room)
@@ -214,7 +215,8 @@ func TestStreamingListThatWaitsForRoom(t *testing.T) {
 				return
 			}
 			expect.Says(t, got, end)
-			expect.Same(t, 1+1+writes, c.events(t)) // the object, the bookmark and the changes
+			const objectAndBookmark = 2
+			expect.Same(t, objectAndBookmark+writes, c.events(t))
 		})
 	}
 }
@@ -246,7 +248,7 @@ func TestWatchesOutliveReopenings(t *testing.T) {
 				t.Errorf("got %s while the definition is not trusted, want nothing", early)
 			}
 			w.Unstall(inmemory.Definitions.Path)
-			expect.Same(t, tt.wantEnd, c.end(t, 6*time.Minute))
+			expect.Same(t, tt.wantEnd, c.awaitEnd(t, 6*time.Minute))
 			expect.Same(t, tt.wantEvents, c.events(t))
 		})
 	}

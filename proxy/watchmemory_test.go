@@ -13,7 +13,7 @@ import (
 	"github.com/listproxy/listproxy/test/samples"
 )
 
-// broadcasterWithOneCreation returns a Broadcaster that has the creation of an object of about that size, at revision 2.
+// broadcasterWithOneCreation returns a Broadcaster that has one change: at revision 2, an object of about size bytes is created.
 func broadcasterWithOneCreation(size int) *watch.Broadcaster {
 	span := watch.Span{From: 1, To: 2}
 	tree := index.NewTree(false)
@@ -23,17 +23,16 @@ func broadcasterWithOneCreation(size int) *watch.Broadcaster {
 	return watch.NewBroadcaster(watch.Form{Envelope: samples.Envelope("PodList", "v1")}, span, &watch.Counts{}, &watch.Pacer{})
 }
 
-// streamOfEverything returns a watch of everything that a broadcaster has. defined is the watcher's Options.IsDefined, with which
-// TestNothingOfADoubtfulState makes the state invalid.
-func streamOfEverything(broadcaster *watch.Broadcaster, defined func() bool, w http.ResponseWriter, r *http.Request) *watchStream {
+// streamOfEverything returns a watch of everything that a broadcaster has. If isDefined returns false, the state is invalid.
+func streamOfEverything(broadcaster *watch.Broadcaster, isDefined func() bool, w http.ResponseWriter, r *http.Request) *watchStream {
 	s := &watchStream{handler: &Handler{}, request: r, control: http.NewResponseController(w), form: broadcaster.Form()}
 	s.ResponseWriter = w
-	s.watcher = broadcaster.Watch(watch.Options{After: 1, Timeout: time.Hour, IsDefined: defined})
+	s.watcher = broadcaster.Watch(watch.Options{After: 1, Timeout: time.Hour, IsDefined: isDefined})
 	return s
 }
 
-// TestLargeEventsAreNotCopied: the state and the events of a watch are written without copying large objects, compressed or not:
-// many clients may get the same object and not read it.
+// TestLargeEventsAreNotCopied: the state and the events of a watch are written without a copy of a large object, compressed or not,
+// since many clients may get the same object and not read it.
 func TestLargeEventsAreNotCopied(t *testing.T) {
 	const size = 1 << 20
 	state := []*index.Object{index.NewObject(0, "a", 1, []byte(`{"data":"`+strings.Repeat("y", size)+`"}`))}
@@ -60,7 +59,7 @@ func TestLargeEventsAreNotCopied(t *testing.T) {
 			if s.Bytes < size {
 				t.Errorf("got %d bytes written, want at least %d", s.Bytes, size)
 			}
-			// A copy would allocate at least size. (The count is that of the whole process.)
+			// A copy would allocate at least size bytes. Half of that is for the rest of the process, which is counted, too.
 			if allocated := after.TotalAlloc - before.TotalAlloc; allocated > size/2 {
 				t.Errorf("got %d bytes allocated, want at most %d", allocated, size/2)
 			}

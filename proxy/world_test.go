@@ -39,7 +39,10 @@ import (
 )
 
 const (
+	// modelStaleness is the age at which memory's newest state is too old.
 	modelStaleness = 90 * time.Second
+	// modelRoom is the number of bytes that all answers together may have, unless a test calls setRoom.
+	modelRoom = 10_000
 
 	// newestStreamingList is the query of a streaming list of the newest state, unless a resourceVersion is added.
 	newestStreamingList = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
@@ -57,8 +60,10 @@ type modelWorld struct {
 	probeDelay time.Duration
 
 	mu sync.Mutex
-	// loadsFail makes the loads of feeds fail, and feedsFail all their requests.
-	loadsFail, feedsFail bool
+	// loadsFail makes the loads of feeds fail.
+	loadsFail bool
+	// feedsFail makes all requests of feeds fail.
+	feedsFail bool
 	// compresses makes the API server compress streaming lists.
 	compresses bool
 	// bulk makes the widget long.
@@ -118,7 +123,7 @@ func newModelWorldWithMemory(t *testing.T, memory int64) *modelWorld {
 		Log:         proxytest.DiscardLog(),
 		LogLimiter:  telemetry.NewLogLimiter(),
 	}
-	w.setRoom(10_000, 24*time.Hour)
+	w.setRoom(modelRoom, 24*time.Hour)
 	w.setReviews(24*time.Hour, func() bool { return true })
 	t.Cleanup(collections.Close)
 	proxytest.RunInBubble(t, served.Run)
@@ -131,7 +136,7 @@ func (w *modelWorld) feed(r *http.Request) (*http.Response, error) {
 	isStreaming := query.Get("sendInitialEvents") != ""
 	selector := query.Get("fieldSelector") // of a probe or a progress watch
 	isLoad := selector == "" && (isStreaming || !query.Has("watch"))
-	isProbe := strings.Contains(selector, "~")
+	isProbe := strings.Contains(selector, "~") // a probe asks for a name that no object can have
 	w.mu.Lock()
 	delay := w.probeDelay
 	w.mu.Unlock()
@@ -206,6 +211,9 @@ func (w *modelWorld) setRoom(bytes int64, wait time.Duration) {
 	w.handler.Limits = limits.New(limits.Config{Short: 10, Bytes: bytes, MaxWait: wait})
 }
 
+// roomInUse returns the number of bytes of the room that answers have taken.
+func (w *modelWorld) roomInUse() int64 { return w.handler.Limits.Stats()["bytes"].InUse }
+
 // takeRoom takes bytes of the room, half for each of two other callers, since one caller may not have all.
 func (w *modelWorld) takeRoom(t *testing.T, bytes int) (release func()) {
 	t.Helper()
@@ -238,15 +246,14 @@ func (w *modelWorld) sendReviews(ttl time.Duration, transport proxytest.Transpor
 // startAuditing starts an audit log, in which all callers are alice.
 func (w *modelWorld) startAuditing() *auditSink {
 	log := &auditSink{}
-	whoAmI := auth.NewWhoAmI(proxytest.SendWithCredentials[auth.Identity](func(r *http.Request) (*http.Response, error) {
+	w.handler.WhoAmI = auth.NewWhoAmI(proxytest.SendWithCredentials[auth.Identity](func(r *http.Request) (*http.Response, error) {
 		return proxytest.AnswerWhoAmI(r, authenticationv1.UserInfo{Username: "alice"})
 	}), modelUpstream, auth.ReviewConfig{})
 	w.handler.AuditLog = observe.NewAuditLog(log)
-	w.handler.WhoAmI = whoAmI
 	return log
 }
 
-// delayProbes sets the delay of probes while the feed is running.
+// delayProbes sets probeDelay while feeds are running.
 func (w *modelWorld) delayProbes(delay time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -271,7 +278,7 @@ func (w *modelWorld) request(ctx context.Context, query string) *http.Request {
 	return r
 }
 
-// respond returns the handler's response to a request that who sends.
+// respond returns the handler's answer to a request of the caller who.
 func (w *modelWorld) respond(t *testing.T, query string, who *caller) *httptest.ResponseRecorder {
 	t.Helper()
 	out := httptest.NewRecorder()

@@ -15,12 +15,22 @@ import (
 // closes after a 401. The others have HTTP/1.1 connections, which are kept, so that not every request needs a handshake. If a
 // caller has no token, or the API server refuses it, the answer ends the caller's HTTP/2 connection, as at kube-apiserver.
 func TestUnacceptedShareNoHTTP2Connection(t *testing.T) {
+	const (
+		good          = "Bearer a"
+		withoutRights = "Bearer c"
+		madeUp        = "Bearer bad"
+
+		own    = "HTTP/1.1" // a connection to the upstream for one request at a time
+		shared = "HTTP/2.0" // a connection to the upstream for many callers
+
+		serviceProxy = "GET /api/v1/namespaces/a/services/b/proxy/"
+	)
 	forwarder := newForwarder(t, proxytest.StartUpstream(t, proxytest.HTTP2, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Query().Get("timeout") == "malformed":
 			w.WriteHeader(http.StatusBadRequest) // kube-apiserver's answer, whoever asks
 		case r.Method == http.MethodOptions:
-		case r.Header.Get("Authorization") == "Bearer bad" || r.URL.Path == "/expired":
+		case r.Header.Get("Authorization") == madeUp || r.URL.Path == "/expired":
 			w.WriteHeader(http.StatusUnauthorized)
 		case r.URL.Path == "/forbidden":
 			w.WriteHeader(http.StatusForbidden)
@@ -28,45 +38,39 @@ func TestUnacceptedShareNoHTTP2Connection(t *testing.T) {
 		_, _ = fmt.Fprint(w, r.Proto, " ", r.RemoteAddr)
 	}).Config())
 	identifier := auth.NewAuthenticator(nil)
-	const own, shared = "HTTP/1.1", "HTTP/2.0" // connections to the upstream
-	const bad, good = "Bearer bad", "Bearer a"
-	const withoutRights = "Bearer c"
-	const http1, http2 = 1, 2
 	connections := map[string]bool{}
 	for _, step := range []struct {
 		name, authorization, request string
-		callerSpeaks                 int // a version of HTTP
+		overHTTP1                    bool // the caller speaks HTTP/1.1, not HTTP/2
 		wantOver                     string
 		wantClose                    bool // of the caller's connection
 	}{
-		{
-			name: "made-up token, malformed request", authorization: bad, request: "GET /?timeout=malformed", callerSpeaks: http2, wantOver: own,
-		},
-		{name: "made-up token, CORS preflight", authorization: bad, request: "OPTIONS /", callerSpeaks: http2, wantOver: own},
-		{name: "made-up token, refused", authorization: bad, request: "GET /", callerSpeaks: http2, wantOver: own, wantClose: true},
-		{name: "made-up token, over HTTP/1.1", authorization: bad, request: "GET /", callerSpeaks: http1, wantOver: own},
-		{
-			name: "refused by a Service behind the API server", authorization: bad, request: "GET /api/v1/namespaces/a/services/b/proxy/",
-			callerSpeaks: http2, wantOver: own,
-		},
-		{name: "token without rights", authorization: withoutRights, request: "GET /forbidden", callerSpeaks: http2, wantOver: own},
-		{
-			name: "token without rights, again", authorization: withoutRights, request: "GET /forbidden", callerSpeaks: http2, wantOver: shared,
-		},
-		{name: "good token", authorization: good, request: "GET /", callerSpeaks: http2, wantOver: own},
-		{name: "good token, again", authorization: good, request: "GET /", callerSpeaks: http2, wantOver: shared},
-		{
-			name: "made-up token, beside a good one", authorization: bad, request: "GET /", callerSpeaks: http2, wantOver: own, wantClose: true,
-		},
-		{name: "no credentials", request: "GET /", callerSpeaks: http2, wantOver: own, wantClose: true},
-		{name: "no credentials, over HTTP/1.1", request: "GET /", callerSpeaks: http1, wantOver: own},
-		{name: "a password", authorization: "Basic eA==", request: "GET /", callerSpeaks: http2, wantOver: own, wantClose: true},
-		{name: "expired token", authorization: good, request: "GET /expired", callerSpeaks: http2, wantOver: shared, wantClose: true},
-		{name: "expired token, again", authorization: good, request: "GET /", callerSpeaks: http2, wantOver: own},
+		{name: "made-up token, malformed request", authorization: madeUp, request: "GET /?timeout=malformed", wantOver: own},
+		{name: "made-up token, CORS preflight", authorization: madeUp, request: "OPTIONS /", wantOver: own},
+		{name: "made-up token, refused", authorization: madeUp, request: "GET /", wantOver: own, wantClose: true},
+		{name: "made-up token, over HTTP/1.1", authorization: madeUp, request: "GET /", overHTTP1: true, wantOver: own},
+		{name: "made-up token, refused by a Service", authorization: madeUp, request: serviceProxy, wantOver: own},
+
+		{name: "token without rights", authorization: withoutRights, request: "GET /forbidden", wantOver: own},
+		{name: "token without rights, again", authorization: withoutRights, request: "GET /forbidden", wantOver: shared},
+
+		{name: "good token", authorization: good, request: "GET /", wantOver: own},
+		{name: "good token, again", authorization: good, request: "GET /", wantOver: shared},
+		{name: "made-up token, beside a good one", authorization: madeUp, request: "GET /", wantOver: own, wantClose: true},
+
+		{name: "no credentials", request: "GET /", wantOver: own, wantClose: true},
+		{name: "no credentials, over HTTP/1.1", request: "GET /", overHTTP1: true, wantOver: own},
+		{name: "a password", authorization: "Basic eA==", request: "GET /", wantOver: own, wantClose: true},
+
+		{name: "expired token", authorization: good, request: "GET /expired", wantOver: shared, wantClose: true},
+		{name: "expired token, again", authorization: good, request: "GET /", wantOver: own},
 	} {
 		method, path, _ := strings.Cut(step.request, " ")
 		r := httptest.NewRequestWithContext(t.Context(), method, path, nil)
-		r.ProtoMajor = step.callerSpeaks
+		r.ProtoMajor = 2
+		if step.overHTTP1 {
+			r.ProtoMajor = 1
+		}
 		if step.authorization != "" {
 			r.Header.Set("Authorization", step.authorization)
 		}
@@ -81,8 +85,9 @@ func TestUnacceptedShareNoHTTP2Connection(t *testing.T) {
 		}
 		connections[w.Body.String()] = true
 	}
-	// Two connections are needed. There may be more, since a connection may not be idle yet when the next request comes.
-	if len(connections) > 4 {
-		t.Errorf("%d connections were used, want at most 4: %v", len(connections), connections)
+	// Two are needed. There may be more, since a connection may not be idle yet when the next request comes.
+	const maxConnections = 4
+	if len(connections) > maxConnections {
+		t.Errorf("%d connections were used, want at most %d: %v", len(connections), maxConnections, connections)
 	}
 }

@@ -15,8 +15,8 @@ import (
 
 const aWatch = "/api/v1/pods?watch=true"
 
-// endServer ends the server of d, and describes the end.
-func endServer(d *serve.Drain, timeout time.Duration) string {
+// shutDown ends the server of d, and describes the end.
+func shutDown(d *serve.Drain, timeout time.Duration) string {
 	cut, clean := d.Shutdown(timeout)
 	return fmt.Sprintf("%d requests were cut, clean: %t", cut, clean)
 }
@@ -27,7 +27,8 @@ func TestDrain(t *testing.T) { forEachProtocolInBubble(t, testDrain) }
 
 func testDrain(t *testing.T, over protocols) {
 	const event = `{"type":"BOOKMARK"}` + "\n"
-	arrived, ended := make(chan string, 3), make(chan string, 2) // requests at the upstream
+	arrived := make(chan string, 3) // the requests that the upstream gets
+	ended := make(chan string, 2)   // those of them whose end the upstream notices
 	front, drain := startProxyInBubble(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1/pods" {
 			w.Header().Set("Content-Type", "application/json")
@@ -73,7 +74,7 @@ func testDrain(t *testing.T, over protocols) {
 
 	// The server ends: so do the watches, but not the write.
 	drained := make(chan string, 1)
-	go func() { drained <- endServer(drain, time.Minute) }()
+	go func() { drained <- shutDown(drain, time.Minute) }()
 	_, events := read(watch) // a stream that breaks off would be an error
 	expect.Same(t, event, events)
 	res, _ := read(silent)
@@ -123,7 +124,7 @@ func TestDrainCuts(t *testing.T) {
 	front := proxytest.Serve(t, server, proxytest.HTTP1)
 	_, _, upgraded := proxytest.SendRaw(t, front, websocketUpgrade.text)
 	log := proxytest.Get(t, front.Client(), front.URL+"/api/v1/namespaces/a/pods/b/log?follow=true")
-	expect.Same(t, "2 requests were cut, clean: false", endServer(drain, time.Millisecond))
+	expect.Same(t, "2 requests were cut, clean: false", shutDown(drain, time.Millisecond))
 	if rest, err := io.ReadAll(upgraded); len(rest) > 0 {
 		t.Errorf("the upgraded connection has %q and ends with %v, want nothing", rest, err)
 	}

@@ -38,7 +38,7 @@ func TestWatchEndsAreSpread(t *testing.T) {
 		}
 		checkEnds := func() {
 			t.Helper()
-			var endsByTenth [10]int
+			var endsByTenth [10]int // of the spread
 			for range count {
 				end := <-ended
 				if end >= spread {
@@ -46,10 +46,10 @@ func TestWatchEndsAreSpread(t *testing.T) {
 				}
 				endsByTenth[10*end/spread]++
 			}
-			for tenth, n := range endsByTenth {
-				// The ends are random: one run in a million has a tenth outside of these bounds.
-				if fair := count / 10; n < fair*4/10 || n > fair*16/10 {
-					t.Errorf("%d watches end in tenth %d of %v, want about %d", n, tenth, spread, fair)
+			const least, most = 40, 160 // a fair share is 100; one run in a million has a tenth outside of these bounds
+			for tenth, ends := range endsByTenth {
+				if ends < least || ends > most {
+					t.Errorf("%d watches end in tenth %d of %v, want %d to %d", ends, tenth, spread, least, most)
 				}
 			}
 		}
@@ -81,7 +81,8 @@ func (silentUpstream) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestWatchEndsAfterItsCurrentEvent(t *testing.T) {
 	const bufferSize = 7 // of the reader
 	long := strings.Repeat("x", bufferSize+3)
-	json, cbor := http.Header{"Content-Type": {"application/json"}}, http.Header{"Content-Type": {"application/cbor-seq"}}
+	json := http.Header{"Content-Type": {"application/json"}}
+	cbor := http.Header{"Content-Type": {"application/cbor-seq"}}
 	gzip := http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}}
 	member := proxytest.GzipMember("event\n")
 	lastByte := len(member) - 1
@@ -109,14 +110,15 @@ func TestWatchEndsAfterItsCurrentEvent(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context())) // of the upstream's request
-			w := &forwardedWatch{cancel: cancel}
+			watch := &forwardedWatch{cancel: cancel}
 			reader, writer := io.Pipe()
 			context.AfterFunc(ctx, func() { _ = reader.CloseWithError(ctx.Err()) }) // as the transport does
-			expect.NoError(t, w.setResponse(&http.Response{StatusCode: http.StatusOK, ContentLength: -1, Body: reader, Header: tt.header}))
+			res := &http.Response{StatusCode: http.StatusOK, ContentLength: -1, Body: reader, Header: tt.header}
+			expect.NoError(t, watch.setResponse(res))
 			got := make(chan string, 1)
 			go func() {
 				var passed strings.Builder
-				_, err := io.CopyBuffer(&passed, w, make([]byte, bufferSize))
+				_, err := io.CopyBuffer(&passed, watch, make([]byte, bufferSize))
 				if err != nil {
 					t.Error(err)
 				}
@@ -124,7 +126,7 @@ func TestWatchEndsAfterItsCurrentEvent(t *testing.T) {
 			}()
 			_, _ = io.WriteString(writer, tt.sent)
 			synctest.Wait()
-			w.endAfterEvent()
+			watch.endAfterEvent()
 			for _, part := range tt.later {
 				_, _ = io.WriteString(writer, part)
 			}

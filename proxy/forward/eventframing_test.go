@@ -13,7 +13,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// split reads the parts of a stream one after the other. It returns the complete events (or gzip members), and what follows them.
+// split gives the parts of a stream to an endFinder, one after the other. It returns the complete events (or gzip members), and what
+// follows them. It requires that next stops at the end of an event or of a part, and keeps inside up to date.
 func split(t *testing.T, header http.Header, parts ...string) (whole []string, rest string) {
 	t.Helper()
 	f := newEndFinder(header)

@@ -77,18 +77,18 @@ func sendThrough(t *testing.T, r *http.Request) (arrived *http.Request, target s
 // mustDrop reports whether the caller's header of this name must not reach the upstream. options are those of the caller's
 // Connection header.
 func mustDrop(name string, options []string) bool {
-	return isClaim(name) || isOfConnection(name) || slices.Contains(options, strings.ToLower(name))
+	return isProxyHeader(name) || isHopByHop(name) || slices.Contains(options, strings.ToLower(name))
 }
 
-// isClaim reports whether a header says who or where the caller is, which only a trusted proxy may say.
-func isClaim(name string) bool {
+// isProxyHeader reports whether only a trusted proxy may set a header, since it says who or where the caller is.
+func isProxyHeader(name string) bool {
 	dashed := strings.ReplaceAll(strings.ToLower(name), "_", "-") // as some gateways read it
 	return dashed == "forwarded" || dashed == "x-real-ip" ||
 		strings.HasPrefix(dashed, "x-forwarded-") || strings.HasPrefix(dashed, "x-remote-")
 }
 
-// isOfConnection reports whether a header is about one connection or about the form of the message.
-func isOfConnection(name string) bool {
+// isHopByHop reports whether a header is about one connection, or about the form of a message on it.
+func isHopByHop(name string) bool {
 	return slices.Contains([]string{
 		"connection", "proxy-connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer",
 		"transfer-encoding", "upgrade", "content-length", "host",
@@ -120,11 +120,11 @@ func FuzzForward(f *testing.F) {
 		"GET / HTTP/1.1\r\nHost: x\r\nConnection: authorization\r\nAuthorization: Bearer a\r\n",
 		"GET /? HTTP/1.1\r\nHost: x\r\nConnection: close, x-own\r\nX-Own: a\r\nImpersonate-Extra-a%2fb: c\r\n",
 		"GET /a HTTP/1.1\r\nHost: x\r\nConnection: X-Forwarded-For, Host, User-Agent\r\nKeep-Alive: 5\r\nProxy-Authorization: Basic eA==\r\nProxy-Connection: keep-alive\r\n",
-		// Claims about the caller, also in other letters and with underscores.
+		// Headers that only a trusted proxy may set, also in other letters and with underscores.
 		"GET /a HTTP/1.1\r\nHost: x\r\nForwarded: for=a\r\nX-Forwarded-For: a\r\nX-Real-Ip: b\r\nX_Remote_User: c\r\n",
 		"GET /a HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\nImpersonate_User: x\r\n",
 		"GET /a HTTP/1.1\r\nHost: x\r\nX-REMOTE-EXTRA-Scopes: x\r\nX-Remote-Uid: 1\r\nX-Forwarded-Host: a\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Uri: /\r\n",
-		// Names that only look like claims, and usual headers.
+		// Names that only look like such headers, and usual headers.
 		"GET /a HTTP/1.1\r\nHost: x\r\nX-Remotely: 1\r\nX-Forward: 2\r\nForwarded-By: 3\r\nTe: gzip\r\n",
 		"GET /a HTTP/1.1\r\nHost: x\r\nUser-Agent: kubectl/v1.36.3\r\nAccept-Encoding: gzip\r\nAudit-Id: 1\r\nX-Custom: a\r\nX-Custom: b\r\n",
 		// Unusual targets, and a trailer that names a credential.

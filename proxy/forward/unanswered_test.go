@@ -41,7 +41,7 @@ type unansweredCase struct {
 	wantCode       int
 	wantRetryAfter string
 	wantMessage    string // a part of the Status's message
-	wantHeard      int32  // the number of times that the upstream reads the request
+	wantRequests   int32  // the number of requests that the upstream reads
 }
 
 const (
@@ -63,17 +63,17 @@ func TestUnanswered(t *testing.T) {
 		"down, an upgrade": {
 			method: "POST", header: upgrade("SPDY/3.1"), down: true, wantCode: 503, wantRetryAfter: "1", wantMessage: nothingDone,
 		},
-		"aborted once, a GET":  {method: "GET", aborts: 1, wantCode: 200, wantHeard: 2},
-		"aborted once, a HEAD": {method: "HEAD", aborts: 1, wantCode: 200, wantHeard: 2},
+		"aborted once, a GET":  {method: "GET", aborts: 1, wantCode: 200, wantRequests: 2},
+		"aborted once, a HEAD": {method: "HEAD", aborts: 1, wantCode: 200, wantRequests: 2},
 		"aborted twice, a GET": {
-			method: "GET", aborts: 2, wantCode: 503, wantRetryAfter: "1", wantMessage: noAnswer, wantHeard: 2,
+			method: "GET", aborts: 2, wantCode: 503, wantRetryAfter: "1", wantMessage: noAnswer, wantRequests: 2,
 		},
-		"aborted once, a POST":   {method: "POST", bodyLength: 2, aborts: 1, wantCode: 503, wantMessage: maybeDone, wantHeard: 1},
-		"aborted once, a DELETE": {method: "DELETE", aborts: 1, wantCode: 503, wantMessage: maybeDone, wantHeard: 1},
+		"aborted once, a POST":   {method: "POST", bodyLength: 2, aborts: 1, wantCode: 503, wantMessage: maybeDone, wantRequests: 1},
+		"aborted once, a DELETE": {method: "DELETE", aborts: 1, wantCode: 503, wantMessage: maybeDone, wantRequests: 1},
 		"aborted once, an exec": {
-			method: "GET", header: upgrade("websocket"), aborts: 1, wantCode: 503, wantMessage: maybeDone, wantHeard: 1,
+			method: "GET", header: upgrade("websocket"), aborts: 1, wantCode: 503, wantMessage: maybeDone, wantRequests: 1,
 		},
-		"GOAWAY before a body was read": {method: "PUT", bodyLength: maxKept, goAways: 1, wantCode: 200, wantHeard: 1},
+		"GOAWAY before a body was read": {method: "PUT", bodyLength: maxKept, goAways: 1, wantCode: 200, wantRequests: 1},
 		"GOAWAY, and no room to keep the body": {
 			method: "PUT", bodyLength: 1 << 20, goAways: 1, noRoom: true, wantCode: 429, wantRetryAfter: "1", wantMessage: tooMany,
 		},
@@ -118,9 +118,9 @@ func (tt unansweredCase) test(t *testing.T) {
 	body := proxytest.ReadAll(t, res.Body)
 	expect.Same(t, tt.wantCode, res.StatusCode)
 	expect.Same(t, tt.wantRetryAfter, res.Header.Get("Retry-After"))
-	expect.Same(t, tt.wantHeard, upstream.heard.Load())
+	expect.Same(t, tt.wantRequests, upstream.requests.Load())
 	// There may be more dials than attempts: net/http also dials for a request that then takes another connection.
-	if n := upstream.dialed.Load(); n > 2*maxAttempts {
+	if n := upstream.dials.Load(); n > 2*maxAttempts {
 		t.Errorf("the request opened %d connections, want at most %d", n, 2*maxAttempts)
 	}
 	if tt.wantCode == http.StatusOK {
@@ -139,9 +139,9 @@ func (tt unansweredCase) test(t *testing.T) {
 
 // flakyUpstream is an API server that fails as its unansweredCase says.
 type flakyUpstream struct {
-	config *rest.Config
-	heard  atomic.Int32 // the number of requests that arrived
-	dialed atomic.Int32 // the number of connections
+	config   *rest.Config
+	requests atomic.Int32 // the number of requests that arrived
+	dials    atomic.Int32 // the number of connections
 }
 
 // startFlakyUpstream starts the case's upstream, which requires wantBody of each request that it answers.
@@ -149,7 +149,7 @@ func (tt unansweredCase) startFlakyUpstream(t *testing.T, wantBody []byte) *flak
 	t.Helper()
 	f := new(flakyUpstream)
 	api := proxytest.StartUpstream(t, proxytest.HTTP2, func(_ http.ResponseWriter, r *http.Request) {
-		if f.heard.Add(1) <= tt.aborts {
+		if f.requests.Add(1) <= tt.aborts {
 			panic(http.ErrAbortHandler)
 		}
 		if got, err := io.ReadAll(r.Body); !bytes.Equal(got, wantBody) || err != nil {
@@ -159,7 +159,7 @@ func (tt unansweredCase) startFlakyUpstream(t *testing.T, wantBody []byte) *flak
 	goAwayAddress := startGoAways(t, api.TLS.Certificates)
 	f.config = api.Config()
 	f.config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-		n := f.dialed.Add(1)
+		n := f.dials.Add(1)
 		if tt.down {
 			return nil, errors.New("connect to https://u:" + secret + "@inner: refused")
 		}

@@ -51,7 +51,11 @@ func TestSlowBody(t *testing.T) {
 	for _, tt := range []struct {
 		http2  bool
 		length int64 // -1: unknown
-	}{{http2: proxytest.HTTP1, length: 10}, {http2: proxytest.HTTP2, length: 10}, {http2: proxytest.HTTP2, length: -1}} {
+	}{
+		{http2: proxytest.HTTP1, length: 10},
+		{http2: proxytest.HTTP2, length: 10},
+		{http2: proxytest.HTTP2, length: -1},
+	} {
 		forwarder := newForwarder(t, proxytest.StartUpstream(t, proxytest.HTTP2, upstream).Config())
 		front := startProxy(t, kubehttp.WithRequest(serve.WithBodyTimeout(forwarder, 100*time.Millisecond)), tt.http2)
 		body, stuck := io.Pipe()

@@ -31,7 +31,7 @@ import (
 //	6 review                 whether the caller may list the resource        everybody, as it is about the caller
 //	7 setState               what memory has                                 callers who may list the resource
 //
-// After stage 5, listAnswerHook hides the reason from callers who may not list. What one stage finds may change while a later
+// If stage 5 finds the reason, listAnswerHook hides it from callers who may not list. What one stage finds may change while a later
 // stage waits, so [lastCheck] checks everything again at the end.
 func (h *Handler) decide(r *http.Request) (*decision, reason.Reason) {
 	who := callerOf(r)

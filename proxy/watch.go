@@ -21,9 +21,10 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// watchStream is the answer from memory to a watch. It has two parts: the initial events, which are the state at the begin of the
-// watch if the client asks for it, and then the changes after that state. A watchStream must not refer to the decision, which holds
-// the whole state: thousands of watches may be idle for hours.
+// watchStream is the answer from memory to a watch. If the client asks for the state, it begins with the initial events: one for
+// each object, and a bookmark if the client wants bookmarks. Then the changes follow.
+//
+// A watchStream must not refer to the decision, which holds the whole state: thousands of watches may be idle for hours.
 type watchStream struct {
 	// CountingWriter writes the answer's body.
 	observe.CountingWriter
@@ -35,12 +36,12 @@ type watchStream struct {
 	span   trace.Span
 	// form says how kube-apiserver writes the events.
 	form *watch.Form
-	// initial has the objects of the initial events, if any. It is nil after these events.
+	// initial has the objects of the initial events. It has none if there are no such events, and is nil after they were written.
 	initial *body
 	// watcher has the changes.
 	watcher *watch.Watcher
 
-	// sendsInitial reports whether there are initial events, perhaps none but the bookmark at their end.
+	// sendsInitial reports whether the client asks for the initial events.
 	sendsInitial bool
 	// bookmarks reports whether the client wants bookmarks.
 	bookmarks bool
@@ -119,8 +120,8 @@ func (h *Handler) beginWatch(w *serve.AnswerWriter, r *http.Request, d *decision
 	return s, reason.None
 }
 
-// startWatcher sets s.watcher, and returns the reason to forward the watch if the answer must not be written, or None. If it
-// returns a reason, it has closed the watcher.
+// startWatcher sets s.watcher. It returns None if the answer may be written. If not, it closes the watcher, and returns the reason
+// to forward the watch.
 func (s *watchStream) startWatcher(d *decision) reason.Reason {
 	h := s.handler
 	after := d.state.Revision // the revision after which the client gets the changes
@@ -238,7 +239,7 @@ func (s *watchStream) copyInitial(out *bufio.Writer, lastEvent []byte) {
 		object, tail := o.Bytes[skip:], s.form.Envelope.EventEnd()
 		size := len(head) + len(object) + len(tail)
 		if size > out.Available() {
-			if !s.checkInitial() || !s.flushInitial(out, i) { // the events before this one
+			if !s.checkInitial() || !s.flushInitial(out, i) { // sends the events before this one
 				return
 			}
 		}

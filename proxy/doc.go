@@ -14,7 +14,7 @@
 //   - A review asks kube-apiserver whether a caller may read something (SelfSubjectAccessReview).
 //   - A probe asks kube-apiserver for its current revision. A state that has reached this revision is proven to be new enough for
 //     all requests that came before the probe.
-//   - A seat is the right of a request to be handled now, and room is the right to hold the bytes of an answer ([limits.Limits]).
+//   - A seat is the right of a request to be handled now. Room is the right to hold the bytes of an answer ([limits.Limits]).
 //   - why is the reason to forward a request ([reason.Reason]).
 //
 // # What it protects, and from whom

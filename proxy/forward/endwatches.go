@@ -32,8 +32,8 @@ func (f *Forwarder) EndWatches(spread time.Duration) {
 	f.beginShutdown()
 }
 
-// endAtShutdown makes w end after the call of EndWatches, or soon if EndWatches was called already. stop must be called when w has
-// ended by itself.
+// endAtShutdown makes w end within f.endSpread of the call of EndWatches, or of now if EndWatches was called already. stop must be
+// called when w has ended by itself.
 func (f *Forwarder) endAtShutdown(w *forwardedWatch) (stop func() bool) {
 	return context.AfterFunc(f.shutdown, func() {
 		delay := rand.N(f.endSpread)
@@ -55,11 +55,10 @@ type forwardedWatch struct {
 
 // endAfterEvent makes the watch end:
 //
-//	the client has got a part of an event   Read stops the watch at the end of the event
-//	the answer is not a stream of events    the watch is not stopped
-//	any other case                          the watch stops at once
-//
-// If the ends of events cannot be found, that is another case.
+//	the client has got a part of an event         Read stops the watch at the end of the event
+//	the client has got whole events or nothing    endAfterEvent stops the watch at once
+//	the ends of events cannot be found            endAfterEvent stops the watch at once
+//	the answer is not a stream of events          the watch goes on, and ends by itself
 func (w *forwardedWatch) endAfterEvent() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -77,9 +76,9 @@ func (w *forwardedWatch) stopLocked() {
 
 // setResponse takes the API server's answer:
 //
-//	a stream of events                  w becomes its body, which is empty if the watch was stopped before
-//	another answer to a stopped watch   errStopped, since the body may be incomplete
-//	another answer                      keeps its body, and ends by itself
+//	a stream of events                  w becomes the body, and is empty if the watch was stopped before
+//	another answer to a stopped watch   setResponse returns errStopped, since the body may be incomplete
+//	another answer                      the body stays, and the watch ends by itself
 func (w *forwardedWatch) setResponse(res *http.Response) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

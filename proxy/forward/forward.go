@@ -94,7 +94,7 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Iden
 	asked := kubehttp.RequestOf(r)
 	flushInterval := afterEachWrite // so that watch events arrive at once
 	if asked.Bufferable() && r.Method != http.MethodHead {
-		flushInterval = 0
+		flushInterval = 0 // the answer makes sense only as a whole
 		w = unflushed{w}
 	}
 	body, release, err := readUpload(r, reserve)
@@ -115,7 +115,8 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Iden
 	spanTransport, endSpan := observe.RecordOf(ctx).ForwardTransport(x) // calls x.RoundTrip
 	defer endSpan()
 	reverse := x.reverseProxy(spanTransport, flushInterval)
-	reverse.ServeHTTP(w, r.WithContext(x.countAttempts(ctx, cancel)))
+	countingCtx := x.countAttempts(ctx, cancel)
+	reverse.ServeHTTP(w, r.WithContext(countingCtx))
 }
 
 // whyRefused returns the reason why a request must not be forwarded, and the message to its sender. The reason is "" if the

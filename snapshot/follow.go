@@ -133,7 +133,7 @@ func (r *reader) handleNext(ctx context.Context) (isOver bool, err error) {
 	select {
 	case ev, ok := <-r.stream.Events:
 		if ok {
-			r.freshness.StreamSent(ev.ReadAt)
+			r.freshness.StreamSentEvent(ev.ReadAt)
 			return false, r.applyEvent(ctx, ev)
 		}
 		if r.stream.EndedAtTimeout(time.Now()) {
@@ -146,7 +146,7 @@ func (r *reader) handleNext(ctx context.Context) (isOver bool, err error) {
 		return false, errReloadRequested
 	case <-r.collection.newWaiters: // doDue reads awaitedProbe
 	case <-r.collection.probeRequests:
-		r.freshness.RequestProbe()
+		r.freshness.ProbeRequested()
 	case <-r.alarm.C: // doDue does what is due
 	case <-ctx.Done():
 		return false, ctx.Err()
@@ -158,9 +158,9 @@ func (r *reader) handleNext(ctx context.Context) (isOver bool, err error) {
 func (f *feed) applyEvent(ctx context.Context, ev wire.Event) error {
 	f.checkEventForm(ev)
 	if ev.Type == wire.Bookmarked {
-		f.freshness.StreamBookmark(ev.ReadAt)
+		f.freshness.StreamSentBookmark(ev.ReadAt)
 		if ev.Meta.Revision < f.collection.view.Load().To {
-			f.freshness.RequestProbe() // the probe shows whether the API server lags, or its storage was restored
+			f.freshness.ProbeRequested() // the probe shows whether the API server lags, or its storage was restored
 			return nil
 		}
 		return f.collection.applyBookmark(ev.Meta.Revision)

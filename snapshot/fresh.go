@@ -83,7 +83,7 @@ func (c *Collection) whyUnlikely(v *View, now time.Time) reason.Reason {
 	switch {
 	case v.unavailable != reason.None:
 		return v.unavailable
-	case c.freshness.Load().NoBookmarks(): // nothing can prove that the state is the newest
+	case c.freshness.Load().BookmarksMissing(): // nothing can prove that the state is the newest
 		return reason.NotProven
 	case clock.Age(v.provenBy.Sent, now) >= c.limits.Staleness:
 		return reason.Stale

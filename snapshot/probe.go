@@ -34,7 +34,7 @@ func (f *feed) runProbe(ctx context.Context) (uint64, error) {
 
 // probeWithoutStream runs a probe while no stream is read. The caller records the answer once a stream is open.
 func (f *feed) probeWithoutStream(ctx context.Context) (uint64, error) {
-	if !clock.Sleep(ctx, time.Until(f.freshness.NoProbeBefore())) {
+	if !clock.Sleep(ctx, time.Until(f.freshness.ProbePauseEnd())) {
 		return 0, ctx.Err()
 	}
 	f.freshness.ProbeSent(f.collection.shared.probes.Next())
@@ -92,7 +92,7 @@ func (f *feed) handleProbe(revision uint64, err error) error {
 		return err
 	default:
 		f.log.Debug("probe not answered", "error", err)
-		f.freshness.ProbeUnanswered(now)
+		f.freshness.ProbeFailed(now)
 	}
 	return nil
 }

@@ -89,13 +89,13 @@ func (r *reader) handleProgress(shown progress, err error) error {
 			r.shown = shown
 		}
 		helped := r.shown.upTo > r.collection.view.Load().To // the watch has shown more than the stream
-		r.freshness.ProgressEnded(helped)
+		r.freshness.ProgressSentBookmark(helped)
 	case isInconsistent:
 		return err
 	case errors.Is(err, errNoBookmark):
-		hadNoBookmarks := r.freshness.NoBookmarks()
-		r.freshness.ProgressWithoutBookmark(now)
-		if !hadNoBookmarks && r.freshness.NoBookmarks() {
+		wereMissing := r.freshness.BookmarksMissing()
+		r.freshness.ProgressTimedOut(now)
+		if !wereMissing && r.freshness.BookmarksMissing() {
 			r.log.Warn("the upstream sends no bookmarks of this resource, as without a watch cache (--watch-cache-sizes): " +
 				"nothing is proven to be the newest state, and lists of it are forwarded")
 		}

@@ -23,14 +23,14 @@ import (
 //	10 ms   ProbeAnswered(30)                Wait until progressDelay is over
 //	110 ms                                   OpenProgressWatch
 //	110 ms  ProgressOpened                   Wait until the schedule's next probe
-//	900 ms  ProgressEnded(helped),
+//	900 ms  ProgressSentBookmark(helped),
 //	        StateReached(30): proven         OpenProgressWatch: for progressKept, another list is likely to come
 //
 // Events do not prove how new the state is: later ones may be on their way. A probe has a second effect: it makes the
 // upstream's watch cache ask etcd for the current revision, and the next bookmark then has that revision.
 //
 // A request for the newest state waits until a probe with the number awaitedProbe, or a higher one, has proven the state (see
-// isAwaited), but for no longer than longestWait. A probe that RequestProbe asked for counts as awaited, too. If no probe can prove
+// isAwaited), but for no longer than longestWait. A probe from ProbeRequested counts as awaited, too. If no probe can prove
 // the state any more, since it was refused or got no answer, or since the stream has ended, another one is due (see needsProbe).
 //
 // After an unanswered probe the feed keeps the stream: if the connection is dead, its pings end the stream. But the next probe may
@@ -64,7 +64,7 @@ type streamState struct {
 	// heardAt is the time at which the stream last sent something, or was opened.
 	heardAt time.Time
 
-	// probeRequested reports whether RequestProbe was called since the last probe was sent.
+	// probeRequested reports whether ProbeRequested was called since the last probe was sent.
 	probeRequested bool
 	// probing reports whether the last probe is still unanswered.
 	probing bool
@@ -154,7 +154,7 @@ func (f *Freshness) nextProbe(now time.Time, proven Probe) time.Time {
 	if f.needsProbe(now, proven) {
 		at = earlier(at, now)
 	}
-	if f.NoBookmarks() { // An answer would prove nothing, so the probe waits for the end of the noBookmarksPause.
+	if f.BookmarksMissing() { // An answer would prove nothing, so the probe waits for the end of the noBookmarksPause.
 		at = later(at, f.noProgressBefore)
 	}
 	return later(at, f.noProbeBefore)
@@ -214,8 +214,8 @@ func (f *Freshness) TimelineUncertain(now time.Time) bool {
 // bookmarks, for example because its watch cache is off for the resource.
 const maxWithoutBookmark = 3
 
-// NoBookmarks reports whether the upstream seems to send no bookmarks. Then no state can be proven to be the newest.
-func (f *Freshness) NoBookmarks() bool { return f.withoutBookmark >= maxWithoutBookmark }
+// BookmarksMissing reports whether the upstream seems to send no bookmarks. Then no state can be proven to be the newest.
+func (f *Freshness) BookmarksMissing() bool { return f.withoutBookmark >= maxWithoutBookmark }
 
 // earlier returns the earlier of two times. A zero time never comes, so any other time is earlier.
 func earlier(a, b time.Time) time.Time {
@@ -237,8 +237,8 @@ func later(a, b time.Time) time.Time {
 // stream can prove something.
 func (f *Freshness) EarliestProof() time.Time { return later(f.noProbeBefore, f.noProgressBefore) }
 
-// NoProbeBefore returns the end of the pause after a probe that was refused or got no answer.
-func (f *Freshness) NoProbeBefore() time.Time { return f.noProbeBefore }
+// ProbePauseEnd returns the end of the pause after a probe that was refused or got no answer.
+func (f *Freshness) ProbePauseEnd() time.Time { return f.noProbeBefore }
 
 // StreamHeardAt returns the time at which the stream last sent something, or was opened.
 func (f *Freshness) StreamHeardAt() time.Time { return f.heardAt }

@@ -33,7 +33,7 @@ func TestFreshness(t *testing.T) {
 	probeUnansweredAt := func(after time.Duration) event {
 		return func(f *Freshness) {
 			f.ProbeSent(Probe{Number: nextProbe, Sent: at(after)})
-			f.ProbeUnanswered(at(after))
+			f.ProbeFailed(at(after))
 		}
 	}
 	probeRefused := func(pause time.Duration) event { return func(f *Freshness) { f.ProbeRefused(start, pause) } }
@@ -49,15 +49,15 @@ func TestFreshness(t *testing.T) {
 	behindAwaited := behindAwaitedAt(0)
 	// The stream.
 	streamBegins := func(f *Freshness) { f.StreamOpened(start) }
-	streamSentAt := func(after time.Duration) event { return func(f *Freshness) { f.StreamSent(at(after)) } }
+	streamSentAt := func(after time.Duration) event { return func(f *Freshness) { f.StreamSentEvent(at(after)) } }
 	streamReaches := func(revision uint64) event { return func(f *Freshness) { f.StateReached(revision) } }
 	// Progress watches.
 	progressOpened := (*Freshness).ProgressOpened
 	progressFailed := func(retryAfter time.Duration) event {
 		return func(f *Freshness) { f.ProgressFailed(start, retryAfter) }
 	}
-	progressHelped := func(f *Freshness) { f.ProgressEnded(true) }
-	noBookmark := sequence(progressOpened, func(f *Freshness) { f.ProgressWithoutBookmark(start) })
+	progressHelped := func(f *Freshness) { f.ProgressSentBookmark(true) }
+	noBookmark := sequence(progressOpened, func(f *Freshness) { f.ProgressTimedOut(start) })
 
 	waitForEvent := Action{}
 	probe := Action{Step: SendProbe}
@@ -82,7 +82,7 @@ func TestFreshness(t *testing.T) {
 		"the stream ended before it reached an awaited answer": {
 			happened: []event{behindAwaited, streamBegins}, want: probe,
 		},
-		"a list waits for a revision":          {happened: []event{(*Freshness).RequestProbe}, want: wakeAfter(probePause)},
+		"a list waits for a revision":          {happened: []event{(*Freshness).ProbeRequested}, want: wakeAfter(probePause)},
 		"a list awaited a proof that has come": {happened: []event{awaitProbe(7)}, want: scheduled},
 		"the upstream refused an awaited probe for 5s": {
 			happened: []event{awaitProbe(nextProbe), probeSent, probeRefused(5 * time.Second)}, want: wakeAfter(5 * time.Second),
@@ -109,7 +109,7 @@ func TestFreshness(t *testing.T) {
 			happened: []event{behindAwaited, streamSentAt(longestWait)}, after: longestWait, want: probe,
 		},
 		"the stream has not reached the answer to a requested probe in time": {
-			happened: []event{(*Freshness).RequestProbe, behind}, after: progressDelay, want: progress,
+			happened: []event{(*Freshness).ProbeRequested, behind}, after: progressDelay, want: progress,
 		},
 		"the stream has not reached an answer, and the state is old": {
 			happened: []event{behind, streamSentAt(80 * time.Second)}, after: 84 * time.Second, want: progress,
@@ -125,7 +125,7 @@ func TestFreshness(t *testing.T) {
 			want: wakeAfter(10 * time.Second),
 		},
 		"three progress watches had no bookmark": {
-			happened: []event{threeTimes(noBookmark), awaitProbe(laterProbe), (*Freshness).RequestProbe},
+			happened: []event{threeTimes(noBookmark), awaitProbe(laterProbe), (*Freshness).ProbeRequested},
 			want:     wakeAfter(noBookmarksPause),
 		},
 		"three progress watches had no bookmark, some time ago": {
@@ -135,7 +135,7 @@ func TestFreshness(t *testing.T) {
 			happened: []event{behindAwaited, progressOpened, progressHelped, streamReaches(30)}, want: progress,
 		},
 		"a progress watch helped after a requested probe": {
-			happened: []event{(*Freshness).RequestProbe, behind, progressOpened, progressHelped}, want: wakeAfter(progressDelay),
+			happened: []event{(*Freshness).ProbeRequested, behind, progressOpened, progressHelped}, want: wakeAfter(progressDelay),
 		},
 
 		// When a progress watch would prove nothing.

@@ -21,14 +21,15 @@ func (f *Freshness) raiseAwaited(now time.Time, number uint64) bool {
 	return true
 }
 
-// probePause is the shortest time between two probes that RequestProbe asks for: the upstream itself may not have reached the
+// probePause is the shortest time between two probes that the feed requests: the upstream itself may not have reached the
 // revision yet for which a request waits. It is also the shortest pause after a probe that got no answer.
 const probePause = 500 * time.Millisecond
 
-// RequestProbe makes a probe due, probePause after the last one, for example because a request waits for a revision.
-func (f *Freshness) RequestProbe() { f.probeRequested = true }
+// ProbeRequested records that a probe is needed, for example because a request waits for a revision. The probe is due probePause
+// after the last one.
+func (f *Freshness) ProbeRequested() { f.probeRequested = true }
 
-// ProbeSent records that a probe is sent. If RequestProbe has asked for it, it counts as awaited.
+// ProbeSent records that a probe is sent. A probe that was requested counts as awaited.
 func (f *Freshness) ProbeSent(sent Probe) {
 	if f.probeRequested {
 		f.raiseAwaited(sent.Sent, sent.Number)
@@ -67,8 +68,8 @@ func (f *Freshness) EndProbePause(now time.Time) {
 	}
 }
 
-// ProbeUnanswered records that a probe got no answer, and begins a pause of probePause.
-func (f *Freshness) ProbeUnanswered(now time.Time) {
+// ProbeFailed records that a probe got no answer, and begins a pause of probePause.
+func (f *Freshness) ProbeFailed(now time.Time) {
 	f.probing = false
 	f.unansweredAt = now
 	f.noProbeBefore = later(f.noProbeBefore, now.Add(probePause))
@@ -77,13 +78,13 @@ func (f *Freshness) ProbeUnanswered(now time.Time) {
 // StreamOpened records that another stream is read now.
 func (f *Freshness) StreamOpened(now time.Time) { f.streamState = streamState{heardAt: now} }
 
-// StreamSent records that the stream has sent something.
-func (f *Freshness) StreamSent(at time.Time) { f.heardAt = at }
+// StreamSentEvent records that the stream has sent something.
+func (f *Freshness) StreamSentEvent(at time.Time) { f.heardAt = at }
 
-// StreamBookmark records that the stream has sent a bookmark. If the upstream seemed to send none, the noBookmarksPause
+// StreamSentBookmark records that the stream has sent a bookmark. If the upstream seemed to send none, the noBookmarksPause
 // ends.
-func (f *Freshness) StreamBookmark(now time.Time) {
-	if f.NoBookmarks() {
+func (f *Freshness) StreamSentBookmark(now time.Time) {
+	if f.BookmarksMissing() {
 		f.withoutBookmark = 0
 		f.noProgressBefore = now
 	}
@@ -102,9 +103,9 @@ func (f *Freshness) StateReached(to uint64) (proof Probe) {
 // ProgressOpened records that a progress watch is opened.
 func (f *Freshness) ProgressOpened() { f.progressOpen = true }
 
-// ProgressEnded records that the progress watch has ended with a bookmark. helped reports whether the bookmark proved
+// ProgressSentBookmark records that the progress watch has ended with a bookmark. helped reports whether the bookmark proved
 // something that the stream had not.
-func (f *Freshness) ProgressEnded(helped bool) {
+func (f *Freshness) ProgressSentBookmark(helped bool) {
 	f.progressOpen = false
 	f.progressHelped = helped
 	f.failurePause = 0
@@ -127,11 +128,11 @@ func (f *Freshness) ProgressFailed(now time.Time, retryAfter time.Duration) {
 // meanwhile, either (see nextProbe).
 const noBookmarksPause = time.Minute
 
-// ProgressWithoutBookmark records that the progress watch has reached its timeout without a bookmark.
-func (f *Freshness) ProgressWithoutBookmark(now time.Time) {
+// ProgressTimedOut records that the progress watch has reached its timeout without a bookmark.
+func (f *Freshness) ProgressTimedOut(now time.Time) {
 	f.ProgressFailed(now, 0)
 	f.withoutBookmark++
-	if f.NoBookmarks() {
+	if f.BookmarksMissing() {
 		f.noProgressBefore = now.Add(noBookmarksPause)
 	}
 }

@@ -7,13 +7,24 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// Freshness decides how a feed that reads a stream proves that its state is new. It reads no clock and does nothing by
-// itself: the feed records what happens, and Next returns what to do. A feed has two means:
+// Freshness decides how a feed that reads a stream proves that its state is new. The feed records what happens
+// (freshnessevents.go), and Next returns what to do. A Freshness reads no clock and does nothing by itself.
+//
+// The events of the stream do not prove how new the state is: later ones may be on their way. A feed has two means of proof:
 //
 //   - A probe asks the upstream for its current revision. Once the state has reached that revision, the state has every
-//     change from before the probe was sent.
+//     change from before the probe was sent. A probe also makes the upstream's watch cache ask etcd for the current revision, so
+//     the next bookmark has that revision.
 //   - A progress watch is a second, short watch, opened only for its bookmark. The bookmark moves the state to a revision when
 //     the stream is quiet.
+//
+// The states of a probe:
+//
+//	in flight  It is sent, and neither answered, refused nor failed.
+//	pending    It is answered, but the state has not reached the answer's revision yet.
+//	proven     The state has reached the answer's revision: the probe has proven the state.
+//	refused    The upstream answered it with an error, such as 429.
+//	failed     It got no answer.
 //
 // For example, the state is at revision 20 when a list of the newest state comes and waits for probe 8:
 //
@@ -24,37 +35,25 @@ import (
 //	110 ms                                   OpenProgressWatch
 //	110 ms  ProgressOpened                   Wait until the schedule's next probe
 //	900 ms  ProgressSentBookmark(helped),
-//	        StateReached(30): proven         OpenProgressWatch: for progressKept, another list is likely to come
-//
-// Events do not prove how new the state is: later ones may be on their way. A probe has a second effect: it makes the
-// upstream's watch cache ask etcd for the current revision, and the next bookmark then has that revision.
-//
-// A request for the newest state waits until a probe with the number awaitedProbe, or a higher one, has proven the state (see
-// isAwaited), but for no longer than longestWait. A probe from ProbeRequested counts as awaited, too. If no probe can prove
-// the state any more, since it was refused or got no answer, or since the stream has ended, another one is due (see needsProbe).
-//
-// After an unanswered probe the feed keeps the stream: if the connection is dead, its pings end the stream. But the next probe may
-// be answered by another server, with another timeline (a restored etcd), whose revisions cannot be compared with the stream's.
-// The timeline is uncertain until the stream sends something again. If a progress watch becomes due in that time, the feed leaves
-// the stream.
+//	        StateReached(30): proven         OpenProgressWatch: for repeatProgressFor, another list is likely to come
 type Freshness struct {
 	schedule probeSchedule
-	// probe is the last probe that was sent.
-	probe Probe
+	// lastProbe is the last probe that was sent.
+	lastProbe Probe
 	// awaitedProbe is the highest number of a probe for which a request waits. A later probe serves the request, too.
 	awaitedProbe uint64
 	// awaitedAt is the time at which awaitedProbe last rose.
 	awaitedAt time.Time
-	// keepProgressUntil is the end of progressKept after the last request for the newest state.
-	keepProgressUntil time.Time
-	// noProbeBefore is the end of the pause after a probe that was refused or got no answer.
-	noProbeBefore time.Time
-	// noProgressBefore is the end of the pause after a progress watch that failed.
-	noProgressBefore time.Time
+	// repeatProgressUntil is the end of repeatProgressFor after the last request for the newest state.
+	repeatProgressUntil time.Time
+	// probePauseEnd is the end of the pause after a probe that was refused or failed.
+	probePauseEnd time.Time
+	// progressPauseEnd is the end of the pause after a progress watch that failed.
+	progressPauseEnd time.Time
 	// failurePause is the length of the pause after the last progress watch; 0 if that watch did not fail.
 	failurePause time.Duration
-	// withoutBookmark is the number of progress watches in a row that ended at their timeout without a bookmark.
-	withoutBookmark int
+	// missingBookmarks is the number of progress watches in a row that reached their timeout without a bookmark.
+	missingBookmarks int
 
 	streamState
 }
@@ -66,15 +65,15 @@ type streamState struct {
 
 	// probeRequested reports whether ProbeRequested was called since the last probe was sent.
 	probeRequested bool
-	// probing reports whether the last probe is still unanswered.
-	probing bool
-	// unansweredAt is the time at which a probe last got no answer.
-	unansweredAt time.Time
+	// probeInFlight reports whether the last probe is in flight.
+	probeInFlight bool
+	// probeFailedAt is the time at which a probe last failed.
+	probeFailedAt time.Time
 
-	// unreached are the answers whose revision the state has not reached yet, at most maxUnreached, in the order of their
-	// probes. Their revisions ascend, since a lower one counts as that of another timeline, and ends the stream. Copies of a
-	// Freshness share this memory, so only the feed may use it.
-	unreached []probeAnswer
+	// pending are the answers whose revision the state has still to reach, at most maxPending, in the order of their probes.
+	// Their revisions ascend: the feed takes a lower one for that of another timeline, and leaves the stream. Copies of a Freshness
+	// share this memory, so only the feed may use it.
+	pending []probeAnswer
 	// progressOpen reports whether a progress watch is open.
 	progressOpen bool
 	// progressHelped reports whether the bookmark of the last progress watch proved something that the stream had not.
@@ -88,8 +87,8 @@ type probeAnswer struct {
 	at       time.Time
 }
 
-// maxUnreached bounds the number of answers that the state has not reached, however long the stream lags.
-const maxUnreached = 256
+// maxPending bounds the number of pending answers, however long the stream lags.
+const maxPending = 256
 
 const (
 	// ShortWatch is the timeout of a watch that is opened only for its bookmark: kube-apiserver sends a bookmark two
@@ -109,82 +108,90 @@ func NewFreshness(bound time.Duration, spread float64) Freshness {
 // Step is the kind of an [Action].
 type Step int
 
-// The steps. Wait means that there is nothing to do now.
+// The steps.
 const (
-	Wait Step = iota
+	Wait Step = iota // Nothing is to do now.
 	SendProbe
 	OpenProgressWatch
-	LeaveStream // The stream may be of another timeline than the answers to probes.
+	LeaveStream // Open another stream: this one may be of another timeline than the answers to probes.
 )
 
 // Action is what the feed must do.
 type Action struct {
 	Step Step
-	// Wake is the time at which to call Next again if the step is Wait and nothing happens before. A zero Wake never comes.
+	// Wake is the time at which to call Next again if the step is Wait and nothing happens before; zero if there is no such time.
 	Wake time.Time
 }
+
+// never is later than any time at which something is due.
+var never = time.Unix(1<<40, 0)
 
 // Next returns what must be done now. proven is the last probe that has proven the state.
 func (f *Freshness) Next(now time.Time, proven Probe) Action {
 	probeAt := f.nextProbe(now, proven)
 	progressAt := f.nextProgress(now, proven)
+	wake := earlier(probeAt, progressAt)
 	switch {
-	case isDue(progressAt, now) && f.TimelineUncertain(now): // A progress watch would prove nothing.
+	case !progressAt.After(now) && f.TimelineUncertain(now): // A progress watch would prove nothing.
 		return Action{Step: LeaveStream}
-	case isDue(progressAt, now):
+	case !progressAt.After(now):
 		return Action{Step: OpenProgressWatch}
-	case isDue(probeAt, now):
+	case !probeAt.After(now):
 		return Action{Step: SendProbe}
+	case wake.Equal(never):
+		return Action{Step: Wait}
 	}
-	return Action{Wake: earlier(probeAt, progressAt)}
+	return Action{Step: Wait, Wake: wake}
 }
 
-// isDue reports whether a time has come. A zero time never comes.
-func isDue(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
-
-// nextProbe returns the time at which to send a probe; zero while a probe is unanswered.
+// nextProbe returns the time at which to send a probe; never while one is in flight. A probe is due at the earliest of these
+// times, but not in a pause:
+//
+//   - the schedule's next probe;
+//   - probePause after the last probe, if a probe is requested;
+//   - now, if a request waits and needs a probe.
 func (f *Freshness) nextProbe(now time.Time, proven Probe) time.Time {
-	if f.probing {
-		return time.Time{}
+	if f.probeInFlight {
+		return never
 	}
-	at := f.schedule.next(f.probe.Sent, proven.Sent)
+	at := f.schedule.next(f.lastProbe.Sent, proven.Sent)
 	if f.probeRequested {
-		at = earlier(at, f.probe.Sent.Add(probePause))
+		at = earlier(at, f.lastProbe.Sent.Add(probePause))
 	}
 	if f.needsProbe(now, proven) {
 		at = earlier(at, now)
 	}
-	if f.BookmarksMissing() { // An answer would prove nothing, so the probe waits for the end of the noBookmarksPause.
-		at = later(at, f.noProgressBefore)
+	if f.BookmarksMissing() { // An answer would prove nothing before the next progress watch.
+		at = later(at, f.progressPauseEnd)
 	}
-	return later(at, f.noProbeBefore)
+	return later(at, f.probePauseEnd)
 }
 
 const (
 	// progressDelay is the time that the stream gets to reach the answer to a probe before a progress watch is opened.
 	progressDelay = 100 * time.Millisecond
-	// progressKept is the time after a request for the newest state in which another progress watch follows each one that has
-	// helped, so that bookmarks keep coming.
-	progressKept = 3 * time.Second
+	// repeatProgressFor is the time after a request for the newest state in which another progress watch follows each one that
+	// has helped, so that bookmarks keep coming.
+	repeatProgressFor = 3 * time.Second
 )
 
-// nextProgress returns the time at which to open a progress watch; zero if none is needed or one is open. It waits for the
-// end of a pause. Apart from that, a progress watch is due
+// nextProgress returns the time at which to open a progress watch; never if none is needed or one is open. A progress watch is
+// due at one of these times, but not in a pause:
 //
-//   - at once, while requests for the newest state keep coming, if the last progress watch helped and the timeline is certain;
-//   - progressDelay after an answer that the state has not reached, if a request waits;
-//   - at the progressAge of the schedule, if the state has not reached an answer and no request waits.
+//   - now, while requests for the newest state keep coming, if the last progress watch helped and the timeline is certain;
+//   - progressDelay after the first pending answer, if a request waits;
+//   - at the progressAge of the schedule, if an answer is pending and no request waits.
 func (f *Freshness) nextProgress(now time.Time, proven Probe) time.Time {
 	switch {
 	case f.progressOpen:
-		return time.Time{}
-	case f.progressHelped && now.Before(f.keepProgressUntil) && !f.TimelineUncertain(now):
-		return later(now, f.noProgressBefore)
-	case len(f.unreached) == 0:
-		return time.Time{}
+		return never
+	case f.progressHelped && now.Before(f.repeatProgressUntil) && !f.TimelineUncertain(now):
+		return later(now, f.progressPauseEnd)
+	case len(f.pending) == 0:
+		return never
 	}
-	at := later(f.unreached[0].at.Add(progressDelay), f.noProgressBefore)
-	if !f.isAwaited(now, proven) {
+	at := later(f.pending[0].at.Add(progressDelay), f.progressPauseEnd)
+	if !f.requestWaits(now, proven) {
 		at = later(at, proven.Sent.Add(f.schedule.progressAge))
 	}
 	return at
@@ -193,39 +200,49 @@ func (f *Freshness) nextProgress(now time.Time, proven Probe) time.Time {
 // longestWait is the longest time for which a request waits, counted from awaitedAt. Watches wait longest.
 const longestWait = 30 * time.Second
 
-// isAwaited reports whether a request waits for a later proof than the last one.
-func (f *Freshness) isAwaited(now time.Time, proven Probe) bool {
+// requestWaits reports whether a request waits for a later probe than the last one that has proven the state.
+func (f *Freshness) requestWaits(now time.Time, proven Probe) bool {
 	return f.awaitedProbe > proven.Number && now.Sub(f.awaitedAt) < longestWait
 }
 
-// needsProbe reports whether a request waits, and all answers on this stream are to probes before awaitedProbe. Such answers prove
-// nothing for the request, even when the state reaches them.
+// needsProbe reports whether a request waits, and no pending answer can serve it: all are to probes before awaitedProbe. For
+// example, the awaited probe was refused, it failed, or the stream has ended since.
 func (f *Freshness) needsProbe(now time.Time, proven Probe) bool {
 	serves := func(a probeAnswer) bool { return a.probe.Number >= f.awaitedProbe }
-	return f.isAwaited(now, proven) && !slices.ContainsFunc(f.unreached, serves)
+	return f.requestWaits(now, proven) && !slices.ContainsFunc(f.pending, serves)
 }
 
-// TimelineUncertain reports whether the server that answers now may have another timeline than the stream.
+// TimelineUncertain reports whether the server that answers now may have another timeline than the stream: another history of
+// etcd, for example from a backup, whose revisions cannot be compared with the stream's. The timeline is uncertain in two cases,
+// until the stream sends something again:
+//
+//   - A probe has failed since the stream last sent something. The feed keeps the stream, and if the connection is dead, its pings
+//     end the stream. But another server may answer the next probe.
+//   - The stream has been silent for longer than BookmarkEvery.
 func (f *Freshness) TimelineUncertain(now time.Time) bool {
-	return f.unansweredAt.After(f.heardAt) || clock.Age(f.heardAt, now) > BookmarkEvery
+	return f.probeFailedAt.After(f.heardAt) || clock.Age(f.heardAt, now) > BookmarkEvery
 }
 
-// maxWithoutBookmark is the number of progress watches in a row without a bookmark that show that the upstream sends no
-// bookmarks, for example because its watch cache is off for the resource.
-const maxWithoutBookmark = 3
+const (
+	// maxMissingBookmarks is the number of progress watches in a row without a bookmark that show that the upstream sends no
+	// bookmarks, for example because its watch cache is off for the resource.
+	maxMissingBookmarks = 3
+	// missingBookmarksPause is the pause in probes and progress watches while the upstream seems to send no bookmarks.
+	missingBookmarksPause = time.Minute
+)
 
 // BookmarksMissing reports whether the upstream seems to send no bookmarks. Then no state can be proven to be the newest.
-func (f *Freshness) BookmarksMissing() bool { return f.withoutBookmark >= maxWithoutBookmark }
+func (f *Freshness) BookmarksMissing() bool { return f.missingBookmarks >= maxMissingBookmarks }
 
-// earlier returns the earlier of two times. A zero time never comes, so any other time is earlier.
+// earlier returns the earlier of two times.
 func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
+	if b.Before(a) {
 		return b
 	}
 	return a
 }
 
-// later returns the later of two times. A zero time has passed, so any other time is later.
+// later returns the later of two times.
 func later(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
@@ -233,12 +250,12 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// EarliestProof returns the end of the pauses in probes and progress watches, which may have passed. Before it, only the
-// stream can prove something.
-func (f *Freshness) EarliestProof() time.Time { return later(f.noProbeBefore, f.noProgressBefore) }
+// EarliestProof returns the time, perhaps in the past, at which both pauses are over: in probes and in progress watches. Before
+// it, only the stream can prove something.
+func (f *Freshness) EarliestProof() time.Time { return later(f.probePauseEnd, f.progressPauseEnd) }
 
-// ProbePauseEnd returns the end of the pause after a probe that was refused or got no answer.
-func (f *Freshness) ProbePauseEnd() time.Time { return f.noProbeBefore }
+// ProbePauseEnd returns the end of the pause after a probe that was refused or failed.
+func (f *Freshness) ProbePauseEnd() time.Time { return f.probePauseEnd }
 
 // StreamHeardAt returns the time at which the stream last sent something, or was opened.
 func (f *Freshness) StreamHeardAt() time.Time { return f.heardAt }

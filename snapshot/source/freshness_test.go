@@ -7,7 +7,7 @@ import (
 
 // newTestFreshness returns a Freshness whose stream was opened now, and whose last probe, number 7, was sent now.
 func newTestFreshness(now time.Time) *Freshness {
-	f := &Freshness{schedule: newProbeSchedule(90*time.Second, 0), probe: Probe{Number: 7, Sent: now}}
+	f := &Freshness{schedule: newProbeSchedule(90*time.Second, 0), lastProbe: Probe{Number: 7, Sent: now}}
 	f.StreamOpened(now)
 	return f
 }
@@ -28,7 +28,7 @@ func TestFreshness(t *testing.T) {
 	// Probes. The upstream is at revision 30.
 	const nextProbe, laterProbe = 8, 9 // the numbers of the first two probes that a case sends
 	awaitProbe := func(number uint64) event { return func(f *Freshness) { f.ProbeAwaited(start, number) } }
-	probeSent := func(f *Freshness) { f.ProbeSent(Probe{Number: f.probe.Number + 1, Sent: start}) }
+	probeSent := func(f *Freshness) { f.ProbeSent(Probe{Number: f.lastProbe.Number + 1, Sent: start}) }
 	probeAnswered := func(f *Freshness) { f.ProbeAnswered(start, 30) }
 	probeUnansweredAt := func(after time.Duration) event {
 		return func(f *Freshness) {
@@ -40,7 +40,7 @@ func TestFreshness(t *testing.T) {
 	behind := sequence(probeSent, probeAnswered)
 	behindAwaitedAt := func(after time.Duration) event { // a list waits until the state reaches the answer to a probe
 		return func(f *Freshness) {
-			number := f.probe.Number + 1
+			number := f.lastProbe.Number + 1
 			f.ProbeAwaited(at(after), number)
 			f.ProbeSent(Probe{Number: number, Sent: at(after)})
 			f.ProbeAnswered(at(after), 30)
@@ -118,7 +118,7 @@ func TestFreshness(t *testing.T) {
 			happened: []event{behindAwaited, progressOpened}, after: progressDelay, want: scheduled,
 		},
 		"a progress watch has failed": {
-			happened: []event{behindAwaited, progressOpened, progressFailed(0)}, after: progressDelay, want: wakeAfter(progressPause),
+			happened: []event{behindAwaited, progressOpened, progressFailed(0)}, after: progressDelay, want: wakeAfter(minFailurePause),
 		},
 		"the upstream refused a progress watch for 10s": {
 			happened: []event{behindAwaited, progressOpened, progressFailed(10 * time.Second)}, after: progressDelay,
@@ -126,10 +126,10 @@ func TestFreshness(t *testing.T) {
 		},
 		"three progress watches had no bookmark": {
 			happened: []event{threeTimes(noBookmark), awaitProbe(laterProbe), (*Freshness).ProbeRequested},
-			want:     wakeAfter(noBookmarksPause),
+			want:     wakeAfter(missingBookmarksPause),
 		},
 		"three progress watches had no bookmark, some time ago": {
-			happened: []event{threeTimes(noBookmark), streamSentAt(noBookmarksPause)}, after: noBookmarksPause, want: probe,
+			happened: []event{threeTimes(noBookmark), streamSentAt(missingBookmarksPause)}, after: missingBookmarksPause, want: probe,
 		},
 		"a progress watch helped, and lists keep coming": {
 			happened: []event{behindAwaited, progressOpened, progressHelped, streamReaches(30)}, want: progress,
@@ -161,16 +161,16 @@ func TestFreshness(t *testing.T) {
 	}
 }
 
-// TestUnreachedAnswersAreBounded: at most maxUnreached answers are kept, however long a stream lags. Even so, the state counts as
+// TestUnreachedAnswersAreBounded: at most maxPending answers are kept, however long a stream lags. Even so, the state counts as
 // about as new as the last probe whose answer it has reached.
 func TestUnreachedAnswersAreBounded(t *testing.T) {
-	const last = 10 * maxUnreached
+	const last = 10 * maxPending
 	f := newTestFreshness(time.Now())
 	for number := uint64(8); number <= last; number++ {
 		f.ProbeSent(Probe{Number: number})
 		f.ProbeAnswered(time.Now(), number)
-		if n := len(f.unreached); n > maxUnreached {
-			t.Fatalf("got %d answers, want at most %d", n, maxUnreached)
+		if n := len(f.pending); n > maxPending {
+			t.Fatalf("got %d answers, want at most %d", n, maxPending)
 		}
 	}
 	if proof := f.StateReached(last); proof.Number != last {

@@ -2,17 +2,18 @@ package source
 
 import "time"
 
-// With the methods in this file, a feed records in its [Freshness] what happens: to probes, the stream and progress watches.
+// With the methods in this file, a feed records in its [Freshness] what happens to probes, to the stream and to progress watches.
+// A method has the name of the event.
 
 // ProbeAwaited records that a request for the newest state waits for the probe with this number, or for a later probe.
 func (f *Freshness) ProbeAwaited(now time.Time, number uint64) {
-	if f.raiseAwaited(now, number) {
-		f.keepProgressUntil = now.Add(progressKept)
+	if f.raiseAwaitedProbe(now, number) {
+		f.repeatProgressUntil = now.Add(repeatProgressFor)
 	}
 }
 
-// raiseAwaited raises awaitedProbe to a higher number. It reports whether the number is higher.
-func (f *Freshness) raiseAwaited(now time.Time, number uint64) bool {
+// raiseAwaitedProbe raises awaitedProbe to a higher number. It reports whether the number is higher.
+func (f *Freshness) raiseAwaitedProbe(now time.Time, number uint64) bool {
 	if number <= f.awaitedProbe {
 		return false
 	}
@@ -32,24 +33,27 @@ func (f *Freshness) ProbeRequested() { f.probeRequested = true }
 // ProbeSent records that a probe is sent. A probe that was requested counts as awaited.
 func (f *Freshness) ProbeSent(sent Probe) {
 	if f.probeRequested {
-		f.raiseAwaited(sent.Sent, sent.Number)
+		f.raiseAwaitedProbe(sent.Sent, sent.Number)
 	}
-	f.probe = sent
-	f.probing = true
+	f.lastProbe = sent
+	f.probeInFlight = true
 	f.probeRequested = false
 }
 
 // ProbeAnswered records the revision with which the upstream answered the probe. StateReached must be called afterwards.
 func (f *Freshness) ProbeAnswered(now time.Time, revision uint64) {
-	f.probing = false
-	answer := probeAnswer{probe: f.probe, revision: revision, at: now}
-	// The answer replaces the last one if both have the same revision, or if there is no room: the later probe proves more. The
-	// time of the first stays, since a progress watch has been due since then.
-	if last := len(f.unreached) - 1; last+1 == maxUnreached || last >= 0 && f.unreached[last].revision == revision {
-		answer.at = f.unreached[last].at
-		f.unreached = f.unreached[:last]
+	f.probeInFlight = false
+	answer := probeAnswer{probe: f.lastProbe, revision: revision, at: now}
+	// The answer replaces the last pending one if both have the same revision, or if there is no room: the later probe proves
+	// more. The time of the first stays, since a progress watch has been due since then.
+	if n := len(f.pending); n > 0 {
+		last := f.pending[n-1]
+		if last.revision == revision || n == maxPending {
+			answer.at = last.at
+			f.pending = f.pending[:n-1]
+		}
 	}
-	f.unreached = append(f.unreached, answer)
+	f.pending = append(f.pending, answer)
 }
 
 // RefusalPause returns the shortest pause after a probe that was refused.
@@ -57,22 +61,22 @@ func (f *Freshness) RefusalPause() time.Duration { return f.schedule.pause / 2 }
 
 // ProbeRefused records that the upstream has refused a probe, and begins a pause.
 func (f *Freshness) ProbeRefused(now time.Time, pause time.Duration) {
-	f.probing = false
-	f.noProbeBefore = later(f.noProbeBefore, now.Add(pause))
+	f.probeInFlight = false
+	f.probePauseEnd = later(f.probePauseEnd, now.Add(pause))
 }
 
 // EndProbePause ends the pause after a probe that was refused or got no answer.
 func (f *Freshness) EndProbePause(now time.Time) {
-	if now.Before(f.noProbeBefore) {
-		f.noProbeBefore = now
+	if now.Before(f.probePauseEnd) {
+		f.probePauseEnd = now
 	}
 }
 
 // ProbeFailed records that a probe got no answer, and begins a pause of probePause.
 func (f *Freshness) ProbeFailed(now time.Time) {
-	f.probing = false
-	f.unansweredAt = now
-	f.noProbeBefore = later(f.noProbeBefore, now.Add(probePause))
+	f.probeInFlight = false
+	f.probeFailedAt = now
+	f.probePauseEnd = later(f.probePauseEnd, now.Add(probePause))
 }
 
 // StreamOpened records that another stream is read now.
@@ -81,21 +85,21 @@ func (f *Freshness) StreamOpened(now time.Time) { f.streamState = streamState{he
 // StreamSentEvent records that the stream has sent something.
 func (f *Freshness) StreamSentEvent(at time.Time) { f.heardAt = at }
 
-// StreamSentBookmark records that the stream has sent a bookmark. If the upstream seemed to send none, the noBookmarksPause
+// StreamSentBookmark records that the stream has sent a bookmark. If the upstream seemed to send none, the missingBookmarksPause
 // ends.
 func (f *Freshness) StreamSentBookmark(now time.Time) {
 	if f.BookmarksMissing() {
-		f.withoutBookmark = 0
-		f.noProgressBefore = now
+		f.missingBookmarks = 0
+		f.progressPauseEnd = now
 	}
 }
 
 // StateReached records the revision that the state has reached. Of the answers up to this revision, it returns the probe of the
 // last one, which proves the state. If there are none, it returns zero.
 func (f *Freshness) StateReached(to uint64) (proof Probe) {
-	for len(f.unreached) > 0 && f.unreached[0].revision <= to {
-		proof = f.unreached[0].probe
-		f.unreached = f.unreached[1:]
+	for len(f.pending) > 0 && f.pending[0].revision <= to {
+		proof = f.pending[0].probe
+		f.pending = f.pending[1:]
 	}
 	return proof
 }
@@ -109,30 +113,26 @@ func (f *Freshness) ProgressSentBookmark(helped bool) {
 	f.progressOpen = false
 	f.progressHelped = helped
 	f.failurePause = 0
-	f.withoutBookmark = 0
+	f.missingBookmarks = 0
 }
 
-// progressPause is the shortest pause after a progress watch that failed. It doubles with each failure in a row, up to
+// minFailurePause is the shortest pause after a progress watch that failed. The pause doubles with each failure in a row, up to
 // RefusalPause.
-const progressPause = time.Second
+const minFailurePause = time.Second
 
 // ProgressFailed records that the progress watch has ended without a bookmark, and begins a pause of at least retryAfter.
 func (f *Freshness) ProgressFailed(now time.Time, retryAfter time.Duration) {
 	f.progressOpen = false
 	f.progressHelped = false
-	f.failurePause = max(progressPause, min(2*f.failurePause, f.RefusalPause()))
-	f.noProgressBefore = now.Add(max(retryAfter, f.failurePause))
+	f.failurePause = max(minFailurePause, min(2*f.failurePause, f.RefusalPause()))
+	f.progressPauseEnd = now.Add(max(retryAfter, f.failurePause))
 }
-
-// noBookmarksPause is the pause before the next progress watch while the upstream seems to send no bookmarks. There are no probes
-// meanwhile, either (see nextProbe).
-const noBookmarksPause = time.Minute
 
 // ProgressTimedOut records that the progress watch has reached its timeout without a bookmark.
 func (f *Freshness) ProgressTimedOut(now time.Time) {
 	f.ProgressFailed(now, 0)
-	f.withoutBookmark++
+	f.missingBookmarks++
 	if f.BookmarksMissing() {
-		f.noProgressBefore = now.Add(noBookmarksPause)
+		f.progressPauseEnd = now.Add(missingBookmarksPause)
 	}
 }

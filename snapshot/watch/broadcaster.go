@@ -27,7 +27,7 @@ type Broadcaster struct {
 	pacer  *Pacer
 
 	mu       sync.Mutex
-	ended    bool // No watcher may begin any more.
+	closed   bool // No watcher may begin any more.
 	watchers int  // The number of watchers in all buckets.
 	buckets  map[index.Bucket][]*Watcher
 }
@@ -72,8 +72,9 @@ func (b *Broadcaster) dispatchLocked(versions *index.History) {
 // not delivered all of the old span ends as [EndBehind]. The others go on.
 func (b *Broadcaster) Renew(form Form, span Span) {
 	b.updateForm(func(f *Form) {
-		form.PlainBookmark = cmp.Or(form.PlainBookmark, f.PlainBookmark) // A load does not learn it, so the known one stays.
+		known := f.PlainBookmark
 		*f = form
+		f.PlainBookmark = cmp.Or(form.PlainBookmark, known) // A load does not learn it, so the known one stays.
 	})
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -81,11 +82,11 @@ func (b *Broadcaster) Renew(form Form, span Span) {
 	b.dispatched.Store(span.To)
 }
 
-// add adds a watcher, starts its timer and returns it. It returns nil if the broadcaster has ended.
+// add adds a watcher, starts its timer and returns it. It returns nil if the broadcaster is closed.
 func (b *Broadcaster) add(w *Watcher) *Watcher {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.ended {
+	if b.closed {
 		return nil
 	}
 	w.position = len(b.buckets[w.bucket])
@@ -103,8 +104,9 @@ func (b *Broadcaster) remove(w *Watcher) {
 	defer b.mu.Unlock()
 	bucket := b.buckets[w.bucket]
 	last := len(bucket) - 1
-	bucket[w.position] = bucket[last]
-	bucket[w.position].position = w.position
+	moved := bucket[last] // The last watcher takes the place of w.
+	bucket[w.position] = moved
+	moved.position = w.position
 	bucket[last] = nil
 	if last == 0 {
 		delete(b.buckets, w.bucket)
@@ -125,14 +127,14 @@ func (b *Broadcaster) handleTimer(w *Watcher) {
 	switch {
 	case w.timer == nil || now.Before(w.wakeAt): // Meanwhile w was removed, or its timer was set for a later time.
 		return
-	case now.Before(w.deadline):
+	case now.Before(w.deadline): // It is the time of a bookmark.
 		w.bookmarkDue.Store(true)
 		w.bookmarkAt = nextBookmark(now, w.deadline)
 		w.setTimerLocked(w.nextWakeLocked())
-	case w.phase.Load() == phaseOpen:
+	case w.phase.Load() == phaseOpen: // The deadline has come.
 		w.phase.Store(phaseDraining)
 		w.setTimerLocked(now.Add(drainTimeout))
-	default:
+	default: // The drainTimeout after the deadline is over.
 		w.phase.Store(phaseDrained)
 	}
 	w.wakeUp()

@@ -12,18 +12,18 @@ type Counts struct {
 	open      atomic.Int64  // changed when a broadcaster adds or removes a watcher
 	delivered atomic.Uint64 // changed by watchers
 
-	mu    sync.Mutex
-	ended map[Ending]uint64 // changed by addEnd
+	mu      sync.Mutex
+	endings map[Ending]uint64 // changed by addEnding
 }
 
-// addEnd counts the end of a watcher.
-func (c *Counts) addEnd(why Ending) {
+// addEnding counts the end of a watcher.
+func (c *Counts) addEnding(ending Ending) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended == nil {
-		c.ended = map[Ending]uint64{}
+	if c.endings == nil {
+		c.endings = map[Ending]uint64{}
 	}
-	c.ended[why]++
+	c.endings[ending]++
 }
 
 // Stats are the values of [Counts], which may be of slightly different moments.
@@ -40,5 +40,5 @@ type Stats struct {
 func (c *Counts) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Stats{Open: c.open.Load(), Delivered: c.delivered.Load(), Ended: maps.Clone(c.ended)}
+	return Stats{Open: c.open.Load(), Delivered: c.delivered.Load(), Ended: maps.Clone(c.endings)}
 }

@@ -64,33 +64,35 @@ func (b *Broadcaster) Abort() {
 
 // EndWithin ends all watchers within atMost, at different times, so that their clients do not all come back at once. A watcher
 // that has just begun may end up to minWatchLife later. No new watcher can begin.
-func (b *Broadcaster) EndWithin(atMost time.Duration, why Ending) {
+func (b *Broadcaster) EndWithin(atMost time.Duration, ending Ending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.ended && why == EndLost {
+	if b.closed && ending == EndLost {
 		return // The ends are planned already. (A shutdown plans them again, for an earlier time.)
 	}
-	b.ended = true
+	b.closed = true
 	all := make([]*Watcher, 0, b.watchers)
 	for _, bucket := range b.buckets {
 		all = append(all, bucket...)
 	}
-	b.bringForwardLocked(all, atMost, why)
+	b.planEndsLocked(all, atMost, ending)
 }
 
-// endOne ends one watcher within maxEndSpread, unless its end for a lost state is planned already.
-func (b *Broadcaster) endOne(w *Watcher, why Ending) {
+// endOne ends one watcher within maxEndSpread, unless its end with EndLost is planned already.
+func (b *Broadcaster) endOne(w *Watcher, ending Ending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if w.plannedEnding != EndLost {
-		b.bringForwardLocked([]*Watcher{w}, maxEndSpread, why)
+		b.planEndsLocked([]*Watcher{w}, maxEndSpread, ending)
 	}
 }
 
-// bringForwardLocked brings the deadline of each open watcher forward, to a random time, and replaces its planned ending by why. The
-// pacer chooses the range of these times, which is at most atMost long. A watcher younger than minWatchLife gets that time first,
-// unless atMost is shorter. A watcher whose deadline is earlier keeps it, with its ending.
-func (b *Broadcaster) bringForwardLocked(watchers []*Watcher, atMost time.Duration, why Ending) {
+// planEndsLocked brings the deadline of each open watcher forward, to a random time within atMost, and replaces its planned
+// ending. The pacer chooses the range of these times. There are two exceptions:
+//
+//   - A watcher that is younger than minWatchLife may reach this age first, unless atMost is shorter.
+//   - A watcher with an earlier deadline keeps it, and its ending.
+func (b *Broadcaster) planEndsLocked(watchers []*Watcher, atMost time.Duration, ending Ending) {
 	now := time.Now()
 	delay, spread := b.pacer.Plan(now, len(watchers), atMost)
 	for _, w := range watchers {
@@ -105,7 +107,7 @@ func (b *Broadcaster) bringForwardLocked(watchers []*Watcher, atMost time.Durati
 		newDeadline = newDeadline.Add(rand.N(spread)) // #nosec G404 -- no secret
 		if newDeadline.Before(w.deadline) {
 			w.deadline = newDeadline
-			w.plannedEnding = why
+			w.plannedEnding = ending
 		}
 		w.setTimerLocked(w.nextWakeLocked())
 	}
@@ -124,29 +126,36 @@ func (w *Watcher) dueEnding(ctx context.Context) Ending {
 	return w.plannedEnding
 }
 
-// immediateEnding is dueEnding, but returns "" while a draining watcher may deliver the changes that are left.
+// immediateEnding returns the ending if the watcher may deliver nothing more, and "" if it may. EndGone and EndTimeout are
+// immediate as soon as they are due. Any other ending waits until the changes that are left are delivered:
+//
+//	phase     dueEnding      immediateEnding
+//	open      ""             ""
+//	draining  plannedEnding  ""
+//	drained   plannedEnding  plannedEnding
 func (w *Watcher) immediateEnding(ctx context.Context) Ending {
 	isDrained := w.phase.Load() == phaseDrained
-	if end := w.dueEnding(ctx); isDrained || end == EndGone || end == EndTimeout {
-		return end
+	ending := w.dueEnding(ctx)
+	if isDrained || ending == EndGone || ending == EndTimeout {
+		return ending
 	}
 	return ""
 }
 
-// AwaitEnd is for a watcher that cannot go on. why is the reason. It blocks until it is the watcher's turn to end, since the
-// clients must not all come back at once, and returns the ending: why, or one that was planned for an earlier time. It does not
-// block for EndTimeout and EndGone.
-func (w *Watcher) AwaitEnd(ctx context.Context, why Ending) Ending {
-	if why == EndTimeout || why == EndGone {
-		return why
+// AwaitEnd blocks until it is the watcher's turn to end, since the clients must not all come back at once. ending is the reason
+// why the watcher cannot go on. AwaitEnd returns it, or another ending that was planned for an earlier time. It does not block for
+// EndTimeout and EndGone.
+func (w *Watcher) AwaitEnd(ctx context.Context, ending Ending) Ending {
+	if ending == EndTimeout || ending == EndGone {
+		return ending
 	}
-	if w.phase.Load() == phaseOpen { // Otherwise its turn has come already, and why stays.
-		w.broadcaster.endOne(w, why)
-		for why = w.dueEnding(ctx); why == ""; why = w.dueEnding(ctx) {
+	if w.phase.Load() == phaseOpen { // In the other phases, the watcher's turn has come already.
+		w.broadcaster.endOne(w, ending)
+		for ending = w.dueEnding(ctx); ending == ""; ending = w.dueEnding(ctx) {
 			w.Wait(ctx)
 		}
 	}
 	// A deadline that was planned before InitialSent, which sets startedAt anew, may leave the watcher less than minWatchLife.
 	clock.Sleep(ctx, time.Until(w.startedAt.Add(minWatchLife)))
-	return why
+	return ending
 }

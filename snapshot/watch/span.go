@@ -8,13 +8,13 @@ type Span struct {
 	From, To uint64
 }
 
-// RetainedAfter returns the lowest revision after which all changes are known. If the state at From was loaded, that is the
-// revision of the loaded version. If a change made the state at From, that change is known, too, so RetainedAfter returns
-// the revision of the version before. Two examples for From 25:
+// RetainedAfter returns the lowest revision after which all changes are known: the revision of the version at From if that was
+// loaded, and the revision of the version before it if a change led to it, since that change is known, too. For From 25:
 //
-//	versions                                                  RetainedAfter
-//	loaded at 20, changed at 30                               20
-//	changed at 10, 20 and 30, the version at 10 is forgotten  10
+//	versions                                                  version at From  RetainedAfter
+//	loaded at 20, changed at 30                               20               20
+//	changed at 10, 20 and 30                                  20               10
+//	changed at 10, 20 and 30, the version at 10 is forgotten  20               10
 func (s *Span) RetainedAfter() uint64 {
 	i := s.Versions.FirstAfter(s.From) - 1
 	if i < 0 { // The span has just begun and has no versions yet.
@@ -24,7 +24,7 @@ func (s *Span) RetainedAfter() uint64 {
 	switch {
 	case atFrom.Change.After == nil: // The version was loaded.
 		return atFrom.Revision
-	case i == 0:
+	case i == 0: // The version before was forgotten.
 		return s.Versions.Forgotten()
 	}
 	return s.Versions.At(i - 1).Revision

@@ -12,12 +12,12 @@ import (
 )
 
 // Watcher is one client's position in the history. The goroutine of the client's watch calls Wait, then Take, and so on, until
-// Take returns an [Ending]. A change is due if the filter selects it and the client does not have it yet. The broadcaster records
-// which change is due first, and wakes the watcher.
+// Take returns an [Ending] (ending.go). A change is due if the filter selects it and the client does not have it yet. The
+// broadcaster records which change is due first, and wakes the watcher. Three revisions say how far changes have come:
 //
-//	published   the history reaches up to this revision
-//	dispatched  up to this revision, the broadcaster has recorded what is due
-//	delivered   up to this revision, the client has all changes that the filter selects
+//	published   The history reaches up to this revision.
+//	dispatched  Up to this revision, the broadcaster has recorded what is due.
+//	delivered   Up to this revision, the client has all changes that the filter selects.
 //
 // For example, a watch begins after revision 10, and its filter selects only the changes at 11 and 14:
 //
@@ -26,20 +26,17 @@ import (
 //	13 is published                      0         (is not called)   12
 //	14 is published                      14        the change at 14  14
 //	a bookmark is due, dispatched is 20  0         a bookmark at 20  14
-//
-// ending.go says when a watcher ends. While a watcher drains, dueEnding returns its ending already, but immediateEnding does not,
-// except EndTimeout and EndGone.
 type Watcher struct {
-	broadcaster *Broadcaster
-	filter      index.Filter
-	after       uint64      // The client began with the state at this revision.
-	bookmarks   bool        // The client wants bookmarks.
-	isDefined   func() bool // [Options].IsDefined
-	delivered   uint64      // See above.
+	broadcaster    *Broadcaster
+	filter         index.Filter
+	startRevision  uint64      // The client began with the state at this revision.
+	wantsBookmarks bool        // The client gets bookmarks.
+	isDefined      func() bool // [Options].IsDefined
+	delivered      uint64      // See above.
 	// heldSince is the time since which Take holds events back because isDefined returns false; zero if Take holds none back.
 	heldSince time.Time
-	// ended is the ending, once Take has returned the last events; "" before.
-	ended Ending
+	// nextEnding is the ending that the next Take returns, once Take has returned the last events; "" before.
+	nextEnding Ending
 
 	// firstDue is the revision of the first change that is due, or a lower revision; 0 if none is due.
 	firstDue atomic.Uint64
@@ -84,17 +81,17 @@ func (b *Broadcaster) Watch(o Options) *Watcher {
 	}
 	now := time.Now()
 	w := &Watcher{
-		broadcaster:   b,
-		filter:        o.Filter,
-		after:         o.After,
-		bookmarks:     o.Bookmarks,
-		isDefined:     o.IsDefined,
-		delivered:     o.After,
-		wake:          make(chan struct{}, 1),
-		bucket:        o.Filter.NarrowestBucket(),
-		startedAt:     now,
-		deadline:      now.Add(o.Timeout),
-		plannedEnding: EndTimeout,
+		broadcaster:    b,
+		filter:         o.Filter,
+		startRevision:  o.After,
+		wantsBookmarks: o.Bookmarks,
+		isDefined:      o.IsDefined,
+		delivered:      o.After,
+		wake:           make(chan struct{}, 1),
+		bucket:         o.Filter.NarrowestBucket(),
+		startedAt:      now,
+		deadline:       now.Add(o.Timeout),
+		plannedEnding:  EndTimeout,
 	}
 	if o.Bookmarks {
 		w.bookmarkAt = nextBookmark(now, w.deadline)
@@ -117,25 +114,28 @@ const (
 	initialStateTimeout = 30 * time.Second
 )
 
-// InitialEnding returns the ending if no more of the initial state may be written, or "" if more may. While IsDefined returns
-// false, it blocks for up to initialHoldTimeout. If the history forgets the next changes meanwhile, the client still gets
-// the whole state, unless that takes longer than initialStateTimeout.
+// InitialEnding blocks until IsDefined returns true, so that more of the initial state may be written, and returns "". It returns
+// an ending if the watch must end instead, at the latest after initialHoldTimeout. If the history forgets the next changes
+// meanwhile, the client still gets the whole state, unless that takes longer than initialStateTimeout.
 func (w *Watcher) InitialEnding(ctx context.Context) Ending {
-	for begun := time.Now(); ; clock.Sleep(ctx, holdPollInterval) {
+	begunAt := time.Now()
+	for {
 		isDefined := w.isDefined()
-		end := w.immediateEnding(ctx) // After isDefined, so that an end that comes meanwhile counts.
+		ending := w.immediateEnding(ctx) // After isDefined, so that an end that comes meanwhile counts.
+		isBehind := w.broadcaster.published.Load().RetainedAfter() > w.startRevision
 		switch {
-		case end != "":
-			return end
+		case ending != "":
+			return ending
 		case w.broadcaster.aborted.Load():
 			return EndLost
-		case w.broadcaster.published.Load().RetainedAfter() > w.after && time.Since(w.startedAt) >= initialStateTimeout:
+		case isBehind && time.Since(w.startedAt) >= initialStateTimeout:
 			return EndBehind
 		case isDefined:
 			return ""
-		case time.Since(begun) >= initialHoldTimeout:
+		case time.Since(begunAt) >= initialHoldTimeout:
 			return EndLost
 		}
+		clock.Sleep(ctx, holdPollInterval)
 	}
 }
 
@@ -164,28 +164,29 @@ func (w *Watcher) Wait(ctx context.Context) {
 // together: the ending comes with the next Take, and b.More says so. If ctx is done, the ending is [EndGone].
 func (w *Watcher) Take(ctx context.Context, b *Batch) Ending {
 	b.Reset()
-	if end := cmp.Or(w.ended, w.immediateEnding(ctx)); end != "" {
-		return end
+	if ending := cmp.Or(w.nextEnding, w.immediateEnding(ctx)); ending != "" {
+		return ending
 	}
 	isDraining := w.phase.Load() != phaseOpen
-	// The order of these reads matters. The broadcaster writes published first, then firstDue, and then dispatched. They are read
-	// in the opposite order, so a change up to dispatched that the filter selects was delivered before, or is in the span at first
-	// or later.
+	// The order of these reads matters. The broadcaster writes published first, then firstDue, and then dispatched. Take reads in
+	// the opposite order. So each change up to dispatched that the filter selects was delivered before, or it is in the span, at
+	// firstDue or later.
 	dispatched := w.broadcaster.dispatched.Load()
-	first := w.firstDue.Swap(0)
+	firstDue := w.firstDue.Swap(0)
 	span := w.broadcaster.published.Load()
 	// A draining watcher sends a last bookmark: with it the client can resume at the newest revision, which other replicas
 	// have in memory, too.
-	needsBookmark := w.bookmarkDue.Load() || (isDraining && w.bookmarks)
+	needsBookmark := w.bookmarkDue.Load() || (isDraining && w.wantsBookmarks)
+	hasWork := firstDue != 0 || needsBookmark
 	// Nothing may be delivered before it is certain that the resource is defined as before.
-	if (first != 0 || needsBookmark) && !w.isDefined() {
-		return w.hold(ctx, first)
+	if hasWork && !w.isDefined() {
+		return w.holdBack(ctx, firstDue)
 	}
 	w.heldSince = time.Time{}
 	var more bool
 	var failure Ending
-	if first != 0 {
-		more, failure = w.replay(b, span, first)
+	if firstDue != 0 {
+		more, failure = w.replay(b, span, firstDue)
 	}
 	if needsBookmark && !more {
 		w.bookmarkDue.Store(false)
@@ -201,27 +202,27 @@ func (w *Watcher) Take(ctx context.Context, b *Batch) Ending {
 		return failure
 	}
 	if isDraining && !more {
-		w.ended = w.dueEnding(ctx)
+		w.nextEnding = w.dueEnding(ctx)
 	}
 	if b.Events == 0 {
-		return w.ended
+		return w.nextEnding
 	}
 	w.broadcaster.counts.delivered.Add(uint64(b.Events)) // #nosec G115 -- a count
-	b.More = more || w.ended != ""
+	b.More = more || w.nextEnding != ""
 	return ""
 }
 
-// hold leaves the changes that are due, if any, to a later Take, since the resource may be defined differently now. If it is
-// too late for another Take, hold returns an ending.
-func (w *Watcher) hold(ctx context.Context, first uint64) Ending {
-	if first != 0 {
-		w.keepDue(first)
+// holdBack leaves the changes from the revision firstDue on to a later Take, since the resource may be defined differently now;
+// 0 stands for none. If it is too late for another Take, holdBack returns an ending.
+func (w *Watcher) holdBack(ctx context.Context, firstDue uint64) Ending {
+	if firstDue != 0 {
+		w.restoreDue(firstDue)
 	}
 	if w.heldSince.IsZero() {
 		w.heldSince = time.Now()
 	}
-	if end := w.dueEnding(ctx); end != "" {
-		return end
+	if ending := w.dueEnding(ctx); ending != "" {
+		return ending
 	}
 	if time.Since(w.heldSince) >= holdTimeout {
 		return EndLost
@@ -229,13 +230,13 @@ func (w *Watcher) hold(ctx context.Context, first uint64) Ending {
 	return ""
 }
 
-// replay adds events for the changes that the client does not have, from the revision first on, as many as fit into the
+// replay adds events for the changes that the client does not have, from the revision firstDue on, as many as fit into the
 // batch. more reports whether some are left. failure is the ending if the history has forgotten a change, and "" if all is
 // well.
-func (w *Watcher) replay(b *Batch, span *Span, first uint64) (more bool, failure Ending) {
+func (w *Watcher) replay(b *Batch, span *Span, firstDue uint64) (more bool, failure Ending) {
 	form := w.broadcaster.Form()
 	versions := &span.Versions
-	after := max(w.delivered, first-1)
+	after := max(w.delivered, firstDue-1)
 	if after < span.RetainedAfter() {
 		return false, EndBehind
 	}
@@ -243,7 +244,7 @@ func (w *Watcher) replay(b *Batch, span *Span, first uint64) (more bool, failure
 		v := versions.At(i)
 		eventType, o := w.filter.Event(v.Change)
 		if o != nil && !b.add(form, event{eventType: eventType, object: o, revision: v.Revision}) {
-			w.keepDue(v.Revision)
+			w.restoreDue(v.Revision)
 			return true, ""
 		}
 		w.delivered = v.Revision
@@ -254,17 +255,18 @@ func (w *Watcher) replay(b *Batch, span *Span, first uint64) (more bool, failure
 
 // addBookmark adds a bookmark to a batch, unless the form of bookmarks is unknown or the client began at the revision.
 func (w *Watcher) addBookmark(b *Batch, revision uint64) {
-	if bookmark := w.broadcaster.Form().PlainBookmark; bookmark != nil && revision > w.after {
+	bookmark := w.broadcaster.Form().PlainBookmark
+	if bookmark != nil && revision > w.startRevision {
 		b.copied = bookmark.AppendTo(b.copied, revision)
 		b.Events++
 	}
 }
 
-// Close removes the watcher, and counts its ending. A why of "" means that nothing was delivered: no ending is counted.
-func (w *Watcher) Close(why Ending) {
+// Close removes the watcher, and counts its ending. The ending "" means that nothing was delivered: it is not counted.
+func (w *Watcher) Close(ending Ending) {
 	w.broadcaster.remove(w)
-	if why != "" {
-		w.broadcaster.counts.addEnd(why)
+	if ending != "" {
+		w.broadcaster.counts.addEnding(ending)
 	}
 }
 
@@ -276,8 +278,8 @@ func (w *Watcher) setDue(revision uint64) {
 	}
 }
 
-// keepDue makes the change at a revision due again, unless an earlier one is due already.
-func (w *Watcher) keepDue(revision uint64) {
+// restoreDue makes the change at a revision due again, which Take has not delivered, unless an earlier one is due already.
+func (w *Watcher) restoreDue(revision uint64) {
 	for {
 		first := w.firstDue.Load()
 		if (first != 0 && first <= revision) || w.firstDue.CompareAndSwap(first, revision) {

@@ -273,7 +273,7 @@ func (s *watchStream) checkInitial() (goesOn bool) {
 	if s.err != nil {
 		s.ending = watch.EndGone
 	} else {
-		s.ending = s.watcher.InitialEnding(s.request.Context())
+		s.ending = s.watcher.AwaitDefined(s.request.Context())
 	}
 	return s.ending == ""
 }

@@ -173,12 +173,12 @@ func TestSlowState(t *testing.T) {
 				}
 				newestReader := c.watch(index.Query{}, Options{After: c.span.To})
 				tt.cause(c)
-				expect.Same(t, tt.wantEarly, w.InitialEnding(t.Context()))
+				expect.Same(t, tt.wantEarly, w.AwaitDefined(t.Context()))
 				time.Sleep(initialStateTimeout - time.Second)
-				expect.Same(t, tt.wantEarly, w.InitialEnding(t.Context()))
+				expect.Same(t, tt.wantEarly, w.AwaitDefined(t.Context()))
 				time.Sleep(time.Second)
-				expect.Same(t, tt.wantLate, w.InitialEnding(t.Context()))
-				expect.Same(t, tt.wantNewestReader, newestReader.InitialEnding(t.Context()))
+				expect.Same(t, tt.wantLate, w.AwaitDefined(t.Context()))
+				expect.Same(t, tt.wantNewestReader, newestReader.AwaitDefined(t.Context()))
 			})
 		})
 	}

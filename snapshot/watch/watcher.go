@@ -114,10 +114,10 @@ const (
 	initialStateTimeout = 30 * time.Second
 )
 
-// InitialEnding blocks until IsDefined returns true, so that more of the initial state may be written, and returns "". It returns
+// AwaitDefined blocks until IsDefined returns true, so that more of the initial state may be written, and returns "". It returns
 // an ending if the watch must end instead, at the latest after initialHoldTimeout. If the history forgets the next changes
 // meanwhile, the client still gets the whole state, unless that takes longer than initialStateTimeout.
-func (w *Watcher) InitialEnding(ctx context.Context) Ending {
+func (w *Watcher) AwaitDefined(ctx context.Context) Ending {
 	begunAt := time.Now()
 	for {
 		isDefined := w.isDefined()

@@ -2,9 +2,9 @@ package index
 
 import "slices"
 
-// Bucket serves to find the filters that a change concerns, so that few must be compared with it. It is a set of objects, for
-// example those of one namespace. The zero Bucket has all objects. Each filter is kept under its [Filter.NarrowestBucket], and a
-// change concerns only filters under its [Change.Buckets].
+// Bucket is a set of objects, for example those of one namespace. The zero Bucket has all objects. Buckets serve to find the
+// filters that a change concerns: each filter is kept under its [Filter.NarrowestBucket], and a change is compared only with the
+// filters under its [Change.Buckets].
 //
 // kube-apiserver dispatches events by the same properties (storage/cacher, its triggers and scopes), and by one more: a
 // name in all namespaces.
@@ -13,7 +13,7 @@ type Bucket struct {
 	value string
 }
 
-// bucketKind is the property that all objects of a bucket share. The bucket's value is its value.
+// bucketKind is the property that all objects of a bucket have in common. Bucket.value is the value of this property.
 type bucketKind uint8
 
 const (

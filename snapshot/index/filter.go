@@ -108,9 +108,7 @@ func (f *Filter) matches(o *Object) bool {
 }
 
 // matchesLabels reports whether the label selector chooses a set of labels.
-func (f *Filter) matchesLabels(set wire.Labels) bool {
-	return f.labels == nil || f.labels.Matches(set)
-}
+func (f *Filter) matchesLabels(set wire.Labels) bool { return f.labels == nil || f.labels.Matches(set) }
 
 // matchesFields reports whether the field selector and the selector of shards choose an object.
 func (f *Filter) matchesFields(o *Object) bool {
@@ -133,9 +131,8 @@ func (f *Filter) isInShards(o *Object) bool {
 // Event returns the type and the object of a watch's event for a change, or "" and nil if the watch gets no event. The event
 // must be sent with the revision of the change.
 func (f *Filter) Event(c Change) (eventType string, object *Object) {
-	// If c.Deleted, c.After is the last state of the deleted object.
 	matchedBefore := c.Before != nil && f.matches(c.Before)
-	matchesNow := c.After != nil && !c.Deleted && f.matches(c.After)
+	matchesNow := c.After != nil && !c.Deleted && f.matches(c.After) // After a deletion, c.After is the object's last state.
 	switch {
 	case matchesNow && matchedBefore:
 		return wire.Modified, c.After
@@ -143,7 +140,7 @@ func (f *Filter) Event(c Change) (eventType string, object *Object) {
 		return wire.Added, c.After
 	case matchedBefore && c.Deleted:
 		return wire.Deleted, c.After
-	case matchedBefore:
+	case matchedBefore: // The object has left the selection.
 		return wire.Deleted, c.Before // The client sees the object as it was when it last matched.
 	}
 	return "", nil

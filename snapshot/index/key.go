@@ -8,9 +8,7 @@ type Scope struct {
 }
 
 // Prefix returns the prefix of all keys in the scope.
-func (s Scope) Prefix() string {
-	return JoinKey(s.Namespace, "")
-}
+func (s Scope) Prefix() string { return JoinKey(s.Namespace, "") }
 
 // End returns the lowest key that is above all keys of the scope; "" if the scope has no end.
 func (s Scope) End() string {

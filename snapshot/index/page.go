@@ -24,9 +24,9 @@ type Query struct {
 	Fields fields.Selector
 	// Shards chooses among the objects, too; nil chooses all. It needs Envelope.Sharded, and no Limit.
 	Shards sharding.Selector
-	// EndsWithIndex reports whether the last page is the one with the last object of the index: for a node's pods, the node's last
-	// pod. That is so for NotOlderThan and Consistent, for which kube-apiserver reads the index (storage/cacher,
-	// watchCache.waitUntilFreshAndList). Otherwise pages go on to the end of the scope, and the last may be empty.
+	// EndsWithIndex says which page is the last. If it is true, it is the page with the last object of the index: for a node's pods,
+	// the node's last pod. If it is false, pages go on to the end of the scope, and the last may be empty. kube-apiserver reads the
+	// index for NotOlderThan and Consistent (storage/cacher, watchCache.waitUntilFreshAndList).
 	EndsWithIndex bool
 	// Indented reports whether the list is indented JSON, which takes longer to write.
 	Indented bool
@@ -47,8 +47,8 @@ type Page struct {
 	Remaining int64
 }
 
-// Page returns the page of a query. Page.Objects uses the memory of buf. Without selectors, only the objects on the page are
-// visited: the tree counts the rest. An object's bytes are never read.
+// Page returns the page of a query. Page.Objects uses the memory of buf. Without selectors, Page visits only the objects on the
+// page: the tree counts the rest. It reads none of the objects' bytes.
 func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
 	page := Page{Objects: buf[:0]}
 	f := NewFilter(envelope, q)
@@ -58,17 +58,17 @@ func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
 		}
 		return page
 	}
-	scope := Scope{Namespace: f.namespace} // the scope of q, or for a list of all namespaces the one that Fields require
+	scope := Scope{Namespace: f.namespace} // It is narrower than q.Scope if only q.Fields require a namespace.
 	from, end := scope.Prefix()+q.Start, scope.End()
-	// Most neighbours have the same labels, so the result for the previous labels is used again.
-	previous := wire.Labels{}
-	previousMatches := f.matchesLabels(previous)
+	// Most neighbours have the same labels, so visit compares labels with the selector only if they are unlike the last object's.
+	lastLabels := wire.Labels{}
+	labelsMatch := f.matchesLabels(lastLabels)
 	visit := func(o *Object) bool {
-		if o.Labels != previous {
-			previous = o.Labels
-			previousMatches = f.matchesLabels(previous)
+		if o.Labels != lastLabels {
+			lastLabels = o.Labels
+			labelsMatch = f.matchesLabels(lastLabels)
 		}
-		if previousMatches && f.matchesFields(o) {
+		if labelsMatch && f.matchesFields(o) {
 			page.Objects = append(page.Objects, o)
 		}
 		return !page.isFull(q.Limit)
@@ -84,8 +84,8 @@ func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
 	return page
 }
 
-// hasIndexFor reports whether the filter requires a value of the field by which the tree has an index. The index is only a
-// faster way to the same objects, so Page uses it whenever it can. Only setNext asks whether the pages end with it.
+// hasIndexFor reports whether the filter requires a value of the field by which the tree has an index. For the objects of a page,
+// the index is only a faster way. Whether another page follows may depend on it (see Query.EndsWithIndex).
 func (t Tree) hasIndexFor(f *Filter) bool { return f.hasIndexedValue && t.byField != nil }
 
 // setNext sets Next and Remaining of a full page. As at kube-apiserver, there is a next page if any object follows up to the key
@@ -94,18 +94,21 @@ func (t Tree) hasIndexFor(f *Filter) bool { return f.hasIndexedValue && t.byFiel
 func (t Tree) setNext(page *Page, q Query, f *Filter, end string) {
 	// The next page begins right after the last object, as at kube-apiserver (storage/continue.go).
 	next := page.Objects[len(page.Objects)-1].Key + "\x00"
-	more := false
-	stopAtFirst := func(*Object) bool { more = true; return false }
+	hasNext := false
+	stopAtFirst := func(*Object) bool {
+		hasNext = true
+		return false
+	}
 	switch {
 	case q.ChoosesAll():
 		page.Remaining = t.Count(next, end)
-		more = page.Remaining > 0
+		hasNext = page.Remaining > 0
 	case q.EndsWithIndex && t.hasIndexFor(f):
 		t.ascendIndex(f.indexedValue, next, end, stopAtFirst)
 	default:
 		t.Ascend(next, end, stopAtFirst)
 	}
-	if more {
+	if hasNext {
 		page.Next = next[len(q.Scope.Prefix()):]
 	}
 }
@@ -121,9 +124,11 @@ const (
 	sampleSize = 16
 )
 
-// Work estimates what a list costs kube-apiserver, in units of the time to encode one byte. Without selectors, it is the size of
-// the objects of the page (at most q.Limit), estimated from the first of them. With selectors, it is lookCost for each object of
-// the scope from q.Start on, even if Fields require one namespace. A list by name costs nothing.
+// Work estimates what a list costs kube-apiserver, in units of the time to encode one byte:
+//
+//   - A list by name costs nothing.
+//   - With selectors, each object of the scope from q.Start on costs lookCost, even if Fields require one namespace.
+//   - Without selectors, a list costs the size of its objects (at most q.Limit), estimated from the first sampleSize of them.
 func (t Tree) Work(q Query) int64 {
 	if q.Name != "" {
 		return 0

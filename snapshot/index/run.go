@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// run has the objects from its first key up to the next run's first key. It is immutable.
+// run is a part of a tree: the objects from the run's first key up to the next run's first key. It is immutable.
 type run struct {
 	first string
-	// n is the number of objects. It stands here so that Count need not read the columns.
+	// n is the number of objects. It is not one of the columns, so that Count need not read these.
 	n int
 	*columns
 }
@@ -39,7 +39,7 @@ func (r run) search(key string) (i int, found bool) {
 	return slices.BinarySearchFunc(r.objects, key, func(o *Object, key string) int { return strings.Compare(o.Key, key) })
 }
 
-// replace returns a copy of the run in which the objects added replace those from i to i+removed.
+// replace returns a copy of the run. In the copy, the objects of added replace those at the indexes i <= j < i+removed.
 func (r run) replace(i, removed int, added ...*Object) run {
 	signatures := make([]signature, len(added))
 	for n, o := range added {
@@ -48,12 +48,12 @@ func (r run) replace(i, removed int, added ...*Object) run {
 	return newRun(r.first, splice(r.objects, i, removed, added...), splice(r.signatures, i, removed, signatures...))
 }
 
-// part returns a run with copies of the columns from low to high.
+// part returns a run of the objects at the indexes low <= i < high, with columns of its own.
 func (r run) part(first string, low, high int) run {
 	return newRun(first, slices.Clone(r.objects[low:high]), slices.Clone(r.signatures[low:high]))
 }
 
-// splice returns a copy of s in which the elements added replace those from i to i+removed.
+// splice returns a copy of s. In the copy, the elements of added replace those at the indexes i <= j < i+removed.
 func splice[T any](s []T, i, removed int, added ...T) []T {
 	return slices.Concat(s[:i], added, s[i+removed:])
 }

@@ -110,18 +110,18 @@ func (t Tree) Set(o *Object) (old *Object) {
 	return old
 }
 
-// split splits a run that has become too long because of the object at the index added.
-func (t Tree) split(r run, added int) (low, high run) {
-	at := r.n / 2
+// split splits a run that has become too long because of a new object, at the index newIndex.
+func (t Tree) split(r run, newIndex int) (low, high run) {
+	cut := r.n / 2
 	last, _ := t.runs.Max()
-	if added == r.n-1 && r.first == last.first {
-		at = added // A load appends: the full run stays full, and a new one begins.
+	if newIndex == r.n-1 && r.first == last.first {
+		cut = newIndex // A load appends: the full run stays full, and a new one begins.
 	}
-	return r.part(r.first, 0, at), r.part(r.objects[at].Key, at, r.n)
+	return r.part(r.first, 0, cut), r.part(r.objects[cut].Key, cut, r.n)
 }
 
-// Remove removes the object with a key and returns it, or nil if there is none. A run that becomes small joins the run before
-// it.
+// Remove removes the object with a key and returns it, or nil if there is none. If its run becomes small, that run and the one
+// before become one run.
 func (t Tree) Remove(key string) *Object {
 	r := t.runOf(key)
 	i, found := r.search(key)
@@ -177,7 +177,8 @@ func (t Tree) ascendRuns(from, end string, yield func(r run, low, high int) bool
 
 // Ascend calls yield for the objects with from <= key < end, in order, until yield returns false. An empty end means no end.
 func (t Tree) Ascend(from, end string, yield func(*Object) bool) {
-	t.ascendRequired(0, from, end, yield)
+	const noLabels = signature(0)
+	t.ascendRequired(noLabels, from, end, yield)
 }
 
 // ascendRequired is Ascend for the objects whose labels have all bits of a signature. It skips runs without such objects.
@@ -198,8 +199,8 @@ func (t Tree) ascendRequired(required signature, from, end string, yield func(*O
 // ascendIndex is Ascend for the objects whose indexed field has a value.
 func (t Tree) ascendIndex(value, from, end string, yield func(*Object) bool) {
 	t.byField.AscendGreaterOrEqual(indexEntry{value: value, key: from}, func(e indexEntry) bool {
-		isBehindEnd := end != "" && e.key >= end
-		if e.value != value || isBehindEnd {
+		isPastEnd := end != "" && e.key >= end
+		if e.value != value || isPastEnd {
 			return false
 		}
 		o, _ := t.Get(e.key) // It is always found: the index has only keys of the tree.

@@ -1,20 +1,20 @@
 package index
 
-// VersionSize returns the number of bytes that a version takes in addition to its objects. Its change has replaced the object
-// before by the object after. before is nil if the object is new, and after is nil if it was removed.
+// The number of bytes that a change of a tree copies, as TestVersionSize measures it.
+const (
+	replaceSize     = 2000 // An object is replaced: its run and nodes of the tree are copied.
+	addOrRemoveSize = 2700 // An object is added or removed: signatures are copied, too.
+	indexSize       = 3000 // An object is added to the index or removed from it: nodes of the index are copied.
+)
+
+// VersionSize returns the number of bytes that a version takes in addition to its objects. The version's change has replaced the
+// object before by the object after. before is nil for an object that was added, and after for one that was removed.
 func (t Tree) VersionSize(before, after *Object) int64 {
 	switch {
 	case before != nil && after != nil:
-		return replacingSize
+		return replaceSize
 	case t.byField == nil:
-		return membershipSize
+		return addOrRemoveSize
 	}
-	return membershipSize + indexSize
+	return addOrRemoveSize + indexSize
 }
-
-// The parts of a VersionSize, as TestVersionSize measures them.
-const (
-	replacingSize  = 2000 // An object was replaced: its run and nodes of the tree are copied.
-	membershipSize = 2700 // An object came or went: signatures are copied, too.
-	indexSize      = 3000 // The object came to the index or left it, too: nodes of the index are copied.
-)

@@ -90,14 +90,13 @@ type probeAnswer struct {
 // maxPending bounds the number of pending answers, however long the stream lags.
 const maxPending = 256
 
-const (
-	// ShortWatch is the timeout of a watch that is opened only for its bookmark: kube-apiserver sends a bookmark two
-	// seconds before the timeout. (With 1.36.3, the bookmark comes after 0.7 to 1.1 s.)
-	ShortWatch = 3 * time.Second
-	// BookmarkEvery is the longest time between two bookmarks of a watch, if kube-apiserver's revision has moved
-	// (storage/cacher: once a minute, and some jitter).
-	BookmarkEvery = 65 * time.Second
-)
+// ShortWatch is the timeout of a watch that is opened only for its bookmark: kube-apiserver sends a bookmark two seconds before
+// the timeout. (With 1.36.3, the bookmark comes after 0.7 to 1.1 s.)
+const ShortWatch = 3 * time.Second
+
+// BookmarkEvery is the longest time between two bookmarks of a watch, if kube-apiserver's revision has moved (storage/cacher:
+// once a minute, and some jitter).
+const BookmarkEvery = 65 * time.Second
 
 // NewFreshness returns a Freshness that keeps a state younger than bound. A spread from 0 to 1 makes the pauses between
 // probes a little shorter, so that replicas with different spreads do not ask at the same times.
@@ -167,13 +166,12 @@ func (f *Freshness) nextProbe(now time.Time, proven Probe) time.Time {
 	return later(at, f.probePauseEnd)
 }
 
-const (
-	// progressDelay is the time that the stream gets to reach the answer to a probe before a progress watch is opened.
-	progressDelay = 100 * time.Millisecond
-	// repeatProgressFor is the time after a request for the newest state in which another progress watch follows each one that
-	// has helped, so that bookmarks keep coming.
-	repeatProgressFor = 3 * time.Second
-)
+// progressDelay is the time that the stream gets to reach the answer to a probe before a progress watch is opened.
+const progressDelay = 100 * time.Millisecond
+
+// repeatProgressFor is the time after a request for the newest state in which another progress watch follows each one that has
+// helped, so that bookmarks keep coming.
+const repeatProgressFor = 3 * time.Second
 
 // nextProgress returns the time at which to open a progress watch; never if none is needed or one is open. A progress watch is
 // due at one of these times, but not in a pause:
@@ -223,13 +221,12 @@ func (f *Freshness) TimelineUncertain(now time.Time) bool {
 	return f.probeFailedAt.After(f.heardAt) || clock.Age(f.heardAt, now) > BookmarkEvery
 }
 
-const (
-	// maxMissingBookmarks is the number of progress watches in a row without a bookmark that show that the upstream sends no
-	// bookmarks, for example because its watch cache is off for the resource.
-	maxMissingBookmarks = 3
-	// missingBookmarksPause is the pause in probes and progress watches while the upstream seems to send no bookmarks.
-	missingBookmarksPause = time.Minute
-)
+// maxMissingBookmarks is the number of progress watches in a row without a bookmark that show that the upstream sends no bookmarks,
+// for example because its watch cache is off for the resource.
+const maxMissingBookmarks = 3
+
+// missingBookmarksPause is the pause in probes and progress watches while the upstream seems to send no bookmarks.
+const missingBookmarksPause = time.Minute
 
 // BookmarksMissing reports whether the upstream seems to send no bookmarks. Then no state can be proven to be the newest.
 func (f *Freshness) BookmarksMissing() bool { return f.missingBookmarks >= maxMissingBookmarks }

@@ -67,9 +67,7 @@ func (f *Freshness) ProbeRefused(now time.Time, pause time.Duration) {
 
 // EndProbePause ends the pause after a probe that was refused or got no answer.
 func (f *Freshness) EndProbePause(now time.Time) {
-	if now.Before(f.probePauseEnd) {
-		f.probePauseEnd = now
-	}
+	f.probePauseEnd = earlier(f.probePauseEnd, now)
 }
 
 // ProbeFailed records that a probe got no answer, and begins a pause of probePause.

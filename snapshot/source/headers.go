@@ -54,10 +54,9 @@ func (s *Source) credentialWarnings(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("asking the upstream for warnings about listproxy's credentials: %w", err)
 	}
 	defer resp.Body.Close()
-	// A 401 has no warnings, and a 429 or 5xx may come from a load balancer.
+	// These answers may lack the warnings: a 401 has none, and a 429 or 5xx may come from a load balancer.
 	code := resp.StatusCode
-	mayLackWarnings := code == http.StatusUnauthorized || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
-	if mayLackWarnings {
+	if code == http.StatusUnauthorized || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError {
 		return nil, wire.ReadAnswerError(resp)
 	}
 	return resp.Header.Values("Warning"), nil

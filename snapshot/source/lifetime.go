@@ -16,12 +16,12 @@ type lifetime struct {
 // maxEarlyEnd is how long before its timeout a watch may seem to end, because the upstream's clock runs faster than ours.
 const maxEarlyEnd = time.Second
 
-// LatestEnd returns the latest time at which a watch can have ended if its end is noticed now: now, or the end of the
-// timeout if that has passed, since this process or the machine may have stood still and noticed the end late.
+// LatestEnd returns the latest time at which a watch can have ended if its end is noticed now: the end of its timeout if that has
+// passed, and now if not. (A process or a machine that stood still notices the end late.)
 func (l lifetime) LatestEnd(now time.Time) time.Time {
 	timedOut := l.answeredAt.Add(l.timeout)
-	// The monotonic clock stands still while the machine sleeps (see clock.Age), and the wall clock may be set back. So the
-	// timeout has passed if either clock says so. Round(0) leaves only the wall clock of a time.
+	// The timeout has passed if either clock says so: the monotonic clock stands still while the machine sleeps (see clock.Age),
+	// and the wall clock may be set back. Round(0) strips the monotonic reading.
 	if now.Before(timedOut) && now.Round(0).Before(timedOut.Round(0)) {
 		return now
 	}

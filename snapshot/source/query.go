@@ -16,10 +16,8 @@ import (
 // PageQuery returns the query of one page of a list at exactly a revision. The page begins with the key start, or with the
 // first object if start is empty.
 func (s *Source) PageQuery(revision uint64, start string, limit int64) url.Values {
-	var query url.Values
-	if start == "" {
-		query = ExactQuery(revision)
-	} else {
+	query := ExactQuery(revision)
+	if start != "" {
 		query = url.Values{"continue": {s.Token(revision, start)}} // The token has the revision.
 	}
 	query.Set("limit", strconv.FormatInt(limit, 10))

@@ -109,12 +109,12 @@ func (s *Source) ListRetrying(ctx context.Context, namespace string, query url.V
 // The field selector also names the given fields, to learn whether the upstream accepts them: if not, it answers 400.
 func (s *Source) Probe(ctx context.Context, fields ...wire.Field) (body []byte, revision uint64, err error) {
 	namespace, selectsNothing := s.NonexistentKey()
-	var selector strings.Builder
-	selector.WriteString(selectsNothing)
+	terms := []string{selectsNothing}
 	for _, field := range fields {
-		selector.WriteString("," + field.Name + "=")
+		terms = append(terms, field.Name+"=")
 	}
-	list, err := s.List(withDefaultPurpose(ctx, ForProbe), namespace, url.Values{"fieldSelector": {selector.String()}})
+	query := url.Values{"fieldSelector": {strings.Join(terms, ",")}}
+	list, err := s.List(withDefaultPurpose(ctx, ForProbe), namespace, query)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -4,27 +4,27 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// Batch has events that are written to a client together. A client that does not read holds little memory of its own: only small
-// objects are copied. A large object is shared with the history. The zero value is empty.
+// Batch has events that are written to a client together. A client that does not read holds little memory of its own: a batch
+// copies only small objects, and shares a large one with the history. The zero value is empty.
 //
-// The bytes are those of parts, in order, and then those of copied from index tail on. The bytes of a part are immutable.
+// The bytes of the batch are the parts, in order, and then the tail: the bytes of copied from index tail on. For example:
 //
-//	events            parts                        copied[tail:]
-//	two small ones    none                         head, object, end, head, object, end
-//	one large object  head (in copied) and object  end
+//	events            parts                                  tail
+//	two small ones    none                                   head, object, end, head, object, end
+//	one large object  head (a slice of copied), the object   end
 type Batch struct {
 	// Events is the number of events.
 	Events int
 	// More reports whether the next Take returns more events, or an ending, without a Wait before it.
 	More bool
 
-	parts  [][]byte
-	copied []byte
-	tail   int
+	parts  [][]byte // They are immutable.
+	copied []byte   // Whatever was copied, also for parts.
+	tail   int      // The bytes of copied before this index are in parts.
 }
 
-// batchSize is the number of bytes up to which a [Batch] takes further events, and up to which it copies objects. So only the first
-// object can be too large to be copied. The few bytes around the objects may exceed the size.
+// batchSize bounds the bytes of a [Batch] with several events, and the bytes that a batch copies. So only the first object can be
+// too large to be copied. The few bytes around the objects may exceed the bound.
 const batchSize = 16 << 10
 
 // Reset makes the batch empty, and keeps its memory for the next events.
@@ -58,7 +58,7 @@ func (b *Batch) Parts(yield func([]byte) bool) {
 type event struct {
 	eventType string // wire.Added, wire.Modified or wire.Deleted
 	object    *index.Object
-	revision  uint64 // of the change; not the object's if the object has left the selection
+	revision  uint64 // of the change; higher than the object's if the object has left the selection
 }
 
 // add adds an event. It adds nothing and returns false if the batch has other events and this one does not fit.
@@ -82,13 +82,12 @@ func (b *Batch) add(f *Form, e event) (added bool) {
 	return true
 }
 
-// put adds bytes of an object. It copies them if the batch then has at most batchSize copied bytes, and shares them as a part if
-// not.
+// put adds bytes of an object. It copies them while the batch has at most batchSize copied bytes. Larger content becomes a part.
 func (b *Batch) put(content []byte) {
 	if len(content) == 0 || len(b.copied)+len(content) <= batchSize {
 		b.copied = append(b.copied, content...)
 		return
 	}
-	b.parts = append(b.parts, b.copied[b.tail:], content) // what was copied since the last part comes before content
+	b.parts = append(b.parts, b.copied[b.tail:], content) // The tail comes before the content, so it becomes a part, too.
 	b.tail = len(b.copied)
 }

@@ -20,9 +20,9 @@ const (
 	minEndSpread = time.Second
 )
 
-// Plan plans the ends of some watches, at endsPerSecond, after all ends that were planned before. It returns the delay until
-// the first end, and the time over which the ends must be spread, which is never 0. If the last end would be later than atMost
-// from now, the ends skip the queue: a higher rate is better than a watch that ends too late.
+// Plan plans the ends of some watches, at endsPerSecond, after all ends that were planned before. delay is the time until the
+// first end, and spread is the time over which the ends must be spread, which is never 0. If the last end would be later than
+// atMost from now, the ends skip the queue: a higher rate is better than a watch that ends too late.
 //
 //	watches  atMost  planned before  delay  spread
 //	400      10 s    nothing         0      2 s

@@ -8,7 +8,7 @@ import (
 )
 
 // TestVersionSize: a version takes at most VersionSize bytes of memory, and at least half as many, whether an object is
-// replaced, comes or goes.
+// replaced, added or removed.
 func TestVersionSize(t *testing.T) {
 	replace := func(version Tree, n int, objects []*Object) { version.Set(objects[n]) }
 	remove := func(version Tree, n int, objects []*Object) { version.Remove(objects[n].Key) }
@@ -20,24 +20,25 @@ func TestVersionSize(t *testing.T) {
 		}
 	}
 	for _, indexed := range []bool{false, true} {
-		for name, tt := range map[string]struct {
-			// change makes version n of a clone of the version before.
-			change   func(version Tree, n int, objects []*Object)
-			replaces bool // each change replaces an object; false: an object comes or goes
-		}{
-			"objects are replaced":                {change: replace, replaces: true},
-			"objects are removed":                 {change: remove},
-			"objects are removed and added again": {change: removeAndAdd},
+		for name, tt := range map[string]changes{
+			"objects are replaced":                {apply: replace, replace: true},
+			"objects are removed":                 {apply: remove},
+			"objects are removed and added again": {apply: removeAndAdd},
 		} {
-			checkVersionSize(t, fmt.Sprintf("%s, indexed %t", name, indexed), indexed, tt.replaces, tt.change)
+			t.Run(fmt.Sprintf("%s, indexed %t", name, indexed), func(t *testing.T) { checkVersionSize(t, indexed, tt) })
 		}
 	}
 }
 
+// changes are the changes that lead from each version to the next.
+type changes struct {
+	// apply makes version n of a clone of the version before.
+	apply   func(version Tree, n int, objects []*Object)
+	replace bool // Each change replaces an object; false: it adds or removes one.
+}
+
 // checkVersionSize compares VersionSize with the memory that many versions take.
-func checkVersionSize(
-	t *testing.T, name string, indexed, replaces bool, change func(version Tree, n int, objects []*Object),
-) {
+func checkVersionSize(t *testing.T, indexed bool, c changes) {
 	t.Helper()
 	const versions = 2_000
 	tree := NewTree(indexed)
@@ -46,8 +47,8 @@ func checkVersionSize(
 		objects[i] = &Object{Key: fmt.Sprintf("namespace/name-%06d", i), Fields: []string{fmt.Sprintf("node-%03d", i%500)}}
 		tree.Set(objects[i])
 	}
-	var replaced *Object // nil means that the object is new; VersionSize is the same if it goes
-	if replaces {
+	var replaced *Object // nil means that the object is added; VersionSize is the same if it is removed
+	if c.replace {
 		replaced = objects[0]
 	}
 	maxSize := tree.VersionSize(replaced, objects[0])
@@ -56,11 +57,11 @@ func checkVersionSize(
 	before := heapSize()
 	for n := range kept {
 		tree = tree.Clone()
-		change(tree, n, objects)
+		c.apply(tree, n, objects)
 		kept[n] = tree
 	}
 	if size := (heapSize() - before) / versions; size < maxSize/2 || size > maxSize {
-		t.Errorf("%s: a version takes %d bytes, want %d to %d (VersionSize)", name, size, maxSize/2, maxSize)
+		t.Errorf("a version takes %d bytes, want %d to %d (VersionSize)", size, maxSize/2, maxSize)
 	}
 	runtime.KeepAlive(kept)
 	runtime.KeepAlive(objects)

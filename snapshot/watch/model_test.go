@@ -33,16 +33,13 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// model knows what a broadcaster must do, without looking into it.
+// model knows what a broadcaster must do, without looking into it. A doubt is a time in which IsDefined is false.
 type model struct {
 	*fakeCluster
-	// doubtBegan is the time at which IsDefined became false, and confirmed the cluster's revision then.
-	doubtBegan time.Time
-	confirmed  uint64
-	// doubtEndsAll is the last time at which IsDefined was known to have been false for so long that watches end.
-	doubtEndsAll time.Time
-	// retainedAfter is the revision after which no change is forgotten.
-	retainedAfter uint64
+	doubtBegan    time.Time // when the last doubt began
+	confirmed     uint64    // the cluster's revision when the last doubt began
+	lastLongDoubt time.Time // when a doubt was last seen that has lasted for so long that watches end
+	retainedAfter uint64    // no change after this revision is forgotten
 	followers     []*follower
 	endings       []Ending // the endings with which the broadcaster was ended
 	aborted       bool     // Abort was called
@@ -55,16 +52,15 @@ type follower struct {
 	options Options
 	begunAt time.Time
 	asleep  bool // the client has taken everything, and takes no more until it is woken
-	// extraBookmarks is the number of bookmarks that the model asked for before their time.
+	// extraBookmarks is the number of bookmarks that readUndispatched has made due.
 	extraBookmarks int
 	// undispatchedTo is the newest revision when the client last took changes before they were dispatched. Dispatching these
 	// changes wakes the client again.
 	undispatchedTo uint64
-	// checked has the numbers of events and bookmarks that check has compared.
-	checked struct{ events, bookmarks int }
-	// want has the events that the client must get for the first wantLogged changes of the log.
-	want       []wantEvent
-	wantLogged int
+	want           []wantEvent // the events that the client must get for the first changes of the log
+	wantLogged     int         // the number of these changes
+	// The numbers of events and bookmarks that were checked already.
+	checkedEvents, checkedBookmarks int
 }
 
 // step does one thing at random. A weight says how often, compared with others.
@@ -76,26 +72,27 @@ func (m *model) step() {
 		{20, m.write},
 		{16, m.begin},
 		{12, m.readSome},
-		{4, func() { m.trim(1 + m.random.IntN(10)) }},
+		{4, m.trimSome},
 		{4, m.forget},
-		{4, func() { m.setDoubtful(m.flipCoin()) }},
+		{4, m.beginOrEndDoubt},
 		{4, m.pause},
 		{4, m.loseOldestClient},
 		{3, m.readUndispatched},
 		{1, m.load},
-		{4, func() { m.settle([]time.Duration{0, bookmarkInterval + bookmarkJitter}[m.random.IntN(2)]) }},
+		{2, func() { m.settle(0) }},
+		{2, func() { m.settle(bookmarkInterval + bookmarkJitter) }},
 	}
 	total := 0
 	for _, s := range steps {
 		total += s.weight
 	}
-	left := m.random.IntN(total)
+	chosen := m.random.IntN(total)
 	for _, s := range steps {
-		left -= s.weight
-		if left < 0 {
+		if chosen < s.weight {
 			s.run()
 			break
 		}
+		chosen -= s.weight
 	}
 	if m.flipCoin() {
 		synctest.Wait()
@@ -196,18 +193,25 @@ func (m *model) forget() {
 	m.broadcaster.Publish(m.span)
 }
 
+// trimSome forgets all but a few versions.
+func (m *model) trimSome() { m.trim(1 + m.random.IntN(10)) }
+
+// beginOrEndDoubt sets at random whether IsDefined is false.
+func (m *model) beginOrEndDoubt() { m.setDoubtful(m.flipCoin()) }
+
 // setDoubtful sets whether IsDefined is false.
 func (m *model) setDoubtful(doubtful bool) {
 	m.noteLongDoubt()
-	if before := m.definition.doubtful.Swap(doubtful); doubtful && !before {
+	wasDoubtful := m.definition.doubtful.Swap(doubtful)
+	if doubtful && !wasDoubtful {
 		m.confirmed, m.doubtBegan = m.span.To, time.Now()
 	}
 }
 
-// noteLongDoubt records whether IsDefined has been false for so long that watches end.
+// noteLongDoubt records that a doubt has lasted for so long that watches end.
 func (m *model) noteLongDoubt() {
 	if m.definition.doubtful.Load() && time.Since(m.doubtBegan) >= holdTimeout {
-		m.doubtEndsAll = time.Now()
+		m.lastLongDoubt = time.Now()
 	}
 }
 
@@ -227,7 +231,7 @@ func (m *model) readUndispatched() {
 	m.write()
 	m.broadcaster = broadcaster
 	published := m.span
-	broadcaster.published.Store(&published)
+	broadcaster.published.Store(&published) // the first half of Publish; the second follows below
 	for _, w := range m.open() {
 		if w.phase.Load() != phaseOpen || m.flipCoin() {
 			continue
@@ -273,7 +277,18 @@ func (m *model) check(w *follower) {
 		m.t.Fatalf("a watch of %s after %d, where %d of %d may be delivered: %s",
 			w.name, w.after, m.deliverableTo(), m.span.To, fmt.Sprintf(format, a...))
 	}
-	for i := w.checked.events; i < len(w.events); i++ {
+	m.checkEvents(w, fail)
+	m.checkBookmarks(w, fail)
+	m.checkEnd(w, fail)
+}
+
+// failFunc fails the test with a message about one client.
+type failFunc = func(format string, a ...any)
+
+// checkEvents checks that a client has got the next events that it must get, and no others.
+func (m *model) checkEvents(w *follower, fail failFunc) {
+	m.t.Helper()
+	for i := w.checkedEvents; i < len(w.events); i++ {
 		switch {
 		case i >= len(w.want) || w.want[i].text != w.events[i]:
 			fail("event %d is %.300q, want the first of %.300q", i, w.events[i], fmt.Sprint(w.want[min(i, len(w.want)):]))
@@ -283,7 +298,13 @@ func (m *model) check(w *follower) {
 			fail("it got %q after Abort", w.events[i])
 		}
 	}
-	for _, b := range w.bookmarks[w.checked.bookmarks:] {
+	w.checkedEvents = len(w.events)
+}
+
+// checkBookmarks checks that a client has got each bookmark after all events up to its revision, and not too many bookmarks.
+func (m *model) checkBookmarks(w *follower, fail failFunc) {
+	m.t.Helper()
+	for _, b := range w.bookmarks[w.checkedBookmarks:] {
 		isWanted := w.options.Bookmarks && !m.aborted && b.revision > w.after && b.revision <= m.deliverableTo()
 		isTooEarly := b.events < len(w.want) && w.want[b.events].revision <= b.revision // an event should come before it
 		isTooLate := b.events > 0 && w.want[b.events-1].revision > b.revision
@@ -291,16 +312,15 @@ func (m *model) check(w *follower) {
 			fail("a bookmark at %d after %d events of %v", b.revision, b.events, w.want)
 		}
 	}
-	w.checked.events, w.checked.bookmarks = len(w.events), len(w.bookmarks)
+	w.checkedBookmarks = len(w.bookmarks)
 	const firstAndLast = 2
 	if most := w.extraBookmarks + firstAndLast + int(time.Since(w.begunAt)/bookmarkInterval); len(w.bookmarks) > most {
 		fail("it got the bookmarks %v, want at most %d", w.bookmarks, most)
 	}
-	m.checkEnd(w, fail)
 }
 
 // checkEnd checks that there is a reason for the ending of a watch, if it has ended.
-func (m *model) checkEnd(w *follower, fail func(format string, a ...any)) {
+func (m *model) checkEnd(w *follower, fail failFunc) {
 	m.t.Helper()
 	age := time.Since(w.begunAt)
 	switch w.end {
@@ -313,7 +333,7 @@ func (m *model) checkEnd(w *follower, fail func(format string, a ...any)) {
 			fail("it ends as %s, though no change after %d is forgotten that concerns it", w.end, w.delivered)
 		}
 	case EndLost:
-		hasCause := slices.Contains(m.endings, EndLost) || !m.doubtEndsAll.Before(w.begunAt)
+		hasCause := slices.Contains(m.endings, EndLost) || !m.lastLongDoubt.Before(w.begunAt)
 		if !hasCause || age < minWatchLife {
 			fail("it ends as %s after %v, and the broadcaster was ended as %q", w.end, age, m.endings)
 		}
@@ -354,8 +374,8 @@ func (m *model) readAll(to uint64) {
 	m.closeEnded()
 }
 
-// settle ends all doubt. Soon all clients must have all events, though more changes come. If rest, the time that passes then,
-// is longer than bookmarkInterval, all clients that want bookmarks must have one at the newest revision after it.
+// settle ends the doubt. Soon all clients must have all events, though more changes come. Then the time rest passes. If it is
+// longer than bookmarkInterval, all clients that want bookmarks must have one at the newest revision after it.
 func (m *model) settle(rest time.Duration) {
 	m.setDoubtful(false)
 	m.readAll(0)
@@ -399,28 +419,7 @@ func (m *model) finish() {
 	}
 	synctest.Wait()
 	all := m.open()
-	switch m.random.IntN(4) {
-	case 0:
-		m.endings = []Ending{EndShutdown}
-		m.broadcaster.EndWithin(maxEndSpread, EndShutdown)
-	case 1:
-		m.endings = []Ending{EndLost}
-		m.broadcaster.End()
-	case 2:
-		m.endings, m.aborted = []Ending{EndLost}, true
-		m.broadcaster.Abort()
-		if n := m.broadcaster.published.Load().Versions.Len(); n > 0 {
-			m.t.Errorf("%d versions are held in memory after Abort, want none", n)
-		}
-	case 3:
-		m.endings = []Ending{EndLost}
-		m.broadcaster.End()
-		time.Sleep(maxEndSpread / 2)
-		m.read(1, all...)
-		m.closeEnded()
-		m.endings = []Ending{EndLost, EndShutdown}
-		m.broadcaster.EndWithin(time.Duration(m.random.IntN(2))*maxEndSpread, EndShutdown)
-	}
+	m.endBroadcaster()
 	if m.broadcaster.Watch(Options{After: m.span.To, Timeout: time.Hour}) != nil {
 		m.t.Error("a watch begins after the broadcaster has ended")
 	}
@@ -434,7 +433,7 @@ func (m *model) finish() {
 		switch {
 		case w.end == "":
 			m.t.Errorf("a watch of %s goes on after %v", w.name, longest)
-		case w.end == EndTimeout, m.aborted, m.doubtEndsAll.After(w.begunAt): // it may miss something
+		case w.end == EndTimeout, m.aborted, m.lastLongDoubt.After(w.begunAt): // it may miss something
 		case w.missing() > 0:
 			m.t.Errorf("a watch of %s that ends as %s misses %d events", w.name, w.end, w.missing())
 		case w.options.Bookmarks && m.span.To > w.after && !w.hasBookmarkAt(m.span.To):
@@ -442,6 +441,32 @@ func (m *model) finish() {
 		}
 	}
 	m.checkCounts()
+}
+
+// endBroadcaster ends the broadcaster in a random way.
+func (m *model) endBroadcaster() {
+	switch m.random.IntN(4) {
+	case 0: // the process ends
+		m.endings = []Ending{EndShutdown}
+		m.broadcaster.EndWithin(maxEndSpread, EndShutdown)
+	case 1: // the state is lost
+		m.endings = []Ending{EndLost}
+		m.broadcaster.End()
+	case 2: // the state may be wrong
+		m.endings, m.aborted = []Ending{EndLost}, true
+		m.broadcaster.Abort()
+		if n := m.broadcaster.published.Load().Versions.Len(); n > 0 {
+			m.t.Errorf("%d versions are held in memory after Abort, want none", n)
+		}
+	case 3: // the state is lost, and the process ends
+		m.endings = []Ending{EndLost}
+		m.broadcaster.End()
+		time.Sleep(maxEndSpread / 2)
+		m.read(1, m.open()...)
+		m.closeEnded()
+		m.endings = []Ending{EndLost, EndShutdown}
+		m.broadcaster.EndWithin(time.Duration(m.random.IntN(2))*maxEndSpread, EndShutdown)
+	}
 }
 
 // checkCounts checks that all watches are counted as ended, and none as open.

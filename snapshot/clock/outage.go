@@ -2,8 +2,8 @@ package clock
 
 import "time"
 
-// Outage is a period in which no API server answers. It begins when one of listproxy's own requests gets no answer, or one of
-// its streams breaks. The zero Outage means that there was none.
+// Outage is a time in which no API server answers. It begins when one of listproxy's own requests gets no answer, or one of
+// its streams breaks. The zero Outage stands for none.
 type Outage struct {
 	// Ongoing reports whether no API server answers now.
 	Ongoing bool
@@ -27,8 +27,8 @@ func (o Outage) AsOf(now time.Time, bound time.Duration) time.Time {
 	return now
 }
 
-// AsOfWithoutStream is AsOf while no stream is open, for something that a stream keeps up to date. Here the outage counts as
-// ongoing for as long again as it has lasted, but at most for resumeWithin: in this time streams are opened again.
+// AsOfWithoutStream is AsOf for something that a stream keeps up to date, while no stream is open. An outage that has ended counts
+// as ongoing for as long again as it has lasted, but at most for resumeWithin: in this time streams are opened again.
 func (o Outage) AsOfWithoutStream(now time.Time, bound time.Duration) time.Time {
 	if !o.Ongoing {
 		lasted := Age(o.Began, o.Ended)

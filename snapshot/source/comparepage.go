@@ -76,11 +76,11 @@ func (s *Source) compare(ctx context.Context, state ListState, start string, our
 	}
 	objectDiff, byteDiff := s.compareObjects(ours.Objects, theirs.Items)
 	sameCount := ours.Remaining == theirs.Meta.Remaining || state.isUncounted(theirs)
-	// A difference in objects is reported before one in bytes: it shows that the state is wrong, and not only its form.
+	// Differences in objects come first: they show that the state is wrong, and not only how it is written.
 	switch {
 	case objectDiff != nil:
 		return objectDiff
-	case !sameCount: // Objects are missing after this page, here or upstream.
+	case !sameCount: // Some objects after this page are missing, here or upstream.
 		return &MismatchError{
 			Difference: fmt.Sprintf("the page from %q on has %d objects after it, upstream %d", start, ours.Remaining, theirs.Meta.Remaining),
 		}
@@ -95,15 +95,15 @@ func (s *Source) compare(ctx context.Context, state ListState, start string, our
 	return nil
 }
 
-// compareObjects compares the objects of a page with the upstream's items. objectDiff is the first difference in names or
-// revisions. If there is none, byteDiff is the first difference in bytes.
+// compareObjects compares the objects of a page with the upstream's items. It returns at most one difference: the first in names
+// or revisions, as objectDiff, or if there is none, the first in bytes, as byteDiff.
 func (s *Source) compareObjects(objects []*index.Object, items [][]byte) (objectDiff, byteDiff *MismatchError) {
 	for i, item := range items {
 		m, err := s.Encoding().ParseItem(item)
 		if err != nil {
 			return &MismatchError{Difference: fmt.Sprintf("object %d of a page cannot be read upstream", i+1)}, nil
 		}
-		// Both sides are sorted by key and agree up to here. So of two different keys, the other side lacks the lower one.
+		// Both sides are sorted by key and agree up to here. So if the two keys differ, the lower one is missing on the other side.
 		key := index.JoinKey(m.Namespace, m.Name)
 		if i == len(objects) || key < objects[i].Key {
 			return &MismatchError{Difference: key + " is upstream, but not here"}, nil
@@ -130,8 +130,8 @@ func (s ListState) isUncounted(theirs ListResponse) bool {
 	return s.Envelope.Sharded && theirs.Meta.Remaining == 0
 }
 
-// isWrittenAs reports whether listproxy would write a page of s with the same bytes, content type and headers as the upstream's
-// page theirs. headers are those that every caller gets with theirs. The objects of both pages must have the same bytes.
+// isWrittenAs reports whether listproxy would write a page with the same bytes, content type and headers as the upstream's page,
+// theirs. headers are those that every caller gets with theirs. The objects of both pages must have the same bytes.
 func (s ListState) isWrittenAs(page index.Page, theirs ListResponse, headers http.Header) bool {
 	meta := wire.ListMeta{Revision: s.Revision}
 	if !s.isUncounted(theirs) {
@@ -143,6 +143,7 @@ func (s ListState) isWrittenAs(page index.Page, theirs ListResponse, headers htt
 	if page.Next != "" { // Tokens are not compared: this package does not know how they are encoded.
 		meta.Continue = theirs.Meta.Continue
 	}
-	return bytes.Equal(s.Envelope.Render(meta, theirs.Items), theirs.Body) &&
-		s.Envelope.ContentType == theirs.Header.Get("Content-Type") && maps.EqualFunc(s.Envelope.Headers, headers, slices.Equal)
+	sameBytes := bytes.Equal(s.Envelope.Render(meta, theirs.Items), theirs.Body)
+	sameType := s.Envelope.ContentType == theirs.Header.Get("Content-Type")
+	return sameBytes && sameType && maps.EqualFunc(s.Envelope.Headers, headers, slices.Equal)
 }

@@ -46,7 +46,7 @@ func TestFreshness(t *testing.T) {
 	}
 	probeRefused := func(pause time.Duration) event { return func(f *Freshness) { f.ProbeRefused(start, pause) } }
 	answerPending := sequence(probeSent, probeAnswered)
-	awaitedAnswerPendingAt := func(after time.Duration) event { // a list waits until the state reaches the answer to a probe
+	answerAwaitedAt := func(after time.Duration) event { // a list waits until the state reaches the answer to a probe
 		return func(f *Freshness) {
 			probe := Probe{Number: f.lastProbe.Number + 1, Sent: at(after)}
 			f.ProbeAwaited(at(after), probe.Number)
@@ -54,7 +54,7 @@ func TestFreshness(t *testing.T) {
 			f.ProbeAnswered(at(after), upstream)
 		}
 	}
-	awaitedAnswerPending := awaitedAnswerPendingAt(0)
+	answerAwaited := answerAwaitedAt(0)
 	// The stream.
 	streamOpened := func(f *Freshness) { f.StreamOpened(start) }
 	streamSentAt := func(after time.Duration) event { return func(f *Freshness) { f.StreamSentEvent(at(after)) } }
@@ -87,17 +87,13 @@ func TestFreshness(t *testing.T) {
 		"a list awaits a later probe": {
 			happened: []event{probeSent, awaitProbe(laterProbe), probeAnswered, streamReaches(upstream)}, want: probe,
 		},
-		"the stream ended before an answer": {
-			happened: []event{awaitProbe(nextProbe), probeSent, streamOpened}, want: probe,
-		},
-		"the stream ended before it reached an awaited answer": {
-			happened: []event{awaitedAnswerPending, streamOpened}, want: probe,
-		},
-		"a list waits for a revision":          {happened: []event{probeRequested}, want: wakeAfter(probePause)},
-		"a list awaited a proof that has come": {happened: []event{awaitProbe(lastProbe)}, want: scheduled},
+		"the stream ended before it reached an awaited answer": {happened: []event{answerAwaited, streamOpened}, want: probe},
+		"a list waits for a revision":                          {happened: []event{probeRequested}, want: wakeAfter(probePause)},
+		"a list awaited a proof that has come":                 {happened: []event{awaitProbe(lastProbe)}, want: scheduled},
 		"the upstream refused an awaited probe for 5s": {
 			happened: []event{awaitProbe(nextProbe), probeSent, probeRefused(5 * time.Second)}, want: wakeAfter(5 * time.Second),
 		},
+		"the stream ended before an answer": {happened: []event{awaitProbe(nextProbe), probeSent, streamOpened}, want: probe},
 		"the upstream refused a probe for 5s": {
 			happened: []event{probeRefused(5 * time.Second), probeRefused(time.Second), awaitProbe(laterProbe)},
 			want:     wakeAfter(5 * time.Second),
@@ -110,14 +106,12 @@ func TestFreshness(t *testing.T) {
 		},
 
 		// When a progress watch is opened.
-		"the stream has not reached an awaited answer yet": {
-			happened: []event{awaitedAnswerPending}, want: wakeAfter(progressDelay),
-		},
+		"the stream has not reached an awaited answer yet": {happened: []event{answerAwaited}, want: wakeAfter(progressDelay)},
 		"the stream has not reached an awaited answer in time": {
-			happened: []event{awaitedAnswerPending, streamReaches(upstream - 1)}, after: progressDelay, want: progress,
+			happened: []event{answerAwaited, streamReaches(upstream - 1)}, after: progressDelay, want: progress,
 		},
 		"the stream has not reached an awaited answer for longer than a list waits": {
-			happened: []event{awaitedAnswerPending, streamSentAt(longestWait)}, after: longestWait, want: probe,
+			happened: []event{answerAwaited, streamSentAt(longestWait)}, after: longestWait, want: probe,
 		},
 		"the stream has not reached the answer to a requested probe in time": {
 			happened: []event{probeRequested, answerPending}, after: progressDelay, want: progress,
@@ -125,15 +119,13 @@ func TestFreshness(t *testing.T) {
 		"the stream has not reached an answer, and the state is old": {
 			happened: []event{answerPending, streamSentAt(80 * time.Second)}, after: 84 * time.Second, want: progress,
 		},
-		"a progress watch is open": {
-			happened: []event{awaitedAnswerPending, progressOpened}, after: progressDelay, want: scheduled,
-		},
+		"a progress watch is open": {happened: []event{answerAwaited, progressOpened}, after: progressDelay, want: scheduled},
 		"a progress watch has failed": {
-			happened: []event{awaitedAnswerPending, progressOpened, progressFailed(0)}, after: progressDelay,
+			happened: []event{answerAwaited, progressOpened, progressFailed(0)}, after: progressDelay,
 			want: wakeAfter(minFailurePause),
 		},
 		"the upstream refused a progress watch for 10s": {
-			happened: []event{awaitedAnswerPending, progressOpened, progressFailed(10 * time.Second)}, after: progressDelay,
+			happened: []event{answerAwaited, progressOpened, progressFailed(10 * time.Second)}, after: progressDelay,
 			want: wakeAfter(10 * time.Second),
 		},
 		"three progress watches had no bookmark": {
@@ -141,10 +133,11 @@ func TestFreshness(t *testing.T) {
 			want:     wakeAfter(missingBookmarksPause),
 		},
 		"three progress watches had no bookmark, some time ago": {
-			happened: []event{threeTimes(noBookmark), streamSentAt(missingBookmarksPause)}, after: missingBookmarksPause, want: probe,
+			happened: []event{threeTimes(noBookmark), streamSentAt(missingBookmarksPause)},
+			after:    missingBookmarksPause, want: probe,
 		},
 		"a progress watch helped, and lists keep coming": {
-			happened: []event{awaitedAnswerPending, progressOpened, progressHelped, streamReaches(upstream)}, want: progress,
+			happened: []event{answerAwaited, progressOpened, progressHelped, streamReaches(upstream)}, want: progress,
 		},
 		"a progress watch helped after a requested probe": {
 			happened: []event{probeRequested, answerPending, progressOpened, progressHelped}, want: wakeAfter(progressDelay),
@@ -152,14 +145,14 @@ func TestFreshness(t *testing.T) {
 
 		// When a progress watch would prove nothing.
 		"no answer since the stream last sent something": {
-			happened: []event{probeFailedAt(time.Millisecond), awaitedAnswerPending}, after: time.Second, want: leave,
+			happened: []event{probeFailedAt(time.Millisecond), answerAwaited}, after: time.Second, want: leave,
 		},
 		"no answer before the stream last sent something": {
-			happened: []event{probeFailedAt(time.Millisecond), streamSentAt(2 * time.Millisecond), awaitedAnswerPending},
+			happened: []event{probeFailedAt(time.Millisecond), streamSentAt(2 * time.Millisecond), answerAwaited},
 			after:    time.Second, want: progress,
 		},
 		"the stream was silent for longer than bookmarks take": {
-			happened: []event{awaitedAnswerPendingAt(70 * time.Second)}, after: 71 * time.Second, want: leave,
+			happened: []event{answerAwaitedAt(70 * time.Second)}, after: 71 * time.Second, want: leave,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

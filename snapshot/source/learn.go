@@ -24,12 +24,11 @@ type Learned struct {
 	Reproducible bool
 }
 
-const (
-	// sampleSize is the number of objects that are read to estimate the mean size.
-	sampleSize = 20
-	// learnTries is the number of tries of [Source.Learn] to see an object in a list and in a watch at the same revision.
-	learnTries = 5
-)
+// sampleSize is the number of objects that are read to estimate the mean size.
+const sampleSize = 20
+
+// learnTries is the number of tries of [Source.Learn] to see an object in a list and in a watch at the same revision.
+const learnTries = 5
 
 // Learn learns in three steps:
 //

@@ -11,28 +11,28 @@ import (
 func TestProbeSchedule(t *testing.T) {
 	for name, tt := range map[string]struct {
 		bound, bookmarkEvery time.Duration
-		wantLeft             bool // the stream is left
+		wantStreamLeft       bool
 	}{
 		"bookmarks are just in time for the usual bound": {bound: 90 * time.Second, bookmarkEvery: BookmarkEvery},
 		"bookmarks are in time for a long bound":         {bound: 5 * time.Minute, bookmarkEvery: BookmarkEvery},
 		"bookmarks are in time for a short bound":        {bound: 6 * time.Second, bookmarkEvery: time.Second},
-		"bookmarks are too rare for the usual bound":     {bound: 90 * time.Second, bookmarkEvery: time.Hour, wantLeft: true},
-		"bookmarks are just too rare for the bound":      {bound: 60 * time.Second, bookmarkEvery: BookmarkEvery, wantLeft: true},
+		"bookmarks are too rare for the usual bound":     {bound: 90 * time.Second, bookmarkEvery: time.Hour, wantStreamLeft: true},
+		"bookmarks are just too rare for the bound":      {bound: 60 * time.Second, bookmarkEvery: BookmarkEvery, wantStreamLeft: true},
 	} {
 		for tenths := range 11 {
 			spread := float64(tenths) / 10
 			t.Run(fmt.Sprintf("%s, spread %v", name, spread), func(t *testing.T) {
 				s := newStreamSimulation(newProbeSchedule(tt.bound, spread), tt.bookmarkEvery)
-				for s.now.Sub(s.start) < 10*tt.bound && !s.left {
+				for s.now.Sub(s.start) < 10*tt.bound && !s.streamLeft {
 					s.advance()
 					if age := s.now.Sub(s.currentAt); age >= tt.bound {
 						t.Errorf("the state became %v old, want less than %v", age, tt.bound)
 					}
 				}
-				if s.left != tt.wantLeft {
-					t.Errorf("the stream was left: got %t, want %t", s.left, tt.wantLeft)
+				if s.streamLeft != tt.wantStreamLeft {
+					t.Errorf("the stream was left: got %t, want %t", s.streamLeft, tt.wantStreamLeft)
 				}
-				if most := int(s.now.Sub(s.start)/s.schedule.pause) + 1; s.probes > most && !s.left {
+				if most := int(s.now.Sub(s.start)/s.schedule.pause) + 1; s.probes > most && !s.streamLeft {
 					t.Errorf("got %d probes in %v, want at most %d", s.probes, s.now.Sub(s.start), most)
 				}
 			})
@@ -47,8 +47,8 @@ type streamSimulation struct {
 	start, now              time.Time
 	lastProbe, nextBookmark time.Time
 	currentAt               time.Time // the time at which the state was last known to be current
-	probes                  int
-	left                    bool
+	probes                  int       // the number of probes
+	streamLeft              bool      // the stream proves too little, so the feed has left it
 }
 
 func newStreamSimulation(schedule probeSchedule, bookmarkEvery time.Duration) *streamSimulation {
@@ -71,5 +71,5 @@ func (s *streamSimulation) advance() {
 	s.now = nextProbe
 	s.lastProbe = nextProbe
 	s.probes++
-	s.left = s.now.Sub(s.currentAt) >= s.schedule.progressAge // as Freshness.Next decides it
+	s.streamLeft = s.now.Sub(s.currentAt) >= s.schedule.progressAge // as Freshness.Next decides it
 }

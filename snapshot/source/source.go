@@ -26,12 +26,11 @@ type Source struct {
 	Token func(revision uint64, start string) string
 }
 
-const (
-	// AnswerTimeout is the longest time that a list takes with its whole answer, and a watch until its answer begins.
-	AnswerTimeout = 60 * time.Second
-	// maxListBytes is the largest size, in bytes, of the body of one list or page: the body is held in memory.
-	maxListBytes = 1 << 30
-)
+// AnswerTimeout is the longest time that a list takes with its whole answer, and a watch until its answer begins.
+const AnswerTimeout = 60 * time.Second
+
+// maxListBytes is the largest size, in bytes, of the body of one list or page: the body is held in memory.
+const maxListBytes = 1 << 30
 
 // Encoding returns the encoding of the collection's representation.
 func (s *Source) Encoding() wire.Encoding { return wire.EncodingOf(s.Collection.Representation) }

@@ -12,9 +12,12 @@ import (
 // Broadcaster has the history of one collection, and wakes the watchers of that history when a change concerns them.
 // It is safe for concurrent use, but calls of Publish and Renew must not overlap.
 //
-// A change takes two steps. First the feed publishes it, and Publish dispatches it: the change becomes due at each watcher whose
-// filter selects it, and the watcher wakes. Then the watcher delivers it, once [Options].IsDefined has confirmed that the resource
-// is still defined as before.
+// A change takes three steps:
+//
+//	published   The feed has called Publish with a span that has the change.
+//	dispatched  The change is due at each watcher whose filter selects it, and Publish has woken these watchers.
+//	delivered   A watcher's client has it. The watcher waits until [Options].IsDefined confirms that the resource is still defined
+//	            as before.
 type Broadcaster struct {
 	form      atomic.Pointer[Form]
 	published atomic.Pointer[Span] // the newest span

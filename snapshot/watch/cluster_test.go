@@ -54,17 +54,17 @@ func testForm(t testing.TB) Form {
 type fakeCluster struct {
 	t           testing.TB
 	random      *rand.Rand
-	span        Span       // span is the published history.
-	state       index.Tree // state has the pods at the newest revision.
-	log         []logged   // log has all changes, in order.
+	span        Span       // the published history
+	state       index.Tree // the pods at the newest revision
+	log         []logged   // all changes, in order
 	broadcaster *Broadcaster
-	definition  definition // definition decides what Options.IsDefined of the clients returns.
+	definition  definition // decides what Options.IsDefined of the clients returns
 }
 
 // definition decides what Options.IsDefined returns, and counts the calls.
 type definition struct {
-	doubtful atomic.Bool // If doubtful is true, IsDefined returns false.
-	calls    atomic.Int64
+	doubtful atomic.Bool  // IsDefined returns false.
+	calls    atomic.Int64 // the number of calls
 }
 
 // isDefined is Options.IsDefined of all clients.
@@ -221,9 +221,9 @@ func wantEvents(log []logged, q index.Query, after uint64) (events []wantEvent) 
 		default:
 			continue
 		}
-		version := func(revision uint64) string { return fmt.Sprintf(`"resourceVersion":"%d"`, revision) }
+		resourceVersion := func(revision uint64) string { return fmt.Sprintf(`"resourceVersion":"%d"`, revision) }
 		// A DELETED event has the object before the change, but the resourceVersion of the change.
-		text := strings.Replace(string(o.Bytes), version(o.Revision), version(l.revision), 1)
+		text := strings.Replace(string(o.Bytes), resourceVersion(o.Revision), resourceVersion(l.revision), 1)
 		events = append(events, wantEvent{revision: l.revision, text: kind + " " + text})
 	}
 	return events
@@ -258,10 +258,10 @@ type watchClient struct {
 	*Watcher
 	closing   sync.Once
 	query     index.Query
-	after     uint64     // after is the revision after which the watch begins.
-	events    []string   // events are the received events except for bookmarks, each as its type and its object.
-	bookmarks []bookmark // bookmarks are the received bookmarks.
-	end       Ending     // end is how the watch ended; "": it goes on.
+	after     uint64     // the revision after which the watch begins
+	events    []string   // the received events except for bookmarks, each as its type and its object
+	bookmarks []bookmark // the received bookmarks
+	end       Ending     // how the watch ended; "": it goes on
 }
 
 // watch begins a watch. By default it lasts an hour, and ends when the cluster's definition is doubtful for too long.
@@ -281,18 +281,14 @@ func (c *fakeCluster) watch(q index.Query, o Options) *watchClient {
 	return w
 }
 
-// watchNamespace begins n watches of a namespace, from now on.
-func (c *fakeCluster) watchNamespace(n int, namespace string, o Options) []*watchClient {
+// watchNamespace begins a watch of a namespace, from now on.
+func (c *fakeCluster) watchNamespace(namespace string, o Options) *watchClient {
 	o.After = c.span.To
-	all := make([]*watchClient, n)
-	for i := range all {
-		all[i] = c.watch(index.Query{Scope: index.Scope{Namespace: namespace}}, o)
-	}
-	return all
+	return c.watch(index.Query{Scope: index.Scope{Namespace: namespace}}, o)
 }
 
 // Close calls [Watcher.Close], but only the first time.
-func (w *watchClient) Close(why Ending) { w.closing.Do(func() { w.Watcher.Close(why) }) }
+func (w *watchClient) Close(ending Ending) { w.closing.Do(func() { w.Watcher.Close(ending) }) }
 
 // receive receives the events that there are now, and reports whether there were any. It panics if they are malformed, since
 // Fatal must not be called in the goroutines of follow.

@@ -16,12 +16,14 @@ import (
 func TestIsDefinedCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *fakeCluster) {
 		const clients, changes = 100, 100
-		all := c.watchNamespace(clients, "n1", Options{})
-		elsewhere := c.watchNamespace(1, "n2", Options{})[0]
-		ended := make(chan time.Time, clients)
+		elsewhere := c.watchNamespace("n2", Options{})
 		elsewhere.receive(t.Context()) // the beginning
-		for _, w := range all {
+		var all []*watchClient
+		ended := make(chan time.Time, clients)
+		for range clients {
+			w := c.watchNamespace("n1", Options{})
 			w.follow(t, ended)
+			all = append(all, w)
 		}
 		synctest.Wait()
 		callsBefore := c.definition.calls.Load()
@@ -86,7 +88,7 @@ func TestNothingPinned(t *testing.T) {
 // nothing else happens.
 func TestBookmarkAfterDoubt(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *fakeCluster) {
-		w := c.watchNamespace(1, "n1", Options{Bookmarks: true})[0]
+		w := c.watchNamespace("n1", Options{Bookmarks: true})
 		w.receive(t.Context()) // the beginning
 		c.definition.doubtful.Store(true)
 		c.add("n2")

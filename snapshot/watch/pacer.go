@@ -13,12 +13,11 @@ type Pacer struct {
 	plannedUntil time.Time
 }
 
-const (
-	// endsPerSecond is the rate at which watches end, so that their clients do not all come back at once.
-	endsPerSecond = 200
-	// minEndSpread is the shortest spread of a plan that has time for it, so that even a few watches do not all end at one moment.
-	minEndSpread = time.Second
-)
+// endsPerSecond is the rate at which watches end, so that their clients do not all come back at once.
+const endsPerSecond = 200
+
+// minEndSpread is the shortest spread of a plan that has time for it, so that even a few watches do not all end at one moment.
+const minEndSpread = time.Second
 
 // Plan plans the ends of some watches, at endsPerSecond, after all ends that were planned before. delay is the time until the
 // first end, and spread is the time over which the ends must be spread, which is never 0. If the last end would be later than

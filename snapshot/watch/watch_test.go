@@ -82,8 +82,10 @@ func TestEndsAreSpread(t *testing.T) {
 				for range broadcasters {
 					c := newCluster(t, 1)
 					c.broadcaster = NewBroadcaster(testForm(t), c.span, &Counts{}, &pacer)
-					all = append(all, c.watchNamespace(watchesEach, "n1", Options{})...)
-					hasAll := c.watchNamespace(1, "n3", Options{})[0] // no change concerns it
+					for range watchesEach {
+						all = append(all, c.watchNamespace("n1", Options{}))
+					}
+					hasAll := c.watchNamespace("n3", Options{}) // no change concerns it
 					hasAll.receive(t.Context())
 					idle = append(idle, hasAll)
 					c.add("n1")
@@ -96,8 +98,8 @@ func TestEndsAreSpread(t *testing.T) {
 				perSecond := map[time.Duration]int{}
 				for _, e := range endAll(t, all) {
 					perSecond[e.after.Truncate(time.Second)]++
-					if tt.want != "" && e.why != tt.want {
-						t.Errorf("a watch: got the ending %q, want %q", e.why, tt.want)
+					if tt.want != "" && e.ending != tt.want {
+						t.Errorf("a watch: got the ending %q, want %q", e.ending, tt.want)
 					}
 					if e.after < tt.earliest || e.after > tt.latest {
 						t.Errorf("a watch ends after %v, want %v to %v", e.after, tt.earliest, tt.latest)
@@ -120,8 +122,8 @@ func TestEndsAreSpread(t *testing.T) {
 
 // watchEnd is how a watch ended, and how long after its client got the state.
 type watchEnd struct {
-	why   Ending
-	after time.Duration
+	ending Ending
+	after  time.Duration
 }
 
 // endAll lets clients read until their watches end, and returns the ends. The clients have just got their states.
@@ -134,9 +136,9 @@ func endAll(t *testing.T, all []*watchClient) []watchEnd {
 		reading.Go(func() {
 			w.InitialSent()
 			w.receiveAll(t.Context())
-			why := w.AwaitEnd(t.Context(), w.end)
-			w.Close(why)
-			ends <- watchEnd{why: why, after: time.Since(begunAt)}
+			ending := w.AwaitEnd(t.Context(), w.end)
+			w.Close(ending)
+			ends <- watchEnd{ending: ending, after: time.Since(begunAt)}
 		})
 	}
 	reading.Wait()
@@ -167,7 +169,7 @@ func TestSlowState(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, c *fakeCluster) {
-				w := c.watch(index.Query{Scope: index.Scope{Namespace: "n1"}}, Options{After: c.span.To})
+				w := c.watchNamespace("n1", Options{})
 				for range 3 {
 					c.add("elsewhere")
 				}

@@ -291,7 +291,7 @@ func (c *fakeCluster) watchNamespace(namespace string, o Options) *watchClient {
 func (w *watchClient) Close(ending Ending) { w.closing.Do(func() { w.Watcher.Close(ending) }) }
 
 // receive receives the events that there are now, and reports whether there were any. It panics if they are malformed, since
-// Fatal must not be called in the goroutines of follow.
+// Fatal must be called in the test's own goroutine.
 func (w *watchClient) receive(ctx context.Context) bool {
 	var b Batch
 	w.end = w.Take(ctx, &b)
@@ -328,14 +328,4 @@ func (w *watchClient) receiveAll(ctx context.Context) {
 			w.Wait(ctx)
 		}
 	}
-}
-
-// follow receives events in a goroutine until the watch ends, and then sends the time of the end.
-func (w *watchClient) follow(t *testing.T, ended chan<- time.Time) {
-	t.Helper()
-	go func() {
-		w.receiveAll(t.Context())
-		w.Close(w.end)
-		ended <- time.Now()
-	}()
 }

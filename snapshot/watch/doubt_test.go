@@ -3,6 +3,7 @@ package watch
 import (
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,11 +20,11 @@ func TestIsDefinedCalls(t *testing.T) {
 		elsewhere := c.watchNamespace("n2", Options{})
 		elsewhere.receive(t.Context()) // the beginning
 		var all []*watchClient
-		ended := make(chan time.Time, clients)
+		var reading sync.WaitGroup
 		for range clients {
 			w := c.watchNamespace("n1", Options{})
-			w.follow(t, ended)
 			all = append(all, w)
+			reading.Go(func() { w.receiveAll(t.Context()) })
 		}
 		synctest.Wait()
 		callsBefore := c.definition.calls.Load()
@@ -45,10 +46,9 @@ func TestIsDefinedCalls(t *testing.T) {
 		}
 		expectCalls(2*clients, "many changes while IsDefined is false") // of each client: at the first change, and one in progress
 		time.Sleep(holdTimeout + maxEndSpread + time.Second)
-		for range all {
-			<-ended
-		}
+		reading.Wait()
 		for _, w := range all {
+			w.Close(w.end)
 			if len(w.events) != 1 || w.end != EndLost {
 				t.Errorf("a client got %d events and the ending %q, want 1 and %q", len(w.events), w.end, EndLost)
 			}

@@ -130,24 +130,19 @@ type watchEnd struct {
 func endAll(t *testing.T, all []*watchClient) []watchEnd {
 	t.Helper()
 	begunAt := time.Now()
-	ends := make(chan watchEnd, len(all))
+	ends := make([]watchEnd, len(all))
 	var reading sync.WaitGroup
-	for _, w := range all {
+	for i, w := range all {
 		reading.Go(func() {
 			w.InitialSent()
 			w.receiveAll(t.Context())
 			ending := w.AwaitEnd(t.Context(), w.end)
 			w.Close(ending)
-			ends <- watchEnd{ending: ending, after: time.Since(begunAt)}
+			ends[i] = watchEnd{ending: ending, after: time.Since(begunAt)}
 		})
 	}
 	reading.Wait()
-	close(ends)
-	var collected []watchEnd
-	for e := range ends {
-		collected = append(collected, e)
-	}
-	return collected
+	return ends
 }
 
 // TestSlowState: a client that still reads its state when the history forgets later changes may read on for

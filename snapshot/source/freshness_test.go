@@ -7,14 +7,14 @@ import (
 
 // The numbers of probes.
 const (
-	lastProbe  = 7 // sent when a test starts
-	nextProbe  = 8
-	laterProbe = 9
+	provenNumber = 7 // of the probe that is sent, and has proven the state, when a test starts
+	nextNumber   = 8
+	laterNumber  = 9
 )
 
-// newTestFreshness returns a Freshness whose stream was opened now, and whose lastProbe was sent now.
+// newTestFreshness returns a Freshness whose stream was opened now, and whose last probe was sent now.
 func newTestFreshness(now time.Time) *Freshness {
-	f := &Freshness{schedule: newProbeSchedule(90*time.Second, 0), lastProbe: Probe{Number: lastProbe, Sent: now}}
+	f := &Freshness{schedule: newProbeSchedule(90*time.Second, 0), lastProbe: Probe{Number: provenNumber, Sent: now}}
 	f.StreamOpened(now)
 	return f
 }
@@ -40,7 +40,7 @@ func TestFreshness(t *testing.T) {
 	probeAnswered := func(f *Freshness) { f.ProbeAnswered(start, upstream) }
 	probeFailedAt := func(after time.Duration) event {
 		return func(f *Freshness) {
-			f.ProbeSent(Probe{Number: nextProbe, Sent: at(after)})
+			f.ProbeSent(Probe{Number: nextNumber, Sent: at(after)})
 			f.ProbeFailed(at(after))
 		}
 	}
@@ -48,9 +48,9 @@ func TestFreshness(t *testing.T) {
 	answerPending := sequence(probeSent, probeAnswered)
 	answerAwaitedAt := func(after time.Duration) event { // a list waits until the state reaches the answer to a probe
 		return func(f *Freshness) {
-			probe := Probe{Number: f.lastProbe.Number + 1, Sent: at(after)}
-			f.ProbeAwaited(at(after), probe.Number)
-			f.ProbeSent(probe)
+			sent := Probe{Number: f.lastProbe.Number + 1, Sent: at(after)}
+			f.ProbeAwaited(at(after), sent.Number)
+			f.ProbeSent(sent)
 			f.ProbeAnswered(at(after), upstream)
 		}
 	}
@@ -83,26 +83,26 @@ func TestFreshness(t *testing.T) {
 		"nothing happened":      {want: scheduled},
 		"the next probe is due": {after: 18 * time.Second, want: probe},
 		"a probe is in flight":  {happened: []event{probeSent}, after: time.Hour, want: waitForEvent},
-		"a list awaits a proof": {happened: []event{awaitProbe(nextProbe)}, want: probe},
+		"a list awaits a proof": {happened: []event{awaitProbe(nextNumber)}, want: probe},
 		"a list awaits a later probe": {
-			happened: []event{probeSent, awaitProbe(laterProbe), probeAnswered, streamReaches(upstream)}, want: probe,
+			happened: []event{probeSent, awaitProbe(laterNumber), probeAnswered, streamReaches(upstream)}, want: probe,
 		},
 		"the stream ended before it reached an awaited answer": {happened: []event{answerAwaited, streamOpened}, want: probe},
 		"a list waits for a revision":                          {happened: []event{probeRequested}, want: wakeAfter(probePause)},
-		"a list awaited a proof that has come":                 {happened: []event{awaitProbe(lastProbe)}, want: scheduled},
+		"a list awaited a proof that has come":                 {happened: []event{awaitProbe(provenNumber)}, want: scheduled},
 		"the upstream refused an awaited probe for 5s": {
-			happened: []event{awaitProbe(nextProbe), probeSent, probeRefused(5 * time.Second)}, want: wakeAfter(5 * time.Second),
+			happened: []event{awaitProbe(nextNumber), probeSent, probeRefused(5 * time.Second)}, want: wakeAfter(5 * time.Second),
 		},
-		"the stream ended before an answer": {happened: []event{awaitProbe(nextProbe), probeSent, streamOpened}, want: probe},
+		"the stream ended before an answer": {happened: []event{awaitProbe(nextNumber), probeSent, streamOpened}, want: probe},
 		"the upstream refused a probe for 5s": {
-			happened: []event{probeRefused(5 * time.Second), probeRefused(time.Second), awaitProbe(laterProbe)},
+			happened: []event{probeRefused(5 * time.Second), probeRefused(time.Second), awaitProbe(laterNumber)},
 			want:     wakeAfter(5 * time.Second),
 		},
 		"no answer, and a list awaits a proof": {
-			happened: []event{awaitProbe(nextProbe), probeFailedAt(0)}, want: wakeAfter(probePause),
+			happened: []event{awaitProbe(nextNumber), probeFailedAt(0)}, want: wakeAfter(probePause),
 		},
 		"no answer several times, and a list awaits a proof": {
-			happened: []event{awaitProbe(nextProbe), threeTimes(probeFailedAt(0))}, after: probePause, want: probe,
+			happened: []event{awaitProbe(nextNumber), threeTimes(probeFailedAt(0))}, after: probePause, want: probe,
 		},
 
 		// When a progress watch is opened.
@@ -129,7 +129,7 @@ func TestFreshness(t *testing.T) {
 			want: wakeAfter(10 * time.Second),
 		},
 		"three progress watches had no bookmark": {
-			happened: []event{threeTimes(noBookmark), awaitProbe(laterProbe), probeRequested},
+			happened: []event{threeTimes(noBookmark), awaitProbe(laterNumber), probeRequested},
 			want:     wakeAfter(missingBookmarksPause),
 		},
 		"three progress watches had no bookmark, some time ago": {
@@ -158,7 +158,7 @@ func TestFreshness(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newTestFreshness(start)
 			sequence(tt.happened...)(f)
-			proven := Probe{Number: lastProbe, Sent: start}
+			proven := Probe{Number: provenNumber, Sent: start}
 			if got := f.Next(at(tt.after), proven); got != tt.want {
 				t.Errorf("%v after the start: got %+v, want %+v", tt.after, got, tt.want)
 			}
@@ -171,7 +171,7 @@ func TestFreshness(t *testing.T) {
 func TestPendingAnswersAreBounded(t *testing.T) {
 	const last = 10 * maxPending
 	f := newTestFreshness(time.Now())
-	for number := uint64(nextProbe); number <= last; number++ {
+	for number := uint64(nextNumber); number <= last; number++ {
 		f.ProbeSent(Probe{Number: number})
 		f.ProbeAnswered(time.Now(), number)
 		if n := len(f.pending); n > maxPending {
@@ -192,16 +192,16 @@ func TestSameAnswerOnceMore(t *testing.T) {
 	const upstream = 30 // the upstream's revision
 	start := time.Now()
 	f := newTestFreshness(start)
-	for i, number := range []uint64{nextProbe, laterProbe} {
+	for i, number := range []uint64{nextNumber, laterNumber} {
 		sentAt := start.Add(time.Duration(i) * progressDelay)
 		f.ProbeAwaited(sentAt, number)
 		f.ProbeSent(Probe{Number: number, Sent: sentAt})
 		f.ProbeAnswered(sentAt, upstream)
 	}
-	if next := f.Next(start.Add(progressDelay), Probe{Number: lastProbe, Sent: start}); next.Step != OpenProgressWatch {
+	if next := f.Next(start.Add(progressDelay), Probe{Number: provenNumber, Sent: start}); next.Step != OpenProgressWatch {
 		t.Errorf("progressDelay after the first answer: got %+v, want a progress watch", next)
 	}
-	if proof := f.StateReached(upstream); proof.Number != laterProbe {
-		t.Errorf("got probe %d, want %d", proof.Number, laterProbe)
+	if proof := f.StateReached(upstream); proof.Number != laterNumber {
+		t.Errorf("got probe %d, want %d", proof.Number, laterNumber)
 	}
 }

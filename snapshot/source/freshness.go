@@ -137,7 +137,7 @@ func (f *Freshness) Next(now time.Time, proven Probe) Action {
 		return Action{Step: OpenProgressWatch}
 	case !probeAt.After(now):
 		return Action{Step: SendProbe}
-	case wake.Equal(never):
+	case wake.Equal(never): // Only an event can make something due.
 		return Action{Step: Wait}
 	}
 	return Action{Step: Wait, Wake: wake}

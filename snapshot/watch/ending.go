@@ -132,7 +132,7 @@ func (w *Watcher) dueEnding(ctx context.Context) Ending {
 //	phase     dueEnding      immediateEnding
 //	open      ""             ""
 //	draining  plannedEnding  ""
-//	drained   plannedEnding  plannedEnding
+//	drained   plannedEnding  the same
 func (w *Watcher) immediateEnding(ctx context.Context) Ending {
 	isDrained := w.phase.Load() == phaseDrained
 	ending := w.dueEnding(ctx)

@@ -17,16 +17,16 @@ type Connections struct {
 
 	mu   sync.Mutex
 	open int64
-	// room wakes Accept when a connection was closed or became idle, or when a listener was closed.
-	room sync.Cond
-	// idle has the idle connections. It begins with the one that has been idle for longest.
+	// changed wakes Accept when a connection was closed or became idle, or when a listener was closed.
+	changed sync.Cond
+	// idle has the idle connections (*connection). It begins with the one that has been idle for longest.
 	idle list.List
 }
 
 // NewConnections returns a Connections that allows at most limit open connections.
 func NewConnections(limit int) *Connections {
 	cs := &Connections{limit: int64(limit)}
-	cs.room.L = &cs.mu
+	cs.changed.L = &cs.mu
 	return cs
 }
 
@@ -69,11 +69,11 @@ func (l *listener) Accept() (net.Conn, error) {
 		}
 		longestIdle := cs.idle.Front()
 		if longestIdle == nil {
-			cs.room.Wait()
+			cs.changed.Wait()
 			continue
 		}
 		replaced := longestIdle.Value.(*connection) //nolint:forcetypeassert // idle has nothing else
-		replaced.losePlaceLocked()
+		replaced.setClosedLocked()
 		go func() { _ = replaced.Conn.Close() }() // closing may block
 	}
 	cs.open++
@@ -87,17 +87,16 @@ func (l *listener) Close() error {
 	l.all.mu.Lock()
 	defer l.all.mu.Unlock()
 	l.closed = true
-	l.all.room.Broadcast()
+	l.all.changed.Broadcast()
 	return l.Listener.Close()
 }
 
-// connection is a connection that a listener has accepted. It takes one of the places of all until it is closed, by either side or
-// to make room. It is in one of these states:
+// connection is a connection that a listener has accepted. It is in one of these states:
 //
-//	state        the connection                       in all.idle   counted in all.open
-//	idle         has no request                       yes           yes
-//	in use       has requests, or just answered one   no            yes
-//	place lost   was closed, or will be at once       no            no
+//	state     the connection                              in all.idle   counted in all.open
+//	idle      has no request                              yes           yes
+//	in use    has requests, or just answered one          no            yes
+//	closed    was closed by this side, or will be at once no            no
 type connection struct {
 	net.Conn
 	all *Connections
@@ -106,18 +105,18 @@ type connection struct {
 
 	// idleElement is the connection's element in all.idle, or nil if it is not there.
 	idleElement *list.Element
-	// generation increases with each NoteState, so that the timer of setIdleLaterLocked notices a later one.
-	generation int
+	// stateChanges is the number of calls of NoteState. By it, the timer of setIdleLaterLocked notices a later change.
+	stateChanges int
 
-	// placeLost is set when the connection loses its place, for ever. Its requests are not carried out then. It is atomic, so
-	// that a request does not lock all.mu.
-	placeLost atomic.Bool
+	// closed is set just before Conn is closed. From then on, no request of the connection is carried out. It is atomic, so that
+	// a request does not lock all.mu.
+	closed atomic.Bool
 }
 
 // Close implements [net.Conn].
 func (c *connection) Close() error {
 	c.all.mu.Lock()
-	c.losePlaceLocked()
+	c.setClosedLocked()
 	c.all.mu.Unlock()
 	return c.Conn.Close()
 }
@@ -135,20 +134,20 @@ func NoteState(conn net.Conn, state http.ConnState) {
 	defer c.all.mu.Unlock()
 	switch state {
 	case http.StateActive:
-		c.generation++
+		c.stateChanges++
 		c.leaveIdleLocked()
 	case http.StateIdle:
-		c.generation++
+		c.stateChanges++
 		c.setIdleLaterLocked()
 	default: // Accept and Close handle the beginning and the end.
 	}
 }
 
-// IsOpen reports whether conn has not been closed to make room. A request that has come on a closed connection must not be carried
-// out, since its client gets no answer.
+// IsOpen reports whether conn is still open on this side. It returns false for a connection that was closed to make room: a
+// request on it must not be carried out, since its client gets no answer.
 func IsOpen(conn net.Conn) bool {
 	c := unwrap(conn)
-	return c == nil || !c.placeLost.Load()
+	return c == nil || !c.closed.Load()
 }
 
 // unwrap returns the connection from Accept that conn is or wraps, for TLS or in a tunnel. It returns nil if conn comes from
@@ -166,14 +165,14 @@ func unwrap(conn net.Conn) *connection {
 	}
 }
 
-// setIdleLocked makes the connection idle from now on, unless it has lost its place.
+// setIdleLocked makes the connection idle from now on, unless it is closed.
 func (c *connection) setIdleLocked() {
 	c.leaveIdleLocked()
-	if c.placeLost.Load() {
+	if c.closed.Load() {
 		return
 	}
 	c.idleElement = c.all.idle.PushBack(c)
-	c.all.room.Broadcast()
+	c.all.changed.Broadcast()
 }
 
 // answerEndDelay is the time for which a connection counts as in use after an answer, since net/http reports a connection over
@@ -182,11 +181,11 @@ const answerEndDelay = time.Second
 
 // setIdleLaterLocked calls setIdleLocked after answerEndDelay, unless the connection's state changes earlier.
 func (c *connection) setIdleLaterLocked() {
-	generation := c.generation
+	stateChanges := c.stateChanges
 	time.AfterFunc(answerEndDelay, func() {
 		c.all.mu.Lock()
 		defer c.all.mu.Unlock()
-		if c.generation == generation {
+		if c.stateChanges == stateChanges {
 			c.setIdleLocked()
 		}
 	})
@@ -200,11 +199,12 @@ func (c *connection) leaveIdleLocked() {
 	}
 }
 
-// losePlaceLocked makes the connection lose its place. A second call does nothing.
-func (c *connection) losePlaceLocked() {
-	if !c.placeLost.Swap(true) {
+// setClosedLocked makes the connection closed, which leaves room for another one. The caller closes Conn. A second call does
+// nothing.
+func (c *connection) setClosedLocked() {
+	if !c.closed.Swap(true) {
 		c.leaveIdleLocked()
 		c.all.open--
-		c.all.room.Broadcast()
+		c.all.changed.Broadcast()
 	}
 }

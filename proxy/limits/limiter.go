@@ -10,48 +10,53 @@ import (
 	"github.com/google/btree"
 )
 
-// Limiter bounds the units that requests hold, and shares them fairly between flows.
+// Limiter bounds what requests hold at a time, and shares it fairly between callers. It works like a semaphore with weights.
+// These are its terms:
 //
-// Free units are granted at once, up to half of the capacity for one flow. If there are too few, requests wait. Units that
-// become free go to the waiting flow that holds the fewest (max-min fairness). Of flows that hold equally many, the one
-// whose oldest request came first gets them. Within a flow, requests are granted in the order in which they came. A cheaper
-// request does not overtake the one whose turn it is: units stay free until there are enough for that one. A flow that holds
-// as many units as it can waits for its own requests to end, and holds up no other flow.
+//	unit      what the capacity counts: a request, or a byte
+//	flow      all requests of one caller ([Flow])
+//	queued    a request in the queue of its flow, until units are granted to it
+//	paused    a request that has given its units back for a while ([Grant.Pause])
+//	waiting   a request that is queued or paused
+//
+// Free units are granted at once, up to half of the capacity for one flow. If too few are free, the request is queued. Units that
+// become free go to the flow that holds the fewest, of those with queued requests (max-min fairness). Of flows that hold equally
+// many, the one whose oldest request came first gets them. Within a flow, requests are granted in the order in which they came. A
+// cheaper request does not overtake the one whose turn it is: units stay free until there are enough for that one. A flow that
+// holds as many units as it can waits for its own requests to end, and holds up no other flow.
 //
 // For example, flows A and B hold four units each and flow C holds two, of a capacity of ten. A and B wait for one more, A
 // for longer. The first unit that C releases goes to A, the second to B.
 //
 // A request that costs more than one flow can hold is charged only what one flow can hold.
 //
-// A request that waits takes a place in the queue. So does a request that is paused: it has given its units back for a while
-// ([Grant.Pause]). There are LimiterConfig.MaxWaiting places, an eighth of them (at least one) for one flow.
-//
 // A Limiter is safe for concurrent use. A flow that neither holds nor waits for anything takes no memory.
 type Limiter struct {
-	config     LimiterConfig
-	flowUnits  int64 // the number of units that one flow can hold
-	flowPlaces int   // the number of places that one flow can have
+	config         LimiterConfig
+	flowUnits      int64 // the number of units that one flow can hold
+	flowMaxWaiting int   // the number of requests of one flow that may wait
 
-	mu      sync.Mutex
-	inUse   int64
-	places  int    // the number of places that are taken: of requests that wait or are paused
-	arrived uint64 // the number of claims so far
-	flows   map[Flow]*flow
-	// waitingFlows has the flows with waiting requests, in the order in which these are granted.
-	waitingFlows *btree.BTreeG[*flow]
+	mu       sync.Mutex
+	inUse    int64  // the number of units that are held
+	waiting  int    // the number of waiting requests
+	arrivals uint64 // the number of requests that were ever queued
+	flows    map[Flow]*flow
+	// queuedFlows has the flows with queued requests, in the order in which these are granted.
+	queuedFlows *btree.BTreeG[*flow]
 }
 
-// LimiterConfig configures a [Limiter]. Its units are requests, or bytes.
+// LimiterConfig configures a [Limiter].
 type LimiterConfig struct {
 	// Capacity is the number of units that can be held at a time, half of them (rounded up) by one flow; 0 means no bound.
 	Capacity int64
-	// MaxWaiting is the number of places: so many requests may wait, or be paused, at a time.
+	// MaxWaiting is the number of requests that may wait (be queued or paused) at a time, an eighth of them, but at least one, of
+	// one flow.
 	MaxWaiting int
-	// MaxWait is the time for which a request waits before it is refused. If it is 0, no request waits.
+	// MaxWait is the time after which a queued request is refused. If it is 0, no request is queued.
 	MaxWait time.Duration
 }
 
-// flowsToFillQueue is the number of flows that it takes to fill all places.
+// flowsToFillQueue is the number of flows that it takes to reach MaxWaiting.
 const flowsToFillQueue = 8
 
 // Overload is the reason for which a [Limiter] refuses a request, which is answered with 429.
@@ -61,9 +66,9 @@ type Overload string
 func (o Overload) Error() string { return "too many requests: " + string(o) }
 
 const (
-	// OverloadQueueFull means that all places are taken.
+	// OverloadQueueFull means that LimiterConfig.MaxWaiting requests wait already.
 	OverloadQueueFull Overload = "queue-full"
-	// OverloadCallerQueueFull means that the request's flow has all the places that one flow can have.
+	// OverloadCallerQueueFull means that as many requests of the same flow wait as one flow may have.
 	OverloadCallerQueueFull Overload = "caller-queue-full"
 	// OverloadTimeOut means that the request has waited for LimiterConfig.MaxWait, which may be 0.
 	OverloadTimeOut Overload = "time-out"
@@ -73,12 +78,12 @@ const (
 type Stats struct {
 	// InUse is the number of units that are held.
 	InUse int64
-	// Waiting is the number of requests that wait or are paused.
+	// Waiting is the number of requests that are queued or paused.
 	Waiting int
 }
 
-// waitingFlowsDegree is the degree of a B-tree that is mostly small, and whose items come and go.
-const waitingFlowsDegree = 8
+// queuedFlowsDegree is the degree of a B-tree that is mostly small, and whose items come and go.
+const queuedFlowsDegree = 8
 
 // NewLimiter returns a Limiter in which nothing is held. No bound may be negative.
 func NewLimiter(config LimiterConfig) *Limiter {
@@ -86,11 +91,11 @@ func NewLimiter(config LimiterConfig) *Limiter {
 		config.Capacity = math.MaxInt64
 	}
 	return &Limiter{
-		config:       config,
-		flowUnits:    config.Capacity/2 + config.Capacity%2,
-		flowPlaces:   max(1, config.MaxWaiting/flowsToFillQueue),
-		flows:        map[Flow]*flow{},
-		waitingFlows: btree.NewG(waitingFlowsDegree, isNext),
+		config:         config,
+		flowUnits:      config.Capacity/2 + config.Capacity%2,
+		flowMaxWaiting: max(1, config.MaxWaiting/flowsToFillQueue),
+		flows:          map[Flow]*flow{},
+		queuedFlows:    btree.NewG(queuedFlowsDegree, isBefore),
 	}
 }
 
@@ -116,7 +121,7 @@ func (l *Limiter) TryAcquire(key Flow, cost int64) (Grant, bool) {
 func (l *Limiter) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Stats{InUse: l.inUse, Waiting: l.places}
+	return Stats{InUse: l.inUse, Waiting: l.waiting}
 }
 
 // Grant holds the units that [Limiter.Acquire] has granted. The zero Grant holds none. A Grant must not be copied after its
@@ -139,13 +144,14 @@ func (g *Grant) Release() {
 	if g.paused {
 		l.changePausedLocked(g.flow, -1)
 	} else {
-		l.releaseLocked(g.flow, g.cost)
+		l.changeHeldLocked(g.flow, -g.cost)
+		l.grantLocked()
 	}
 	*g = Grant{}
 }
 
-// Pause gives the units back while the request waits for something else, and takes a place instead. If none is left, the
-// request keeps its units.
+// Pause gives the units back while the request waits for something else. If no more requests may wait, the request keeps its
+// units.
 func (g *Grant) Pause() {
 	l := g.limiter
 	if l == nil || g.paused {
@@ -153,15 +159,16 @@ func (g *Grant) Pause() {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.places < l.config.MaxWaiting && g.flow.places() < l.flowPlaces {
+	if l.waiting < l.config.MaxWaiting && g.flow.waiting() < l.flowMaxWaiting {
 		g.paused = true
 		l.changePausedLocked(g.flow, 1)
-		l.releaseLocked(g.flow, g.cost)
+		l.changeHeldLocked(g.flow, -g.cost)
+		l.grantLocked()
 	}
 }
 
-// Resume acquires the units again that Pause has given back. It may wait for them, like a new request, at the end of its
-// flow's queue. Its errors are those of [Limiter.Acquire]. After an error the Grant holds nothing.
+// Resume acquires the units again that Pause has given back. The request may be queued for them, like a new one, at the end of
+// its flow's queue. The errors are those of [Limiter.Acquire]. After an error the Grant holds nothing.
 func (g *Grant) Resume(ctx context.Context) error {
 	if !g.paused {
 		return nil
@@ -178,37 +185,39 @@ func (g *Grant) Resume(ctx context.Context) error {
 type flow struct {
 	key    Flow
 	held   int64     // the number of units that its requests hold
-	queue  list.List // its waiting requests, oldest first; the values are *claim
+	queue  list.List // its queued requests, oldest first; the values are *queuedRequest
 	paused int       // the number of its paused requests
 }
 
-// places returns the number of places that the flow has.
-func (f *flow) places() int { return f.queue.Len() + f.paused }
+// waiting returns the number of the flow's waiting requests.
+func (f *flow) waiting() int { return f.queue.Len() + f.paused }
 
-// oldest returns the flow's oldest waiting request. There must be one.
-func (f *flow) oldest() *claim { return f.queue.Front().Value.(*claim) } //nolint:forcetypeassert // queue has nothing else
-
-// claim is a waiting request.
-type claim struct {
-	flow    *flow
-	element *list.Element // in flow.queue; nil once the claim is granted or taken back
-	cost    int64
-	arrival uint64
-	granted chan struct{} // closed when the claim is granted
+// oldest returns the flow's oldest queued request. There must be one.
+func (f *flow) oldest() *queuedRequest {
+	return f.queue.Front().Value.(*queuedRequest) //nolint:forcetypeassert // queue has nothing else
 }
 
-// isWaiting reports whether the claim is neither granted nor taken back.
-func (c *claim) isWaiting() bool { return c.element != nil }
-
-// isNext reports whether free units go to flow a before flow b. Both must have waiting requests.
-func isNext(a, b *flow) bool {
+// isBefore reports whether free units go to flow a before flow b. Both must have queued requests.
+func isBefore(a, b *flow) bool {
 	if a.held != b.held {
 		return a.held < b.held
 	}
 	return a.oldest().arrival < b.oldest().arrival
 }
 
-// acquireAndUnlock acquires units that are free, or unlocks l.mu and waits for them. It returns with l.mu unlocked.
+// queuedRequest is a request that is queued, or was until it was granted or given up.
+type queuedRequest struct {
+	flow    *flow
+	element *list.Element // in flow.queue; nil once the request has left the queue
+	cost    int64
+	arrival uint64        // its number in the order of arrival
+	granted chan struct{} // closed when the request is granted
+}
+
+// isQueued reports whether the request is still in its flow's queue.
+func (r *queuedRequest) isQueued() bool { return r.element != nil }
+
+// acquireAndUnlock acquires free units at once, or unlocks l.mu and waits for units. It returns with l.mu unlocked.
 func (l *Limiter) acquireAndUnlock(ctx context.Context, key Flow, cost int64) (Grant, error) {
 	if err := ctx.Err(); err != nil {
 		l.mu.Unlock()
@@ -218,32 +227,32 @@ func (l *Limiter) acquireAndUnlock(ctx context.Context, key Flow, cost int64) (G
 		l.mu.Unlock()
 		return granted, nil
 	}
-	queued, overload := l.enqueueLocked(l.flowLocked(key), cost)
+	queued, err := l.enqueueLocked(l.flowLocked(key), cost)
 	l.mu.Unlock()
-	if overload != "" {
-		return Grant{}, overload
+	if err != nil {
+		return Grant{}, err
 	}
 	return l.await(ctx, queued)
 }
 
-// await waits until a claim is granted, and gives up after MaxWait or when ctx ends.
-func (l *Limiter) await(ctx context.Context, c *claim) (Grant, error) {
-	granted := Grant{limiter: l, flow: c.flow, cost: c.cost}
+// await waits until a request is granted, and gives it up after MaxWait or when ctx ends.
+func (l *Limiter) await(ctx context.Context, r *queuedRequest) (Grant, error) {
+	granted := Grant{limiter: l, flow: r.flow, cost: r.cost}
 	timer := time.NewTimer(l.config.MaxWait)
 	defer timer.Stop()
 	var err error
 	select {
-	case <-c.granted:
+	case <-r.granted:
 		return granted, nil
 	case <-timer.C:
 		err = OverloadTimeOut
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	if l.giveUp(c) {
+	if l.giveUp(r) {
 		return Grant{}, err
 	}
-	// The claim was granted before it could be given up.
+	// The request was granted before it could be given up.
 	if err := ctx.Err(); err != nil {
 		granted.Release()
 		return Grant{}, err
@@ -254,113 +263,117 @@ func (l *Limiter) await(ctx context.Context, c *claim) (Grant, error) {
 // boundedCost returns cost, but at least 1 and at most the units that one flow can hold.
 func (l *Limiter) boundedCost(cost int64) int64 { return min(max(cost, 1), l.flowUnits) }
 
-// tryLocked grants free units. It returns false if requests wait, if too few units are free, or if the flow would hold too
-// many.
+// tryLocked grants free units. It returns false if requests are queued, if too few units are free, or if the flow would hold
+// too many.
 func (l *Limiter) tryLocked(key Flow, cost int64) (Grant, bool) {
-	if l.waitingFlows.Len() > 0 || cost > l.config.Capacity-l.inUse {
+	if l.queuedFlows.Len() > 0 || cost > l.config.Capacity-l.inUse {
 		return Grant{}, false
 	}
 	if f := l.flows[key]; f != nil && cost > l.flowUnits-f.held {
 		return Grant{}, false
 	}
 	f := l.flowLocked(key)
-	l.inUse += cost
-	f.held += cost
+	l.changeHeldLocked(f, cost)
 	return Grant{limiter: l, flow: f, cost: cost}, true
 }
 
-// enqueueLocked puts a request at the end of its flow's queue, and grants all requests that can be granted, perhaps this one. (A
-// request that is granted at once needs no place, so the bounds count only afterwards.) If it is not granted and may not wait,
-// enqueueLocked takes it out again, and returns why.
-func (l *Limiter) enqueueLocked(f *flow, cost int64) (*claim, Overload) {
-	l.arrived++
-	c := &claim{flow: f, cost: cost, arrival: l.arrived, granted: make(chan struct{})}
-	l.changeLocked(f, func() { c.element = f.queue.PushBack(c) })
-	l.places++
+// enqueueLocked puts a request at the end of its flow's queue, and grants all requests that can be granted, perhaps this one.
+// If the request may not wait for longer, enqueueLocked takes it out again, and returns an [Overload].
+func (l *Limiter) enqueueLocked(f *flow, cost int64) (*queuedRequest, error) {
+	l.arrivals++
+	r := &queuedRequest{flow: f, cost: cost, arrival: l.arrivals, granted: make(chan struct{})}
+	l.waiting++
+	l.changeLocked(f, func() { r.element = f.queue.PushBack(r) })
 	l.grantLocked()
-	var overload Overload
+	err := l.checkQueueLocked(r)
+	if err != nil {
+		l.dequeueLocked(r)
+	}
+	return r, err
+}
+
+// checkQueueLocked returns an [Overload] if the last request in a queue is one too many.
+func (l *Limiter) checkQueueLocked(last *queuedRequest) error {
 	switch {
-	case !c.isWaiting(): // it was granted
+	case !last.isQueued(): // it was granted at once
+		return nil
 	case l.config.MaxWait == 0:
-		overload = OverloadTimeOut
-	case f.places() > l.flowPlaces:
-		overload = OverloadCallerQueueFull
-	case l.places > l.config.MaxWaiting:
-		overload = OverloadQueueFull
+		return OverloadTimeOut
+	case last.flow.waiting() > l.flowMaxWaiting:
+		return OverloadCallerQueueFull
+	case l.waiting > l.config.MaxWaiting:
+		return OverloadQueueFull
 	}
-	if overload != "" {
-		l.dequeueLocked(c, noUnits)
-	}
-	return c, overload
+	return nil
+}
+
+// dequeueLocked takes a request out of its flow's queue.
+func (l *Limiter) dequeueLocked(r *queuedRequest) {
+	l.waiting--
+	l.changeLocked(r.flow, func() {
+		r.flow.queue.Remove(r.element)
+		r.element = nil
+	})
 }
 
 // giveUp takes a request out of the queue. It returns false if the request has been granted in the meantime.
-func (l *Limiter) giveUp(c *claim) bool {
+func (l *Limiter) giveUp(r *queuedRequest) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !c.isWaiting() {
+	if !r.isQueued() {
 		return false
 	}
-	l.dequeueLocked(c, noUnits)
+	l.dequeueLocked(r)
 	l.grantLocked() // the request may have held up others
 	return true
-}
-
-// changePausedLocked adds change, which is 1 or -1, to the number of a flow's paused requests.
-func (l *Limiter) changePausedLocked(f *flow, change int) {
-	l.places += change
-	l.changeLocked(f, func() { f.paused += change })
-}
-
-// releaseLocked takes back a flow's units.
-func (l *Limiter) releaseLocked(f *flow, cost int64) {
-	l.inUse -= cost
-	l.changeLocked(f, func() { f.held -= cost })
-	l.grantLocked()
 }
 
 // grantLocked grants all requests that can be granted.
 func (l *Limiter) grantLocked() {
 	for {
-		var next *claim
-		l.waitingFlows.Ascend(func(f *flow) bool {
-			next = f.oldest()
-			if next.cost > l.flowUnits-f.held {
-				next = nil // this flow waits for its own requests to end
-			}
-			return next == nil
-		})
+		next := l.nextLocked()
 		if next == nil || next.cost > l.config.Capacity-l.inUse {
 			return
 		}
-		l.dequeueLocked(next, next.cost)
+		l.changeHeldLocked(next.flow, next.cost)
+		l.dequeueLocked(next)
 		close(next.granted)
 	}
 }
 
-// noUnits is what a request gets that is taken out of its queue, but not granted.
-const noUnits = 0
-
-// dequeueLocked takes a waiting request out of its queue, and gives it units: its cost if it is granted, otherwise noUnits.
-func (l *Limiter) dequeueLocked(c *claim, units int64) {
-	l.places--
-	l.inUse += units
-	l.changeLocked(c.flow, func() {
-		c.flow.held += units
-		c.flow.queue.Remove(c.element)
-		c.element = nil
+// nextLocked returns the request whose turn it is: the oldest of the first flow that can hold as much as its oldest request
+// costs. It returns nil if there is no such flow.
+func (l *Limiter) nextLocked() (next *queuedRequest) {
+	l.queuedFlows.Ascend(func(f *flow) bool {
+		if f.oldest().cost <= l.flowUnits-f.held {
+			next = f.oldest()
+		}
+		return next == nil // whether to look at the next flow
 	})
+	return next
 }
 
-// changeLocked calls change, which changes a flow's fields. waitingFlows is ordered by held and queue, so the flow is taken out
-// before and put back afterwards. A flow that has nothing left is forgotten.
+// changeHeldLocked adds change, which may be negative, to the units that a flow holds.
+func (l *Limiter) changeHeldLocked(f *flow, change int64) {
+	l.inUse += change
+	l.changeLocked(f, func() { f.held += change })
+}
+
+// changePausedLocked adds change, which is 1 or -1, to the number of a flow's paused requests.
+func (l *Limiter) changePausedLocked(f *flow, change int) {
+	l.waiting += change
+	l.changeLocked(f, func() { f.paused += change })
+}
+
+// changeLocked calls change, which changes a flow's fields. The order of queuedFlows depends on them, so changeLocked takes the
+// flow out before, and puts it back afterwards. It forgets a flow that has nothing left.
 func (l *Limiter) changeLocked(f *flow, change func()) {
 	if f.queue.Len() > 0 {
-		l.waitingFlows.Delete(f)
+		l.queuedFlows.Delete(f)
 	}
 	change()
 	if f.queue.Len() > 0 {
-		l.waitingFlows.ReplaceOrInsert(f)
+		l.queuedFlows.ReplaceOrInsert(f)
 	} else if f.held == 0 && f.paused == 0 {
 		delete(l.flows, f.key)
 	}

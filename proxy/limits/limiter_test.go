@@ -18,8 +18,8 @@ func wantIdle(t *testing.T, l *Limiter) {
 	if s := l.Stats(); s.InUse != 0 || s.Waiting != 0 {
 		t.Errorf("got %+v, want nothing in use, and nobody waiting", s)
 	}
-	if len(l.flows) != 0 || l.waitingFlows.Len() != 0 {
-		t.Errorf("the limiter remembers %d flows, of which %d wait, want none", len(l.flows), l.waitingFlows.Len())
+	if len(l.flows) != 0 || l.queuedFlows.Len() != 0 {
+		t.Errorf("the limiter remembers %d flows, of which %d wait, want none", len(l.flows), l.queuedFlows.Len())
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// AnswerWriter is an [http.ResponseWriter] that ends an answer whose client does not read it. It is for answers that hold
-// something until their end: answers from memory hold their objects, and short forwarded requests a place in
+// AnswerWriter is an [http.ResponseWriter] that ends a stalled answer: one whose client does not read it. It is for answers that
+// hold something until their end. Answers from memory hold their objects. Short forwarded requests count against
 // --max-requests-inflight (kube-apiserver ends these after a minute, too: --request-timeout). It is not for forwarded streams:
 // a client that was stopped for a while may go on reading a stream, as at kube-apiserver.
 //
@@ -38,21 +38,21 @@ type AnswerWriter struct {
 	mu         sync.Mutex // guards the fields below, which the handler and the timer use
 	writing    bool       // a write or flush is under way
 	writeStart time.Time  // when the current or last write began
-	ended      bool       // the answer was ended, since its client does not read it
+	ended      bool       // the answer was ended, since it was stalled
 	// timer calls expire. It is not stopped after a write, since that would cost too much for each event of a watch.
-	timer        *time.Timer
-	timerRunning bool
+	timer        *time.Timer // nil before the first write
+	timerRunning bool        // expire is still to be called
 }
 
 const (
-	// stallChunk is the number of bytes that must be written within the limit. The handlers write answers from memory in
+	// maxChunk is the number of bytes that must be written within the limit. The handlers write answers from memory in
 	// pieces of at most this size, so their writes are not split.
-	stallChunk = 256 << 10
-	// streamResetTime is how long a write may go on after its HTTP/2 stream was reset. Then the connection is closed.
+	maxChunk = 256 << 10
+	// streamResetTime is the time for which a write may go on after its HTTP/2 stream was reset. Then the connection is closed.
 	streamResetTime = time.Second
 )
 
-// errStalled is the error of a write whose client does not read.
+// errStalled is the error of each write of an answer that was ended.
 var errStalled = errors.New("the client does not read the answer")
 
 // NewAnswerWriter returns the writer of the answer to r.
@@ -65,7 +65,7 @@ func NewAnswerWriter(w http.ResponseWriter, r *http.Request, writeLimit time.Dur
 func (a *AnswerWriter) Write(p []byte) (int, error) {
 	written := 0
 	for {
-		n, err := a.writeChunk(p[written:min(len(p), written+stallChunk)])
+		n, err := a.writeChunk(p[written:min(len(p), written+maxChunk)])
 		written += n
 		if err != nil || written == len(p) {
 			return written, err
@@ -92,7 +92,7 @@ func (a *AnswerWriter) FlushError() error {
 // Unwrap lets [http.ResponseController] find what else the writer can do.
 func (a *AnswerWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// startWrite starts the time limit of a write. It returns false if the answer was ended, so that nothing must be written.
+// startWrite starts the time limit of a write. It returns false if the answer was ended: then nothing must be written.
 func (a *AnswerWriter) startWrite() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -121,7 +121,8 @@ func (a *AnswerWriter) endWrite(err error) error {
 	return err
 }
 
-// expire is called by the timer. It ends the answer if the current write has taken longer than the limit.
+// expire is called by the timer. It ends the answer if the current write has taken longer than the limit. The order of its cases
+// matters: an answer that was ended has no time left either.
 func (a *AnswerWriter) expire() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -129,7 +130,7 @@ func (a *AnswerWriter) expire() {
 	switch {
 	case !a.writing: // the next write starts the timer again
 		a.timerRunning = false
-	case a.ended: // the reset of the stream has not ended the write, so the connection is closed
+	case a.ended: // the write goes on after the reset of its stream, so the connection is closed
 		if conn, ok := a.request.Context().Value(connectionKey{}).(net.Conn); ok {
 			_ = conn.Close()
 		}
@@ -139,15 +140,14 @@ func (a *AnswerWriter) expire() {
 		a.ended = true
 		// A deadline in the past resets the stream over HTTP/2, and ends the write over HTTP/1.1. The handler is in a
 		// write, so the ResponseWriter may still be used. An error means that the connection is gone.
-		longAgo := time.Unix(1, 0)
-		_ = a.control.SetWriteDeadline(longAgo)
+		_ = a.control.SetWriteDeadline(time.Unix(1, 0))
 		a.timer.Reset(streamResetTime)
 		a.log.Debug("an answer was ended, because its client does not read it",
 			"target", kubehttp.LoggedTarget(a.request), "limit", a.writeLimit)
 	}
 }
 
-// Finish stops the timer, and limits the time in which the server sends the rest of the answer from its buffers when the
+// Finish stops the timer, and sets a time limit for the rest of the answer, which the server sends from its buffers when the
 // handler has returned. The server lifts this limit before the next request on the connection.
 func (a *AnswerWriter) Finish() {
 	a.mu.Lock()

@@ -135,7 +135,7 @@ func TestIdleAnswersAreNotEnded(t *testing.T) {
 // TestSlowAnswersAreNotEnded: a client that reads each 256 KiB of one large write in somewhat less than the limit gets
 // all of it.
 func TestSlowAnswersAreNotEnded(t *testing.T) {
-	sent := make([]byte, 6*stallChunk+7) // not a multiple of stallChunk
+	sent := make([]byte, 6*maxChunk+7) // not a multiple of maxChunk
 	_, _ = rand.NewChaCha8([32]byte{}).Read(sent)
 	overBothPipes(t, func(t *testing.T, http2 bool) {
 		guard := &stallGuard{limit: stallLimit}
@@ -146,13 +146,13 @@ func TestSlowAnswersAreNotEnded(t *testing.T) {
 		}), http2)
 		begun, read := time.Now(), []byte(nil)
 		body := proxytest.Get(t, client, "http://pipe/x").Body
-		for buf := make([]byte, stallChunk/8); ; {
+		for buf := make([]byte, maxChunk/8); ; {
 			n, err := io.ReadFull(body, buf)
 			read = append(read, buf[:n]...)
 			if err != nil {
 				break
 			}
-			time.Sleep(stallLimit / 10) // eight of these for each stallChunk
+			time.Sleep(stallLimit / 10) // eight of these for each maxChunk
 		}
 		if !bytes.Equal(read, sent) {
 			t.Errorf("read %d bytes, want the %d that were sent", len(read), len(sent))

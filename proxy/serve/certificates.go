@@ -28,9 +28,10 @@ type Certificates struct {
 
 // CertificatesConfig configures Certificates.
 type CertificatesConfig struct {
-	// CertFile has the serving certificate in PEM, and after it the intermediate certificates that clients need. KeyFile has
-	// its key.
-	CertFile, KeyFile string
+	// CertFile is the file with the serving certificate in PEM, and after it the intermediate certificates that clients need.
+	CertFile string
+	// KeyFile is the file with the certificate's private key in PEM.
+	KeyFile string
 	// ClientCA has the CAs of clients' certificates. If it is nil, clients are not asked for a certificate. [Certificates.Run]
 	// reads its file again.
 	ClientCA *dynamiccertificates.DynamicFileCAContent
@@ -49,14 +50,14 @@ func NewCertificates(cfg CertificatesConfig, log *slog.Logger) (*Certificates, e
 	base := &tls.Config{
 		MinVersion: max(cfg.MinVersion, tls.VersionTLS12),
 		NextProtos: []string{"h2", "http/1.1"},
-		// Small records at the beginning of a connection help a browser to show a page sooner. Clients of an API wait for the
-		// whole answer, and each record is a system call.
+		// Small records at the beginning of a connection let a browser show a page sooner, but each is a system call. Clients of
+		// an API wait for the whole answer anyway.
 		DynamicRecordSizingDisabled: true,
 	}
 	var clientCAs dynamiccertificates.CAContentProvider // a nil pointer would not be a nil interface
 	if cfg.ClientCA != nil {
-		// A client may have no certificate. The authenticator verifies a certificate at every request, so that a connection
-		// does not outlive its CA.
+		// A client may have no certificate. The authenticator verifies a certificate, at every request, so that it counts only
+		// while its CA is in the file.
 		base.ClientAuth = tls.RequestClientCert
 		clientCAs = cfg.ClientCA
 	}
@@ -89,8 +90,8 @@ func (c *Certificates) ConnectTLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: configFor}
 }
 
-// Run reads the files again from time to time, until ctx ends. Whoever replaces certificate and key writes one after the other,
-// so the old pair stays in use until the new ones match. Only one Run may run at a time.
+// Run reads the files again from time to time, until ctx ends. A new certificate is in use only when the key matches: the two
+// files are replaced one after the other. Only one Run may run at a time.
 func (c *Certificates) Run(ctx context.Context) {
 	kubehttp.ReloadFiles(ctx, c.log, "a new certificate", c.reload)
 }

@@ -47,7 +47,7 @@ func NewConnectServer(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe
 
 // newConnectHandler returns the handler of [NewConnectServer].
 func newConnectHandler(tunnels *Tunnels) http.Handler {
-	front := newGoproxy(tunnels)
+	proxy := newGoproxy(tunnels)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method != http.MethodConnect:
@@ -58,23 +58,24 @@ func newConnectHandler(tunnels *Tunnels) http.Handler {
 			w.Header().Set("Connection", "close")
 			refuseBadRequest(w, r, observe.RefusedConnect, "A CONNECT has no body.")
 		default:
-			front.ServeHTTP(hijackable{w}, r)
+			proxy.ServeHTTP(connectWriter{w}, r)
 		}
 	})
 }
 
-// newGoproxy returns a proxy server that opens tunnels, and refuses any other CONNECT. The proxy server cannot dial, even if
-// goproxy has a way around the handler.
+// newGoproxy returns a proxy server that opens tunnels, and refuses any other CONNECT. All its dialers fail, so goproxy connects
+// to no host, even if a request gets around the function for CONNECT.
 func newGoproxy(tunnels *Tunnels) *goproxy.ProxyHttpServer {
-	p := goproxy.NewProxyHttpServer()
-	p.Logger = stdlog.New(io.Discard, "", 0) // goproxy logs whole requests, with credentials
+	proxy := goproxy.NewProxyHttpServer()
+	proxy.Logger = stdlog.New(io.Discard, "", 0) // goproxy logs whole requests, with credentials
 	errNoDial := errors.New("listproxy does not connect to other hosts")
-	noDial := func(context.Context, string, string) (net.Conn, error) { return nil, errNoDial }
-	p.Tr = &http.Transport{DialContext: noDial, DialTLSContext: noDial}
-	p.ConnectDial = func(string, string) (net.Conn, error) { return nil, errNoDial }
+	failDial := func(context.Context, string, string) (net.Conn, error) { return nil, errNoDial }
+	proxy.Tr = &http.Transport{DialContext: failDial, DialTLSContext: failDial}
+	proxy.ConnectDial = func(string, string) (net.Conn, error) { return nil, errNoDial }
 
-	p.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
-		// RequestURI has the client's bytes, from which net/http has parsed host. Both must be the same.
+	proxy.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
+		// net/http has parsed host from RequestURI, which has the client's own bytes. If a part was dropped, like user@ or a
+		// path, the client may mean another host, so the CONNECT is refused.
 		r := ctx.Req
 		if r.RequestURI == host && tunnels.targets.contains(host) {
 			observe.RecordOf(r.Context()).Ignore() // the requests in the tunnel have records
@@ -83,10 +84,10 @@ func newGoproxy(tunnels *Tunnels) *goproxy.ProxyHttpServer {
 		ctx.Resp = refuseConnect(r, tunnels.targets) //nolint:bodyclose // a body from memory has nothing to close
 		return &goproxy.ConnectAction{Action: goproxy.ConnectReject}, host
 	})
-	return p
+	return proxy
 }
 
-// refuseConnect returns the 403 that goproxy sends. The connection is closed after it.
+// refuseConnect records that a CONNECT is refused, and returns the 403 that goproxy sends before it closes the connection.
 func refuseConnect(r *http.Request, targets Targets) *http.Response {
 	const code = http.StatusForbidden
 	body := kubehttp.EncodeStatus(code, metav1.StatusReasonForbidden,
@@ -100,26 +101,23 @@ func refuseConnect(r *http.Request, targets Targets) *http.Response {
 	return res
 }
 
-// hijackable is a ResponseWriter from which goproxy gets a *tunnelConn with a deadline. goproxy itself would drop the bytes
-// that net/http has read after the request, and set no deadline.
-type hijackable struct{ http.ResponseWriter }
+// connectWriter is the ResponseWriter of a CONNECT. goproxy hijacks it, but would drop the bytes that net/http has read after
+// the request, and set no deadline. So Hijack returns a connection that begins with these bytes, and has a deadline.
+type connectWriter struct{ http.ResponseWriter }
 
-var _ http.Hijacker = hijackable{}
+var _ http.Hijacker = connectWriter{}
 
-// Hijack implements [http.Hijacker].
-func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+// Hijack implements [http.Hijacker]. The connection is a *tunnelConn. [Tunnels] removes its deadline, connectTimeout from now.
+func (w connectWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err
 	}
-	early, peekErr := rw.Reader.Peek(rw.Reader.Buffered())
-	deadlineErr := conn.SetDeadline(time.Now().Add(connectTimeout))
-	if err := errors.Join(peekErr, deadlineErr); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(connectTimeout)); err != nil {
 		_ = conn.Close()
 		return nil, nil, err
 	}
-	return &tunnelConn{Conn: conn, in: io.MultiReader(bytes.NewReader(bytes.Clone(early)), conn)}, rw, nil
+	early, _ := rw.Reader.Peek(rw.Reader.Buffered()) // never fails, since the bytes are in the buffer
+	in := io.MultiReader(bytes.NewReader(bytes.Clone(early)), conn)
+	return &tunnelConn{Conn: conn, in: in}, rw, nil
 }
-
-// Unwrap lets [http.ResponseController] find what else the writer can do.
-func (w hijackable) Unwrap() http.ResponseWriter { return w.ResponseWriter }

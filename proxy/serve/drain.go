@@ -8,28 +8,31 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
 const (
 	// maxWatchSpread bounds the time over which the ends of watches are spread.
 	maxWatchSpread = 5 * time.Second
-	// lastFlush is the pause between the end of the last handler and the closing of the connections that have become idle.
+	// flushPause is the pause between the end of the last handler and the closing of the connections that have become idle.
 	// net/http counts an HTTP/2 connection as idle shortly before it sends the last frames of an answer. Without the pause they
 	// would be lost.
-	lastFlush = 250 * time.Millisecond
-	// cutTime bounds the wait for the handlers of the requests that were cut off, so that metrics and logs record their end.
-	cutTime = time.Second
-	// drainPollInterval is the pause between two looks whether a handler still runs.
+	flushPause = 250 * time.Millisecond
+	// cutOffTimeout bounds the time for which the handlers of requests that were cut off may go on. They record the end of their
+	// requests in metrics and logs.
+	cutOffTimeout = time.Second
+	// drainPollInterval is the pause between two checks whether a handler still runs.
 	drainPollInterval = 10 * time.Millisecond
 )
 
-// Drain shuts down a server of [New] gracefully. net/http's Shutdown does not know which requests never end by themselves,
-// and does not wait for upgraded connections. A Drain ends the watches first. It gives all other requests time, exec and
-// port-forward included, and then cuts off those that are left. Drain is safe for concurrent use.
+// Drain shuts down a server of [New] gracefully. It ends the watches first. It gives all other requests time, exec and
+// port-forward included, and then cuts off those that are left. (The Shutdown of net/http would wait for watches, which never end
+// by themselves, and would not wait for upgraded connections.) Drain is safe for concurrent use.
 type Drain struct {
 	server     *http.Server
 	endWatches func(spread time.Duration)
-	cancelAll  context.CancelFunc // ends all requests
+	cancelAll  context.CancelFunc // cancels the contexts of all requests
 
 	running atomic.Int64 // the number of running handlers
 }
@@ -67,33 +70,38 @@ func (d *Drain) Shutdown(timeout time.Duration) (cut int64, clean bool) {
 	defer d.cancelAll()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	cancelled, cancelNow := context.WithCancel(ctx)
-	cancelNow()
-	_ = d.server.Shutdown(cancelled) // with a cancelled context, it does not wait
+	d.stopListening()
 	d.endWatches(min(timeout/4, maxWatchSpread))
 	if d.awaitRequests(ctx) && d.awaitConnections(ctx) {
 		return 0, true
 	}
 	cut = d.running.Load()
-	// Close does not close upgraded connections, but cancelAll ends them, too. Only those whose clients read nothing stay until the
-	// process ends.
-	d.cancelAll()
-	_ = d.server.Close()
-	lastWait, cancelLastWait := context.WithTimeout(context.Background(), cutTime)
-	defer cancelLastWait()
-	d.awaitRequests(lastWait)
+	d.cutOff()
 	return cut, false
 }
 
-// awaitConnections gives the server lastFlush for its last frames. Then it waits until the server has closed all connections, and
+// stopListening is the first step of Shutdown. It does not wait.
+func (d *Drain) stopListening() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = d.server.Shutdown(ctx) // does not wait, since ctx has ended
+}
+
+// cutOff ends all requests, closes all connections, and waits at most cutOffTimeout until no handler runs.
+func (d *Drain) cutOff() {
+	// cancelAll also ends upgraded connections, which Close does not close. A connection whose client reads nothing stays until
+	// the process ends.
+	d.cancelAll()
+	_ = d.server.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), cutOffTimeout)
+	defer cancel()
+	d.awaitRequests(ctx)
+}
+
+// awaitConnections gives the server flushPause for its last frames. Then it waits until the server has closed all connections, and
 // until the requests that were still coming in on them have ended. It returns false if ctx ends first.
 func (d *Drain) awaitConnections(ctx context.Context) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(lastFlush):
-	}
-	return d.server.Shutdown(ctx) == nil && d.awaitRequests(ctx)
+	return clock.Sleep(ctx, flushPause) && d.server.Shutdown(ctx) == nil && d.awaitRequests(ctx)
 }
 
 // awaitRequests waits until no handler runs. It returns false if ctx ends first.

@@ -10,10 +10,10 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// OnlyPaths returns a handler that passes requests for a path on to next, and refuses the other requests that HTTP allows:
-//   - CONNECT, with 405: tunnels have a port of their own (see [NewConnectServer]).
-//   - a request for a whole URL, as to an HTTP proxy, or for *, with 400. Only OPTIONS * is answered by net/http itself, as
-//     at kube-apiserver.
+// OnlyPaths returns a handler that passes requests for a path on to next, and refuses all others:
+//   - It answers CONNECT with 405, since tunnels have a port of their own (see [NewConnectServer]).
+//   - It answers a request for a whole URL, as to an HTTP proxy, or for *, with 400. (net/http itself answers OPTIONS *, as at
+//     kube-apiserver.)
 func OnlyPaths(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

@@ -25,19 +25,19 @@ const (
 	// selfSignedLifetime is the lifetime of a self-signed certificate. It is long, since clients keep a copy of the
 	// certificate.
 	selfSignedLifetime = 10 * 365 * 24 * time.Hour
-	// renewBefore is the time for which an existing pair must still be valid to be used again.
+	// renewBefore is the time before the expiry of an existing pair from which on a new pair replaces it.
 	renewBefore = 30 * 24 * time.Hour
 )
 
 // fixedHosts are the hosts of every certificate. The last one is the API server in the kubeconfigs of pods.
 var fixedHosts = []string{"localhost", "127.0.0.1", "::1", "kubernetes.default.svc"}
 
-// SelfSigned returns the files of a serving certificate and its key: tls.crt and tls.key (0600) in dir. The certificate is
-// for hosts (DNS names or IP addresses), fixedHosts, listproxy, and the machine's name. Clients that trust the certificates in tls.crt
-// accept it.
+// SelfSigned returns the files of a pair, a serving certificate and its key: tls.crt and tls.key (0600) in dir. The certificate is
+// for hosts (DNS names or IP addresses), fixedHosts, listproxy, and the machine's name. Clients that trust the certificates in
+// tls.crt accept it.
 //
-// A pair in dir is used again if it is valid for another 30 days, and covers all hosts except the machine's name, which
-// changes from pod to pod. Otherwise a new pair, which clients do not know yet, replaces whatever is there.
+// A pair in dir is used again if it is valid for another 30 days, and covers hosts and fixedHosts. (The machine's name changes
+// from pod to pod.) If there is no such pair, a new one, which clients do not know yet, replaces whatever is there.
 //
 // SelfSigned is for trying listproxy out, since several replicas need the same pair. Only one process may use dir at a time.
 func SelfSigned(dir string, hosts []string) (certPath, keyPath string, err error) {
@@ -69,8 +69,8 @@ func isUsable(leaf *x509.Certificate, hosts []string, now time.Time) bool {
 	return now.Add(renewBefore).Before(leaf.NotAfter) && !slices.ContainsFunc(hosts, lacks)
 }
 
-// makePair makes a key, a certificate for hosts and listproxy with this key, and a CA that signs the certificate. certPEM has the certificate,
-// and after it the CA's. The CA's own key is thrown away.
+// makePair makes a key, a certificate for hosts and listproxy with this key, and a CA that signs the certificate. certPEM has the
+// certificate, and after it the CA's. The CA's own key is thrown away.
 func makePair(hosts []string) (certPEM, keyPEM []byte, err error) {
 	options := cert.SelfSignedCertKeyOptions{Host: "listproxy", MaxAge: selfSignedLifetime}
 	for _, host := range hosts {

@@ -3,7 +3,7 @@ package serve
 import (
 	"context"
 	"crypto/tls"
-	"log"
+	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -14,17 +14,16 @@ import (
 	"github.com/listproxy/listproxy/proxy/limits"
 )
 
-const readHeaderTimeout = 32 * time.Second // kube-apiserver's
+const readHeaderTimeout = 32 * time.Second // as in kube-apiserver
 
 // New returns the HTTPS server for clients, with HTTP/1.1 and HTTP/2. The server bounds headers, idle connections, streams
-// and their buffers, but not the time of a request or an answer, since watches and uploads take long. It sends no HTTP/2 pings,
-// as kube-apiserver sends none, so a client that was stopped for a while keeps its streams. TCP keep-alive finds clients that are
-// gone.
+// and their buffers, but not the time of a request or an answer, since watches and uploads take long. Like kube-apiserver, it
+// sends no HTTP/2 pings, so a client that was stopped for a while keeps its streams. TCP keep-alive finds clients that are gone.
 //
-// Call ServeTLS(listener, "", "") for the listener of clients (the certificate is in tlsConfig), and Serve for [Tunnels].
+// Its ServeTLS(listener, "", "") serves the listener of clients (the certificate is in tlsConfig), and its Serve serves [Tunnels].
 func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Server {
 	return raiseHeaderValueLimit(&http.Server{
-		Handler:           beginRequests(handler),
+		Handler:           withOpenConnection(handler),
 		TLSConfig:         tlsConfig,
 		ConnContext:       connectionContext,
 		ConnState:         limits.NoteState,
@@ -50,11 +49,12 @@ func connectionContext(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, conn)
 }
 
-// beginRequests returns a handler that prepares each request, and calls next.
-func beginRequests(next http.Handler) http.Handler {
+// withOpenConnection returns a handler that aborts a request whose connection was closed for a new one, and passes all others on
+// to next. It also prepares the goroutine of the request (see growStack).
+func withOpenConnection(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if conn, ok := r.Context().Value(connectionKey{}).(net.Conn); ok && !limits.IsOpen(conn) {
-			// The connection was just closed for a new one. Without an answer, the client may send the request again.
+			// Since there is no answer, the client may send the request again.
 			panic(http.ErrAbortHandler)
 		}
 		growStack()
@@ -63,8 +63,8 @@ func beginRequests(next http.Handler) http.Handler {
 }
 
 // growStack grows the goroutine's stack to the 8 KiB that a request needs, by a variable that does not fit into 4 KiB. Over
-// HTTP/2 net/http starts a goroutine for each request. Without growStack, its stack would grow twice, deep inside the handlers,
-// and all frames would be copied each time.
+// HTTP/2 net/http starts a goroutine for each request. By itself, the stack would grow twice, deep inside the handlers, and all
+// frames would be copied each time.
 //
 //go:noinline
 func growStack() {
@@ -74,17 +74,17 @@ func growStack() {
 
 // serverErrorLog returns a logger for net/http's own messages. They are warnings, except those about failed handshakes, which
 // every port scan and TCP health check causes.
-func serverErrorLog(logger *slog.Logger) *log.Logger {
-	return log.New(lineFunc(func(line string) {
+func serverErrorLog(log *slog.Logger) *stdlog.Logger {
+	return stdlog.New(lineFunc(func(line string) {
 		level := slog.LevelWarn
 		if strings.HasPrefix(line, "http: TLS handshake error") {
 			level = slog.LevelDebug
 		}
-		logger.Log(context.Background(), level, "server", "message", line)
+		log.Log(context.Background(), level, "server", "message", line)
 	}), "", 0)
 }
 
-// lineFunc is an [io.Writer] for a [log.Logger], which writes a whole line at a time.
+// lineFunc is an [io.Writer] for a [stdlog.Logger], which writes a whole line at a time.
 type lineFunc func(line string)
 
 func (f lineFunc) Write(line []byte) (int, error) {

@@ -155,7 +155,7 @@ func TestRequestOnAClosedConnection(t *testing.T) {
 			}()
 			r := httptest.NewRequestWithContext(connectionContext(t.Context(), conn), http.MethodPost, "/api", http.NoBody)
 			handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { carriedOut = true })
-			beginRequests(handler).ServeHTTP(httptest.NewRecorder(), r)
+			withOpenConnection(handler).ServeHTTP(httptest.NewRecorder(), r)
 		}()
 		expect.NoError(t, conn.Close())
 	}

@@ -52,11 +52,11 @@ func (ts Targets) Hosts() []string {
 // String lists the targets for people, that of the API server's URL first.
 func (ts Targets) String() string { return strings.Join(ts.list, ", ") }
 
-// errNotTarget describes the form of a target. Callers add the text that was refused.
+// errNotTarget says what a target looks like. NewTargets adds the text that is none.
 var errNotTarget = errors.New("not a host or host:port with a DNS name or an IP address")
 
-// parseTarget returns host:port in lower case. If s has no port, the port is 443, as for https. An IPv6 address with a port
-// must be in brackets.
+// parseTarget reads a host with or without a port, and returns host:port in lower case. The port is 443, as for https, if s has
+// none. An IPv6 address with a port must be in brackets.
 func parseTarget(s string) (string, error) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
@@ -64,12 +64,12 @@ func parseTarget(s string) (string, error) {
 		port = "443"
 	}
 	host = strings.ToLower(host)
-	number, _ := strconv.ParseUint(port, 10, 16) // 0 if it is no port
+	number, _ := strconv.ParseUint(port, 10, 16) // 0 if port is not a number, or too large
 	isPort := number > 0 && port == strconv.FormatUint(number, 10)
 	address, err := netip.ParseAddr(host)
 	isAddress := err == nil && address.Zone() == ""
-	isName := len(validation.IsDNS1123Subdomain(host)) == 0
-	if !isPort || !isAddress && !isName {
+	isHost := isAddress || len(validation.IsDNS1123Subdomain(host)) == 0
+	if !isPort || !isHost {
 		return "", errNotTarget
 	}
 	return net.JoinHostPort(host, port), nil

@@ -18,22 +18,22 @@ import (
 type Tunnels struct {
 	targets   Targets
 	tlsConfig *tls.Config   // TLS of the connections inside the tunnels
-	waiting   chan net.Conn // tunnels on their way from open to Accept
+	opened    chan net.Conn // from open to Accept
 
-	closed    chan struct{}
+	closed    chan struct{} // closed by Close
 	closeOnce sync.Once
 }
 
-// NewTunnels returns Tunnels to targets. Inside a tunnel TLS is configured by tlsConfig (see [Certificates.TLS]).
+// NewTunnels returns Tunnels to targets. tlsConfig is for TLS inside a tunnel (see [Certificates.TLS]).
 func NewTunnels(targets Targets, tlsConfig *tls.Config) *Tunnels {
-	return &Tunnels{targets: targets, tlsConfig: tlsConfig, waiting: make(chan net.Conn), closed: make(chan struct{})}
+	return &Tunnels{targets: targets, tlsConfig: tlsConfig, opened: make(chan net.Conn), closed: make(chan struct{})}
 }
 
 // tunnelGranted is the answer to a CONNECT that is granted, also over HTTP/1.0 (RFC 9110, 2.5).
 const tunnelGranted = "HTTP/1.1 200 Connection established\r\n\r\n"
 
-// open is the handler to which goproxy hands a hijacked CONNECT: it grants the CONNECT, and waits until Accept takes the
-// tunnel. conn is the *tunnelConn that [hijackable] has made. open removes the deadline that hijackable has set.
+// open grants a CONNECT, and waits until Accept takes the tunnel. goproxy calls it with the *tunnelConn of [connectWriter],
+// whose deadline open removes.
 func (t *Tunnels) open(_ *http.Request, conn net.Conn, _ *goproxy.ProxyCtx) {
 	_, err := io.WriteString(conn, tunnelGranted)
 	if err == nil {
@@ -44,7 +44,7 @@ func (t *Tunnels) open(_ *http.Request, conn net.Conn, _ *goproxy.ProxyCtx) {
 		return
 	}
 	select {
-	case t.waiting <- conn:
+	case t.opened <- conn:
 	case <-t.closed:
 		_ = conn.Close()
 	}
@@ -56,7 +56,7 @@ func (t *Tunnels) Accept() (net.Conn, error) {
 	select {
 	case <-t.closed:
 		return nil, net.ErrClosed
-	case conn := <-t.waiting:
+	case conn := <-t.opened:
 		return tls.Server(conn, t.tlsConfig), nil
 	}
 }
@@ -73,8 +73,8 @@ func (t *Tunnels) Addr() net.Addr { return &net.UnixAddr{Name: "tunnel", Net: "t
 // tunnelConn is the connection with the client that a tunnel runs over. Its RemoteAddr is the client's address.
 type tunnelConn struct {
 	net.Conn
-	// in begins with the bytes that net/http has read after the CONNECT: a client may begin its TLS handshake before it
-	// has the answer (RFC 9110, 9.3.6).
+	// in has all bytes that come in the tunnel. It begins with those that net/http has read after the CONNECT, since a client may
+	// begin its TLS handshake before it has the answer (RFC 9110, 9.3.6).
 	in io.Reader
 }
 

@@ -15,8 +15,7 @@ func BaseURL(cfg *rest.Config) (*url.URL, error) {
 	base, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {
 		// The error may quote the host, which may hold a password.
-		return nil, errors.New(
-			"the API server's address in the client configuration is not a URL: write it as https://host:port")
+		return nil, errors.New("the API server's address in the client configuration is not a URL: write it as https://host:port")
 	}
 	switch {
 	case base.Scheme != "https":
@@ -26,7 +25,7 @@ func BaseURL(cfg *rest.Config) (*url.URL, error) {
 		return nil, fmt.Errorf("the API server's URL on %s has a user, a query or a fragment: write it as https://host:port/prefix",
 			base.Host)
 	}
-	// Only in the escaped path can a slash at the end be told from %2F, which is no separator.
+	// The path is trimmed in its escaped form, which tells a slash at the end from %2F, which is no separator.
 	raw := strings.TrimRight(base.EscapedPath(), "/")
 	path, _ := url.PathUnescape(raw) // an escaped path is well-formed
 	return &url.URL{Scheme: base.Scheme, Host: base.Host, Path: path, RawPath: raw}, nil

@@ -31,13 +31,11 @@ var conditionTexts = map[Condition]struct{ meaning, advice string }{
 	},
 	ConditionUnauthorized: {
 		meaning: "of no use: it refuses listproxy's credentials (401)",
-		advice: "give listproxy a valid token or certificate: this one may have expired, or its account may have been " +
-			"deleted",
+		advice:  "give listproxy a valid token or certificate: this one may have expired, or its account may have been deleted",
 	},
 	ConditionForbidden: {
 		meaning: "of no use: it refuses every request of listproxy's account (403)",
-		advice: "grant listproxy's account to list and watch what is to be kept (docs/rbac.yaml, or the chart's " +
-			"ClusterRole)",
+		advice:  "grant listproxy's account to list and watch what is to be kept (docs/rbac.yaml, or the chart's ClusterRole)",
 	},
 	ConditionNotReady: {
 		meaning: "not ready",
@@ -49,10 +47,10 @@ var conditionTexts = map[Condition]struct{ meaning, advice string }{
 func (c Condition) Meaning() string { return conditionTexts[c].meaning }
 
 // isConfirmed reports whether last, the result of the last probe, replaces the known condition. previous is the result of
-// the probe before it.
+// the probe before last.
 //
-// OK needs no second probe. A new failure does, since it may be momentary: a load balancer may have changed API servers, or
-// an API server that has just started refuses everybody until it has read the roles.
+// An OK replaces it at once. A new failure must be found by two probes, since it may be momentary: a load balancer may have changed
+// API servers, or an API server that has just started refuses everybody until it has read the roles.
 //
 //	known       | previous    | last        |
 //	any         | any         | ok          | confirmed
@@ -67,4 +65,5 @@ func isConfirmed(known, previous, last Condition) bool {
 	return previous.isFailure() && !known.isFailure()
 }
 
+// isFailure reports whether the condition is known, and not OK.
 func (c Condition) isFailure() bool { return c != ConditionOK && c != ConditionUnknown }

@@ -23,8 +23,8 @@ import (
 //
 //   - The [Condition] is for people. Every ten seconds Health probes the upstream: it sends GET /readyz with listproxy's own
 //     credentials. The condition becomes bad after two failed probes in a row, five seconds apart, and good after one good probe.
-//     The answers to listproxy's other requests ([Health.Observe]) correct the probes: any answer means that the upstream is
-//     reachable, and if all resources are refused, the condition is [ConditionForbidden]. Each change is logged.
+//     The answers to listproxy's other requests ([Health.Observe]) correct the probes. Any answer means that the upstream is
+//     reachable. If all resources are refused, the condition is [ConditionForbidden]. Each change is logged.
 //   - The [Health.Outage] decides for how long answers come from memory. A single failed request begins it, and a single answer
 //     ends it (see traffic).
 type Health struct {
@@ -34,10 +34,10 @@ type Health struct {
 	traffic traffic
 
 	mu        sync.Mutex // guards diagnosis
-	diagnosis Diagnosis  // only Run writes it; the method Diagnosis adds Answered
+	diagnosis Diagnosis  // written by Run only; Answered is not set
 }
 
-// Diagnosis is what is known about the condition of the upstream.
+// Diagnosis is the condition of the upstream, and what is known about it.
 type Diagnosis struct {
 	Condition Condition
 	// Since is the time at which the condition began.
@@ -72,10 +72,8 @@ func NewHealth(cfg *rest.Config, log *slog.Logger) (*Health, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask the API server how it is: %w", err)
 	}
-	return &Health{
-		client: client, base: base, log: log,
-		diagnosis: Diagnosis{Condition: ConditionUnknown, Since: time.Now()},
-	}, nil
+	unknown := Diagnosis{Condition: ConditionUnknown, Since: time.Now()}
+	return &Health{client: client, base: base, log: log, diagnosis: unknown}, nil
 }
 
 // Observe returns a copy of cfg for listproxy's own clients. h observes the answers to their requests.
@@ -101,7 +99,7 @@ func (h *Health) OnOutageEnd(f func()) { h.traffic.onOutageEnd = f }
 // Outage returns the current outage of the upstream, or the last one.
 func (h *Health) Outage() clock.Outage { return h.traffic.lastOutage() }
 
-// Diagnosis returns what Run has found, and the time of the latest answer. It sends no request.
+// Diagnosis returns what Run has found, and the time at which the upstream last sent anything. It sends no request.
 func (h *Health) Diagnosis() Diagnosis {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -120,7 +118,7 @@ func (h *Health) Run(ctx context.Context) {
 			return
 		}
 		everOK = everOK || found == ConditionOK
-		pause := confirmInterval // unless found is confirmed: OK by one probe, a new failure by two
+		pause := confirmInterval // after a failure that is not confirmed yet
 		if isConfirmed(h.Diagnosis().Condition, previous, found) {
 			h.setCondition(found, err, !everOK)
 			pause = wait.Jitter(probeInterval, 0.05)
@@ -132,7 +130,7 @@ func (h *Health) Run(ctx context.Context) {
 	}
 }
 
-// setCondition sets the condition to c. cause is the reason if c is not OK. A change is logged before it is stored, so that
+// setCondition sets the condition to c. cause is the problem if c is not OK. A change is logged before it is stored, so that
 // the log has every change that Diagnosis shows.
 func (h *Health) setCondition(c Condition, cause error, neverOK bool) {
 	before := h.Diagnosis()
@@ -142,25 +140,30 @@ func (h *Health) setCondition(c Condition, cause error, neverOK bool) {
 	}
 	if before.Condition != c {
 		after.Since = time.Now()
-	}
-	switch {
-	case before.Condition == c: // nothing to log
-	case c != ConditionOK:
-		h.log.Warn("kube-apiserver is "+c.Meaning(), "state", string(c), "before", string(before.Condition),
-			"error", after.Problem, "do", after.Advice)
-	case before.Condition == ConditionUnknown:
-		h.log.Info("kube-apiserver answers", "state", string(c))
-	default:
-		h.log.Info("kube-apiserver is as it should be again", "state", string(c), "before", string(before.Condition),
-			"after", after.Since.Sub(before.Since).Round(100*time.Millisecond))
+		h.logChange(before, after)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.diagnosis = after
 }
 
-// probe asks the upstream whether it is ready. An upstream that sends no answer to the probe, but something to another request
-// meanwhile, is only busy, which counts as OK.
+// logChange logs that the condition has changed.
+func (h *Health) logChange(before, after Diagnosis) {
+	state := slog.String("state", string(after.Condition))
+	former := slog.String("before", string(before.Condition))
+	switch {
+	case after.Condition != ConditionOK:
+		h.log.Warn("kube-apiserver is "+after.Condition.Meaning(), state, former, "error", after.Problem, "do", after.Advice)
+	case before.Condition == ConditionUnknown:
+		h.log.Info("kube-apiserver answers", state)
+	default:
+		h.log.Info("kube-apiserver is as it should be again", state, former,
+			"after", after.Since.Sub(before.Since).Round(100*time.Millisecond))
+	}
+}
+
+// probe asks the upstream whether it is ready. It returns the condition and, if that is not OK, the problem. An upstream that
+// sends no answer to the probe, but meanwhile something to another request, is only busy, which counts as OK.
 func (h *Health) probe(ctx context.Context) (Condition, error) {
 	sent := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -177,16 +180,16 @@ func (h *Health) probe(ctx context.Context) (Condition, error) {
 	return conditionOf(status, h.traffic.resourceRefused.Load(), h.traffic.openAnswers.Load() > 0)
 }
 
-// conditionOf returns the condition of an upstream that answers a probe with status, and what is wrong with it. resourceRefused
-// means that its last answer about a resource was a 403. readsResources means that it is answering a list or a watch now, so it
-// does not refuse everything.
-func conditionOf(status int, resourceRefused, readsResources bool) (Condition, error) {
+// conditionOf returns the condition of an upstream that answers a probe with status, and the problem. resourceRefused means that
+// its last answer about a resource was a 403. resourceOpen means that it is answering a list or a watch now, and so does not refuse
+// every resource.
+func conditionOf(status int, resourceRefused, resourceOpen bool) (Condition, error) {
 	switch {
 	case status == http.StatusUnauthorized:
 		return ConditionUnauthorized, fmt.Errorf("it answers %d", status)
 	case status >= http.StatusInternalServerError:
 		return ConditionNotReady, fmt.Errorf("/readyz answers %d", status)
-	case (status == http.StatusForbidden || resourceRefused) && !readsResources:
+	case (status == http.StatusForbidden || resourceRefused) && !resourceOpen:
 		return ConditionForbidden, errors.New("it allows nothing that listproxy asks for")
 	case status == http.StatusOK, status == http.StatusForbidden, status == http.StatusTooManyRequests:
 		return ConditionOK, nil
@@ -195,7 +198,7 @@ func conditionOf(status int, resourceRefused, readsResources bool) (Condition, e
 	return ConditionNotReady, fmt.Errorf("/readyz answers %d, which no kube-apiserver does", status)
 }
 
-// statusOf returns the status of the answer to a GET.
+// statusOf returns the status of the answer to a GET, or an error if the answer does not come whole.
 func statusOf(ctx context.Context, client *http.Client, address *url.URL) (int, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), http.NoBody)
 	if err != nil {
@@ -207,8 +210,6 @@ func statusOf(ctx context.Context, client *http.Client, address *url.URL) (int, 
 	}
 	defer func() { _ = res.Body.Close() }()
 	const maxBody = 64 << 10 // a connection whose answer was read to the end can be used again
-	if _, err := io.Copy(io.Discard, io.LimitReader(res.Body, maxBody)); err != nil {
-		return 0, err
-	}
-	return res.StatusCode, nil
+	_, err = io.Copy(io.Discard, io.LimitReader(res.Body, maxBody))
+	return res.StatusCode, err
 }

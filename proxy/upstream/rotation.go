@@ -15,12 +15,12 @@ import (
 // Run reloads the files of the client configuration until ctx ends.
 func (t *Transports) Run(ctx context.Context, log *slog.Logger) {
 	const subject = "a new CA or client certificate for kube-apiserver"
-	kubehttp.ReloadFiles(ctx, log, subject, func(context.Context) (bool, error) { return t.update() })
+	kubehttp.ReloadFiles(ctx, log, subject, func(context.Context) (bool, error) { return t.reload() })
 }
 
-// update replaces the transports if the content of the files has changed, or there are none yet.
-func (t *Transports) update() (changed bool, err error) {
-	loaded, err := withFiles(t.cfg)
+// reload reads the files of the client configuration. If their content has changed, or at the first call, it makes new transports.
+func (t *Transports) reload() (changed bool, err error) {
+	loaded, err := loadFiles(t.cfg)
 	if err != nil {
 		return false, err
 	}
@@ -39,9 +39,9 @@ func (t *Transports) update() (changed bool, err error) {
 	return true, nil
 }
 
-// withFiles returns cfg with the content of its TLS files in place of their names. An empty file is an error: somebody
+// loadFiles returns a copy of cfg with the content of its TLS files in place of their names. An empty file is an error: somebody
 // may be writing it, and with an empty CA the system's roots would be trusted.
-func withFiles(cfg *rest.Config) (*rest.Config, error) {
+func loadFiles(cfg *rest.Config) (*rest.Config, error) {
 	cfg = rest.CopyConfig(cfg)
 	if err := rest.LoadTLSFiles(cfg); err != nil {
 		return nil, err
@@ -51,12 +51,14 @@ func withFiles(cfg *rest.Config) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.CAFile = "" // so that client-go does not read the files again
-	cfg.CertFile, cfg.KeyFile = "", ""
+	// Without the names, client-go does not read the files again.
+	cfg.CAFile = ""
+	cfg.CertFile = ""
+	cfg.KeyFile = ""
 	return cfg, nil
 }
 
-// checkContent returns an error if there is a file, but its content is empty.
+// checkContent returns an error if a file is empty. Without a file there is nothing to check.
 func checkContent(file string, content []byte) error {
 	if file != "" && len(content) == 0 {
 		return fmt.Errorf("%s is empty", file)

@@ -116,11 +116,11 @@ func (r *rotating) writeClient(t *testing.T, client *x509.Certificate) {
 	write(t, r.cfg.KeyFile, key)
 }
 
-// reload does what Run does every few seconds, and requires that the files have changed.
-func (r *rotating) reload(t *testing.T) {
+// mustReload does what Run does every few seconds, and requires that the files have changed.
+func (r *rotating) mustReload(t *testing.T) {
 	t.Helper()
-	if changed, err := r.update(); err != nil || !changed {
-		t.Errorf("update returns %t and error %v, want true", changed, err)
+	if changed, err := r.reload(); err != nil || !changed {
+		t.Errorf("reload returns %t and error %v, want true", changed, err)
 	}
 }
 
@@ -135,7 +135,7 @@ func (r *rotating) getByEach(t *testing.T) map[string]error {
 	} {
 		errs[name] = get(t, r.Transports, r.RoundTripper(id, &kubehttp.Request{}), id, "/api")
 		errs[name+", upgrade"] = get(t, r.Transports, r.RoundTripper(id, &kubehttp.Request{Upgrade: "websocket"}), id, "/api")
-		errs[name+", own"] = get(t, r.Transports, r.ownTransport(id), id, "/api")
+		errs[name+", SendAs"] = get(t, r.Transports, r.sendAsTransport(id), id, "/api")
 	}
 	return errs
 }
@@ -200,12 +200,12 @@ func TestRotatedFiles(t *testing.T) {
 	r.checkEach(t, "at the start")
 
 	r.writeClient(t, r.second)
-	r.reload(t)
+	r.mustReload(t)
 	r.accepted.Store(r.second) // the first has expired
 	r.checkEach(t, "with another client certificate")
 
 	write(t, r.cfg.CAFile, certificatePEM(fresh.Cert))
-	r.reload(t)
+	r.mustReload(t)
 	r.serveWith(t, fresh)
 	r.checkEach(t, "with another CA")
 	close(r.sendEvents)

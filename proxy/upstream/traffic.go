@@ -16,15 +16,15 @@ import (
 )
 
 // traffic is what is known of the upstream from its answers to listproxy's own requests. During an outage, answers to callers'
-// requests count, too ([Health.RecordCallerAnswer]). An outage
+// requests count, too ([Health.RecordCallerAnswer]).
 //
-//   - begins when an answer breaks off, or when a request gets no answer and no other answer has begun meanwhile
-//   - goes on if only the bodies of earlier answers go on: a kube-apiserver that is shutting down still serves its open
-//     watches, but no new requests
-//   - ends when an answer begins; a refusal or an error ends it only after startupTime
+//   - An outage begins when an answer breaks off, or when a request gets no answer and no other answer has begun meanwhile.
+//   - It goes on while only the bodies of earlier answers go on. A kube-apiserver that is shutting down still serves its open
+//     watches, but no new requests.
+//   - It ends when an answer begins. A refusal or an error ends it only after startupTime.
 type traffic struct {
-	// resourceRefused means that the last answer about a resource was a 403. Answers that are neither a 403 nor a 2xx do not
-	// count.
+	// resourceRefused means that the last answer about a resource was a 403. It stays as it is after an answer that is neither a
+	// 403 nor a 2xx.
 	resourceRefused atomic.Bool
 	// openAnswers is the number of successful answers about resources, watches included, that are not closed yet.
 	openAnswers atomic.Int64
@@ -33,22 +33,24 @@ type traffic struct {
 
 	mu sync.Mutex // guards the times below, and changes of outage
 	// outage is the current outage, or the last one, or nil if there was none. It is read without mu.
-	outage        atomic.Pointer[clock.Outage]
-	heardAt       time.Time // when anything last came from the upstream; here and below, zero means never
-	answeredAt    time.Time // when an answer last began
+	outage atomic.Pointer[clock.Outage]
+	// These times are zero if there was no such event.
+
+	lastHeardAt   time.Time // when anything last came from the upstream
+	lastAnswerAt  time.Time // when an answer last began
 	firstAnswerAt time.Time // when an answer first began in the current outage
 }
 
-// startupTime is how long, after the first answer in an outage, refusals and errors do not end the outage. An API server that has
-// just started refuses everybody until it has read its roles, and cannot answer lists yet.
+// startupTime is the time after the first answer in an outage during which refusals and errors do not end the outage. An API server
+// that has just started refuses everybody until it has read its roles, and cannot answer lists yet.
 const startupTime = 15 * time.Second
 
 // recordAnswer records that an answer with a status has begun, which may end an outage.
 func (t *traffic) recordAnswer(status int) {
 	now := time.Now()
 	t.mu.Lock()
-	t.heardAt = now
-	t.answeredAt = now
+	t.lastHeardAt = now
+	t.lastAnswerAt = now
 	ended := t.endOutageLocked(status, now)
 	t.mu.Unlock()
 	if ended && t.onOutageEnd != nil {
@@ -82,23 +84,23 @@ func mayBeStarting(status int) bool {
 func (t *traffic) recordBytes() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.heardAt = time.Now()
+	t.lastHeardAt = time.Now()
 }
 
-// recordFailure records that a request got no answer, or that an answer broke off. It begins an outage unless another answer
-// has begun since asOf: the time at which the request was sent, or the answer broke off.
-func (t *traffic) recordFailure(asOf time.Time, err error) {
+// recordFailure records that a request got no answer, or that an answer broke off. since is the time at which the request was
+// sent, or the answer broke off. An outage begins, unless another answer has begun since then.
+func (t *traffic) recordFailure(since time.Time, err error) {
 	if errors.Is(err, context.Canceled) {
 		return // listproxy itself gave the request up
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	isOngoing := t.lastOutage().Ongoing
-	answeredSince := t.answeredAt.After(asOf) // the upstream is there: only this request was slow
+	answeredSince := t.lastAnswerAt.After(since) // the upstream is there: only this request was slow
 	if isOngoing || answeredSince {
 		return
 	}
-	t.outage.Store(&clock.Outage{Ongoing: true, LastHeard: t.heardAt, Began: asOf})
+	t.outage.Store(&clock.Outage{Ongoing: true, LastHeard: t.lastHeardAt, Began: since})
 	t.firstAnswerAt = time.Time{}
 }
 
@@ -106,7 +108,7 @@ func (t *traffic) recordFailure(asOf time.Time, err error) {
 func (t *traffic) lastHeard() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.heardAt
+	return t.lastHeardAt
 }
 
 // lastOutage returns the current outage, or the last one, or zero if there was none.
@@ -166,7 +168,7 @@ func (a *openAnswer) Read(p []byte) (int, error) {
 		a.traffic.recordBytes()
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		a.traffic.recordFailure(time.Now(), err) // an answer from before the break does not show that the upstream is still there
+		a.traffic.recordFailure(time.Now(), err) // only an answer after the break shows that the upstream is still there
 	}
 	return n, err
 }

@@ -26,7 +26,7 @@ type Transports struct {
 }
 
 // generation has all transports that were made from one version of the files in the client configuration. When a file
-// changes, a new generation replaces it, so that no new request uses a connection made with the former CA or client
+// changes, a new generation replaces the current one, so that no new request uses a connection made with the former CA or client
 // certificate. Requests in flight go on.
 type generation struct {
 	config        *rest.Config  // with the files' content in place of their names
@@ -34,29 +34,29 @@ type generation struct {
 	impersonating *transportSet // with listproxy's own credentials; nil if listproxy impersonates nobody
 }
 
-// Some load balancers close a whole connection when a client gives up one request on it. So callers' short requests are spread
-// over as many transports as there are lanes, and long-running requests over as many others: a client that gives up many
-// requests disturbs only a few others, and nobody's watches. A transport has one connection, and more when that is full.
+// lanes is the number of transports over which callers' short requests are spread, and the number of those for long-running
+// requests. All requests of one caller take the same lane. Some load balancers close a whole connection when a client gives up one
+// request on it. With lanes, a client that gives up many requests disturbs only a few others, and nobody's watches. A transport
+// has one connection, and more when that is full.
 const lanes = 16
 
-// transportSet sends requests to the API server with listproxy's own credentials, or without.
+// transportSet has the transports for callers with credentials of their own, or for callers whom listproxy impersonates.
 type transportSet struct {
-	short   [lanes]http.RoundTripper // for short requests of accepted callers, chosen by a hash of the caller
-	long    [lanes]http.RoundTripper // for their long-running requests, chosen in the same way
+	short   [lanes]http.RoundTripper // for short requests of accepted callers
+	long    [lanes]http.RoundTripper // for long-running requests of accepted callers
 	unknown http.RoundTripper        // for callers whom the API server has not accepted ([unknownCallers])
 	http1   http.RoundTripper        // for upgrades, and for [Transports.SendAs] as an unknown caller
-	own     http.RoundTripper        // for [Transports.SendAs] as an accepted caller
+	sendAs  http.RoundTripper        // for [Transports.SendAs] as an accepted caller
 	all     []*http.Transport        // the transports under all of the above
 }
 
-// New returns the Transports to the API server that cfg names. For callers with credentials of their own, it uses only what it needs
-// of cfg to reach the API server: the host with its path prefix, the settings of TLS without a client certificate, the network proxy
-// and the dialer. It uses no credentials for them, and returns an error if a transport would hold any.
+// New returns the Transports to the API server that cfg names. It must be reached over TLS, since callers' tokens are sent to it.
 //
-// If impersonates is true, the Transports also send requests of users whom listproxy itself has verified. They send them with the
-// credentials of cfg, which must have the right to impersonate the users.
-//
-// The host must be reached over TLS, since callers' tokens are sent to it.
+//   - For callers with credentials of their own, New uses only a part of cfg: the host with its path prefix, the settings of TLS
+//     without a client certificate, the network proxy and the dialer. It returns an error if a transport for these callers would
+//     hold credentials.
+//   - If impersonates is true, the Transports also send requests of users whom listproxy itself has verified, with the credentials
+//     of cfg. The account of cfg must have the right to impersonate these users.
 func New(cfg *rest.Config, impersonates bool) (*Transports, error) {
 	base, err := BaseURL(cfg)
 	if err != nil {
@@ -66,7 +66,7 @@ func New(cfg *rest.Config, impersonates bool) (*Transports, error) {
 		cfg = rest.AnonymousClientConfig(cfg)
 	}
 	t := &Transports{Verdicts: auth.NewVerdicts(), base: base, cfg: cfg, impersonates: impersonates}
-	if _, err := t.update(); err != nil {
+	if _, err := t.reload(); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -92,11 +92,11 @@ func (t *Transports) URL() *url.URL {
 }
 
 // SendAs sends r, which listproxy itself has made, as the caller id, and returns the answer. r must have no credentials: SendAs
-// adds the caller's. For a user whom listproxy has verified it adds listproxy's own, and Impersonate-* headers for exactly this
-// user. It follows no redirects. Its errors contain no credentials.
+// adds the caller's. For a user whom listproxy has verified, SendAs adds listproxy's own credentials, and Impersonate-* headers
+// for exactly this user. SendAs follows no redirects, and its errors contain no credentials.
 func (t *Transports) SendAs(ctx context.Context, id auth.Identity, r *http.Request) (*http.Response, error) {
 	id.SetHeaders(r.Header)
-	res, err := t.ownTransport(id).RoundTrip(r.WithContext(ctx))
+	res, err := t.sendAsTransport(id).RoundTrip(r.WithContext(ctx))
 	if err == nil {
 		const upgrade = false
 		t.RecordAnswer(id, upgrade, r.Method, res.StatusCode)
@@ -118,16 +118,16 @@ func (t *Transports) RoundTripper(id auth.Identity, r *kubehttp.Request) http.Ro
 	case !accepted:
 		return transports.unknown
 	}
-	lane := flow[0] % lanes // flow is a hash of the caller, so each caller keeps to one lane
+	lane := flow[0] % lanes // flow is a hash of the caller
 	if r.LongRunning {
 		return transports.long[lane]
 	}
 	return transports.short[lane]
 }
 
-// ownTransport returns the transport for a request that listproxy itself has made as a caller. Accepted callers share the
-// connections, which carry no other requests.
-func (t *Transports) ownTransport(id auth.Identity) http.RoundTripper {
+// sendAsTransport returns the transport for a request of [Transports.SendAs]. Accepted callers share a transport, which carries no
+// other requests.
+func (t *Transports) sendAsTransport(id auth.Identity) http.RoundTripper {
 	transports := t.transportsFor(id)
 	_, accepted := t.AcceptedFlow(id)
 	switch {
@@ -136,7 +136,7 @@ func (t *Transports) ownTransport(id auth.Identity) http.RoundTripper {
 	case !accepted:
 		return transports.http1 // a 401 would close an HTTP/2 connection (see unknownCallers)
 	}
-	return transports.own
+	return transports.sendAs
 }
 
 // transportsFor returns the transports for a caller, or nil if listproxy has verified the caller but impersonates nobody.

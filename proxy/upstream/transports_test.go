@@ -218,11 +218,11 @@ func TestNetworkProxyIsForTheUpstream(t *testing.T) {
 	}
 }
 
-// TestImpersonatedOnly: impersonatedOnly sends a request with listproxy's credentials only if the request names one user and a
+// TestImpersonationGuard: impersonationGuard sends a request with listproxy's credentials only if the request names one user and a
 // group, and has no credentials of a caller.
-func TestImpersonatedOnly(t *testing.T) {
+func TestImpersonationGuard(t *testing.T) {
 	sent := 0
-	transport := impersonatedOnly{proxytest.Transport(func(r *http.Request) (*http.Response, error) {
+	transport := impersonationGuard{proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 		sent++
 		return inmemory.Answer(r, http.StatusOK, ""), nil
 	})}

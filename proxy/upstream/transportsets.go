@@ -14,25 +14,26 @@ import (
 )
 
 const (
-	// longPingAfter is the time without a frame after which a connection for long-running requests sends a ping. If no
-	// answer to the ping comes within longPingTimeout, the connection is closed. Both are client-go's. They are long, so
-	// that an API server that stands still for a moment ends nobody's watch.
-	longPingAfter   = 30 * time.Second
+	// longPingAfter is the time without a frame after which a connection for long-running requests sends a ping. It is
+	// client-go's, and long, so that an API server that stands still for a moment ends nobody's watch.
+	longPingAfter = 30 * time.Second
+	// longPingTimeout is the time after which the connection is closed if no answer to the ping comes. It is client-go's, too.
 	longPingTimeout = 15 * time.Second
-	// shortPingAfter and shortPingTimeout are the same for short requests. client-go's leader election gives up a lock after
-	// ten seconds. A dead connection is closed after eight, which leaves two for a new one.
-	shortPingAfter   = 3 * time.Second
+	// shortPingAfter is the time without a frame after which a connection for short requests sends a ping.
+	shortPingAfter = 3 * time.Second
+	// shortPingTimeout is the time after which that connection is closed. client-go's leader election gives up a lock after ten
+	// seconds. A dead connection is closed after 3 + 5 seconds, which leaves two for a new one.
 	shortPingTimeout = 5 * time.Second
-	// maxIdleConns bounds idle connections. There are more than a few only if the API server does not speak HTTP/2, or
-	// refuses many upgrades.
+	// maxIdleConns bounds the idle connections of a transport. There are more than a few only if the API server does not speak
+	// HTTP/2, or refuses many upgrades.
 	maxIdleConns = 256
 	// streamReceiveBuffer bounds the bytes in memory of an answer whose client does not read. It also bounds the bytes in
 	// flight, and so the throughput: an API server that is a millisecond away can send 125 MB a second on one stream.
 	streamReceiveBuffer = 128 << 10
 )
 
-// newGeneration returns the generation for cfg, whose TLS files were read already: cfg has their content in place of their
-// names. If impersonates is true, the generation has transports with listproxy's own credentials, too.
+// newGeneration returns the generation for a configuration of loadFiles. If impersonates is true, the generation has transports
+// with listproxy's own credentials, too.
 func newGeneration(cfg *rest.Config, base *url.URL, impersonates bool) (*generation, error) {
 	tlsConfig, err := anonymousTLSConfig(cfg)
 	if err != nil {
@@ -66,7 +67,7 @@ func (g *generation) closeIdle() {
 	}
 }
 
-// newTransportSet returns a set of transports. Their credentials are those of tlsConfig, if it has any, and those that
+// newTransportSet returns a set of transports. They send the credentials of tlsConfig, if it has any, and those that
 // addCredentials adds to each transport.
 func newTransportSet(
 	cfg *rest.Config, base *url.URL, tlsConfig *tls.Config, addCredentials func(*http.Transport) (http.RoundTripper, error),
@@ -79,22 +80,19 @@ func newTransportSet(
 		errs = append(errs, err)
 		return withCredentials
 	}
-	newShort := func() *http.Transport {
-		return overHTTP2(newTransport(cfg, base, tlsConfig), shortPingAfter, shortPingTimeout)
-	}
-	newLong := func() *http.Transport {
-		return overHTTP2(newTransport(cfg, base, tlsConfig), longPingAfter, longPingTimeout)
+	addHTTP2 := func(pingAfter, pingTimeout time.Duration) http.RoundTripper {
+		return add(overHTTP2(newTransport(cfg, base, tlsConfig), pingAfter, pingTimeout))
 	}
 	http1 := newTransport(cfg, base, tlsConfig)
-	// Shorter than the idle timeouts of servers and load balancers, so that this side closes idle connections. A request that
-	// is sent just when the other side closes one could not always be sent again.
+	// This is shorter than the idle timeouts of servers and load balancers, so that this side closes idle connections. A request
+	// that is sent just when the other side closes its connection could not always be sent again.
 	http1.IdleConnTimeout = 30 * time.Second
 	s.http1 = add(http1)
-	s.own = add(newShort())
-	s.unknown = unknownCallers{http1: s.http1, http2: add(newShort())}
+	s.sendAs = addHTTP2(shortPingAfter, shortPingTimeout)
+	s.unknown = unknownCallers{http1: s.http1, http2: addHTTP2(shortPingAfter, shortPingTimeout)}
 	for i := range lanes {
-		s.short[i] = add(newShort())
-		s.long[i] = add(newLong())
+		s.short[i] = addHTTP2(shortPingAfter, shortPingTimeout)
+		s.long[i] = addHTTP2(longPingAfter, longPingTimeout)
 	}
 	return s, errors.Join(errs...)
 }
@@ -135,9 +133,8 @@ func newTransport(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *http.
 		IdleConnTimeout:       90 * time.Second,
 		MaxIdleConns:          maxIdleConns,
 		MaxIdleConnsPerHost:   maxIdleConns,
-		// Callers get the bytes that the API server sent.
-		DisableCompression: true,
-		Protocols:          protocols,
+		DisableCompression:    true, // callers get the bytes that the API server sent
+		Protocols:             protocols,
 	}
 }
 
@@ -151,9 +148,9 @@ func overHTTP2(t *http.Transport, pingAfter, pingTimeout time.Duration) *http.Tr
 	return t
 }
 
-// verifyAnonymous returns an error if a transport for callers' requests holds credentials, or may hold some that cannot be
-// seen. It checks the transports and not their configuration, so that listproxy does not start if a change in client-go, or
-// here, lets credentials in.
+// verifyAnonymous returns an error if a transport for callers' requests holds credentials, or may hold some in a function that
+// cannot be checked. It checks the transports themselves, so that listproxy does not start if a change in client-go, or here, lets
+// credentials in.
 func verifyAnonymous(transports []*http.Transport) error {
 	for _, transport := range transports {
 		tlsConfig := transport.TLSClientConfig

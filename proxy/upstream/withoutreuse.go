@@ -15,7 +15,7 @@ func WithoutConnectionReuse(cfg *rest.Config) *rest.Config {
 	return cfg
 }
 
-// closingTransport has net/http close the connection of each request after its answer.
+// closingTransport makes net/http close the connection of each request after the answer.
 type closingTransport struct{ http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].

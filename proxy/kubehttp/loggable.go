@@ -10,16 +10,16 @@ import (
 // credentials, since most of them have capitals or are longer. Package telemetry masks bootstrap tokens in the log.
 var loggedWord = regexp.MustCompile(`^[a-z][a-z0-9.-]{0,39}$`)
 
-// loggedNamespace matches names of namespaces (RFC 1123 labels).
-var loggedNamespace = regexp.MustCompile(`^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$`)
+// loggedNamespace matches names of namespaces (RFC 1123 labels), and "", which stands for no namespace.
+var loggedNamespace = regexp.MustCompile(`^(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)?$`)
 
 // masked replaces a word that may be a credential.
 const masked = "?"
 
 // LoggedTarget returns the target of a request in words of the API, for the log, like "list pods v1". Any part of a request
 // may have a credential, and the query of an exec has a command. So LoggedTarget leaves out the query and the names of
-// objects. For a path that is not a resource's, it returns the first segment if that is well-known, like "/healthz", or else
-// "other".
+// objects. For a path that is not a resource's, it returns the first segment if that is well-known, like "/healthz", and "other"
+// if not.
 func LoggedTarget(r *http.Request) string {
 	info := RequestOf(r).Info
 	if !info.IsResourceRequest {
@@ -39,17 +39,13 @@ func LoggedTarget(r *http.Request) string {
 	return strings.Join(words, " ")
 }
 
-// LoggedNamespace returns the namespace of a request for the log, or "" if the request has none. It helps an operator to find
-// the client.
+// LoggedNamespace returns the namespace of a request for the log, or "" if the request has none. The namespace helps an operator to
+// find the client.
 func LoggedNamespace(r *http.Request) string {
-	namespace := RequestOf(r).Info.Namespace
-	if namespace == "" {
-		return ""
-	}
-	return maskUnless(loggedNamespace, namespace)
+	return maskUnless(loggedNamespace, RequestOf(r).Info.Namespace)
 }
 
-// maskUnless returns word if it matches the pattern, otherwise masked.
+// maskUnless returns word if it matches the pattern, and masked if not.
 func maskUnless(pattern *regexp.Regexp, word string) string {
 	if !pattern.MatchString(word) {
 		return masked

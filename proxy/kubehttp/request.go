@@ -28,8 +28,8 @@ type Request struct {
 	Info *request.RequestInfo
 	// Upgrade is the protocol to which the request asks to upgrade the connection; empty for most requests.
 	Upgrade string
-	// LongRunning reports whether the request may take as long as its client likes: as in kube-apiserver, a watch, log, exec
-	// or the like; and any upgrade, even if the path cannot be parsed.
+	// LongRunning reports whether the request may take as long as its client likes. As in kube-apiserver, this is a watch, log,
+	// exec or the like. In addition, it is any upgrade, even if the path cannot be parsed.
 	LongRunning bool
 	// EndableWatch reports whether the request is a watch that listproxy may end between two events. The client then
 	// continues from there, perhaps at another replica. A watch over a WebSocket is not endable, since a proxy does not know
@@ -57,22 +57,22 @@ func RequestOf(r *http.Request) *Request {
 
 // Parse parses r, even if r's context has a Request already.
 func Parse(r *http.Request) *Request {
-	parsed := &Request{Info: &request.RequestInfo{}, Upgrade: UpgradeProtocol(r.Header)}
-	parsed.LongRunning = parsed.Upgrade != ""
+	upgrade := UpgradeProtocol(r.Header)
+	isUpgrade := upgrade != ""
 	info, err := policy.RequestInfo(r.Method, &url.URL{Path: r.URL.Path})
 	if err != nil {
-		return parsed
+		return &Request{Info: &request.RequestInfo{}, Upgrade: upgrade, LongRunning: isUpgrade}
 	}
-	parsed.Info = info
-	isWatch := info.IsResourceRequest && (info.Verb == "watch" || info.Verb == "list" && asksToWatch(r.URL.RawQuery))
-	parsed.EndableWatch = isWatch && parsed.Upgrade == ""
-	parsed.LongRunning = parsed.LongRunning || isWatch || isLongRunning(info)
-	return parsed
+	isListWithWatch := info.Verb == "list" && asksToWatch(r.URL.RawQuery)
+	isWatch := info.IsResourceRequest && (info.Verb == "watch" || isListWithWatch)
+	return &Request{
+		Info: info, Upgrade: upgrade, EndableWatch: isWatch && !isUpgrade, LongRunning: isUpgrade || isWatch || isLongRunning(info),
+	}
 }
 
-// Bufferable reports whether the answer may be buffered until it is complete, since its client cannot use a part of it: the
-// request is for a resource of Kubernetes' own groups, and not long-running. Other groups may belong to an aggregated API
-// server that streams its answers.
+// Bufferable reports whether the answer may be buffered until it is complete, since its client cannot use a part of it. This
+// holds for short requests for resources of Kubernetes' own groups. Other groups may belong to an aggregated API server that
+// streams its answers.
 func (r *Request) Bufferable() bool {
 	isKubernetesGroup := !strings.Contains(r.Info.APIGroup, ".") || strings.HasSuffix(r.Info.APIGroup, ".k8s.io")
 	return r.Info.IsResourceRequest && !r.LongRunning && isKubernetesGroup
@@ -82,7 +82,7 @@ func (r *Request) Bufferable() bool {
 // if another part of the query cannot be parsed.
 func asksToWatch(rawQuery string) bool {
 	if !strings.Contains(rawQuery, "watch") && !strings.Contains(rawQuery, "%") {
-		return false // Nearly all queries end here, without the cost of parsing them.
+		return false // nearly all queries end here, without the cost of parsing them
 	}
 	query, _ := url.ParseQuery(rawQuery)
 	values := query["watch"]
@@ -98,9 +98,9 @@ var (
 	longRunningSubresources = sets.New("attach", "exec", "proxy", "log", "portforward")
 )
 
-// isLongRunning does what BasicLongRunningRequestCheck of k8s.io/apiserver does (pkg/server/filters), whose package would link all of
-// API priority and fairness. There is one difference: if the path is not a resource's, the verb does not count. It is the HTTP
-// method then, and any client can send WATCH.
+// isLongRunning does what BasicLongRunningRequestCheck of k8s.io/apiserver does (pkg/server/filters), whose package would link
+// all of API priority and fairness. There is one difference: if the path is not a resource's, the verb is ignored. It is the
+// HTTP method then, and any client can send WATCH.
 func isLongRunning(info *request.RequestInfo) bool {
 	if !info.IsResourceRequest {
 		return strings.HasPrefix(info.Path, "/debug/pprof/")

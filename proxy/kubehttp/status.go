@@ -23,8 +23,7 @@ const retryAfterSeconds = 1
 // WriteTooManyRequests answers r with 429 and Retry-After. It must only be called if no part of r was carried out.
 func WriteTooManyRequests(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", strconv.Itoa(retryAfterSeconds))
-	status := newFailure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
-		"Too many requests, please try again later.")
+	status := newFailure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "Too many requests, please try again later.")
 	status.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfterSeconds}
 	writeBody(w, r, http.StatusTooManyRequests, encode(status))
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestWhole: Bufferable is true for requests to resources of Kubernetes' own groups, except long-running ones.
-func TestWhole(t *testing.T) {
+// TestBufferable: Bufferable is true for requests for resources of Kubernetes' own groups, except long-running ones.
+func TestBufferable(t *testing.T) {
 	const pod, lease = "/api/v1/namespaces/a/pods/b", "/apis/coordination.k8s.io/v1/namespaces/a/leases/b"
 	for want, requests := range map[bool][]string{
 		true: {
@@ -39,17 +39,21 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestLongRunning: RequestOf reports which requests are long-running, and which are watches. An upgrade is long-running, and
-// not a watch.
+// TestLongRunning: RequestOf reports which requests are long-running, and which of these are watches that can be ended. With an
+// upgrade, every request is long-running, and no request is such a watch.
 func TestLongRunning(t *testing.T) {
 	const pod = "/api/v1/namespaces/a/pods/b"
-	type kind struct{ LongRunning, Watch bool }
+	type kind struct{ LongRunning, EndableWatch bool }
 	short := kind{}
 	longRunning := kind{LongRunning: true}
-	watch := kind{LongRunning: true, Watch: true}
+	watch := kind{LongRunning: true, EndableWatch: true}
+	kindOf := func(r *http.Request) kind {
+		parsed := RequestOf(r)
+		return kind{LongRunning: parsed.LongRunning, EndableWatch: parsed.EndableWatch}
+	}
 	for want, requests := range map[kind][]string{
 		watch: {
-			// A watch without a value, with any value but false, and repeated: the first counts.
+			// The watch parameter is true without a value, and with any value but false or 0. The first of several counts.
 			"GET /api/v1/pods?watch=true", "GET /api/v1/pods?watch=1&resourceVersion=5", "GET /api/v1/pods?watch", "GET /api/v1/pods?watch=",
 			"GET /api/v1/pods?watch=yes", "GET /api/v1/pods?w%61tch=true", "GET /api/v1/pods?w%61tch=1&limit=x",
 			"GET /api/v1/pods?watch=true&watch=false", "GET /api/v1/pods?a;b&watch=true&%zz", "HEAD /api/v1/pods?watch=true",
@@ -58,7 +62,7 @@ func TestLongRunning(t *testing.T) {
 			"GET /apis/apps/v1/watch/deployments", "GET //api//v1//pods?watch=true",
 		},
 		longRunning: {
-			// Logs, and what streams in both directions.
+			// These stream to the client, or in both directions.
 			"GET /api/v1/proxy/nodes/a", "GET " + pod + "/log", "GET " + pod + "/log?follow=true&watch=true", "GET " + pod + "/attach",
 			"POST " + pod + "/exec?command=sh", "GET " + pod + "/exec?watch=true", "POST " + pod + "/portforward",
 			"GET " + pod + "/proxy/x/y?watch=true", "DELETE " + pod + "/proxy", "GET /api/v1/nodes/a/proxy/logs/",
@@ -69,7 +73,7 @@ func TestLongRunning(t *testing.T) {
 			"GET /api/v1/pods?watch=FALSE&watch=true", "GET /api/v1/pods?labelSelector=watch", "GET /api/v1/pods?Watch=true",
 			// kube-apiserver ignores watch of a write, and of a named object.
 			"POST /api/v1/namespaces/a/pods?watch=true", "GET " + pod + "?watch=true",
-			// Objects and subresources, documents, and names that look like others.
+			// These are objects, subresources and documents, and names that look like a verb or a subresource.
 			"GET /api/v1/watch", "GET /apis/apps/v1/watch", "GET " + pod, "GET " + pod + "/status", "POST " + pod + "/eviction",
 			"POST " + pod + "/ephemeralcontainers", "GET /api/v1/namespaces/exec/pods/log", "GET /api/v1/namespaces/log", "GET /debug/pprof",
 			"GET /", "GET /version", "GET /healthz?watch=true", "GET /openapi/v3", "GET /api", "GET /apis/apps", "WATCH /x",
@@ -79,13 +83,13 @@ func TestLongRunning(t *testing.T) {
 		for _, request := range requests {
 			method, target, _ := strings.Cut(request, " ")
 			r := httptest.NewRequest(method, "http://x"+target, nil)
-			if got := (kind{LongRunning: RequestOf(r).LongRunning, Watch: RequestOf(r).EndableWatch}); got != want {
+			if got := kindOf(r); got != want {
 				t.Errorf("%s: got %+v, want %+v", request, got, want)
 			}
 			r.Header.Set("Connection", "Upgrade")
 			r.Header.Set("Upgrade", "websocket")
-			if got := (kind{LongRunning: RequestOf(r).LongRunning, Watch: RequestOf(r).EndableWatch}); got != longRunning {
-				t.Errorf("%s, with an upgrade: got %+v, want long-running and no watch", request, got)
+			if got := kindOf(r); got != longRunning {
+				t.Errorf("%s, with an upgrade: got %+v, want %+v", request, got, longRunning)
 			}
 		}
 	}

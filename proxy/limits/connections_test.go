@@ -31,16 +31,22 @@ func (pipeListener) Addr() net.Addr { return nil }
 // TestConnections: at the bound, a new connection replaces an idle one, which waits for a request: the one that has waited
 // longest. If no connection is idle, the new one waits until another ends or becomes idle.
 func TestConnections(t *testing.T) {
-	const maxOpen = 3
+	const (
+		maxOpen  = 3
+		stepTime = 400 * time.Millisecond // three are more than answerEndDelay
+	)
 	for name, tt := range map[string]struct {
-		// steps are 400 ms apart. "2 opened" is two new connections. "2 active" sets the state of the third connection. "wait" only
-		// lets time pass.
+		// steps are stepTime apart:
+		//
+		//	2 opened                two new connections come; all connections are numbered from 0
+		//	2 active, 2 idle ...    connection 2 changes its state
+		//	wait                    time passes
 		steps    string
-		wantOpen string // the connections that are open in the end: "023" are the first, third and fourth
+		wantOpen string // the numbers of the connections that are open in the end
 	}{
 		// Which connection is replaced.
-		"the one that has waited longest goes": {steps: "4 opened", wantOpen: "123"},
-		"its last answer counts":               {steps: "3 opened, 0 active, 0 idle, 1 opened", wantOpen: "023"},
+		"the one that has waited longest":             {steps: "4 opened", wantOpen: "123"},
+		"not the first one, which was answered later": {steps: "3 opened, 0 active, 0 idle, 1 opened", wantOpen: "023"},
 		// Connections with a request.
 		"one with a request stays":         {steps: "1 opened, 0 active, 3 opened", wantOpen: "023"},
 		"all have a request":               {steps: "3 opened, 0 active, 1 active, 2 active, 1 opened", wantOpen: "012"},
@@ -80,8 +86,8 @@ func TestConnections(t *testing.T) {
 						accepted = append(accepted, tls.Server(conn, nil))
 					}
 				}()
-				pass := func() {
-					time.Sleep(400 * time.Millisecond)
+				endStep := func() {
+					time.Sleep(stepTime)
 					synctest.Wait()
 				}
 				for step := range strings.SplitSeq(tt.steps, ", ") {
@@ -89,17 +95,17 @@ func TestConnections(t *testing.T) {
 					number := int(digit[0] - '0')
 					switch {
 					case step == "wait":
-						pass()
+						endStep()
 					case what == "opened":
 						for range number {
-							here, there := net.Pipe()
-							t.Cleanup(func() { _ = there.Close() })
-							incoming <- here
-							pass()
+							server, client := net.Pipe()
+							t.Cleanup(func() { _ = client.Close() })
+							incoming <- server
+							endStep()
 						}
 					default:
-						apply(accepted[number], what)
-						pass()
+						changeState(accepted[number], what)
+						endStep()
 					}
 				}
 				open := ""
@@ -118,7 +124,7 @@ func TestConnections(t *testing.T) {
 					t.Errorf("Accept ended with %v, want %v", err, net.ErrClosed)
 				}
 				for _, conn := range accepted {
-					apply(conn, "closed")
+					changeState(conn, "closed")
 				}
 				expect.Same(t, int64(0), bound.Open())
 				expect.Same(t, 0, bound.idle.Len())
@@ -127,9 +133,9 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// apply does a step on a connection, as its server does.
-func apply(conn net.Conn, step string) {
-	switch step {
+// changeState closes a connection, or reports another state of it, as its server does.
+func changeState(conn net.Conn, state string) {
+	switch state {
 	case "closed":
 		_ = unwrap(conn).Close()
 	case "active":
@@ -139,6 +145,6 @@ func apply(conn net.Conn, step string) {
 	case "new":
 		NoteState(conn, http.StateNew)
 	default:
-		panic("no such step: " + step)
+		panic("no such state: " + state)
 	}
 }

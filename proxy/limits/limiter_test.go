@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// wantIdle requires that nothing is held, and that nobody waits.
+// wantIdle requires that nothing is held, that nobody waits, and that no flow is remembered.
 func wantIdle(t *testing.T, l *Limiter) {
 	t.Helper()
 	if s := l.Stats(); s.InUse != 0 || s.Waiting != 0 {
 		t.Errorf("got %+v, want nothing in use, and nobody waiting", s)
 	}
 	if len(l.flows) != 0 || l.queuedFlows.Len() != 0 {
-		t.Errorf("the limiter remembers %d flows, of which %d wait, want none", len(l.flows), l.queuedFlows.Len())
+		t.Errorf("the limiter remembers %d flows, of which %d are queued, want none", len(l.flows), l.queuedFlows.Len())
 	}
 }
 
@@ -39,7 +39,7 @@ func acquire(t *testing.T, l *Limiter, flow byte, cost int64) *acquiring {
 	return a
 }
 
-// start runs call in a goroutine, with a context that ends when a leaves.
+// start runs call in a goroutine, with a context that ends with a.leave, and waits until call has returned or is blocked.
 func (a *acquiring) start(t *testing.T, call func(context.Context)) {
 	ctx, leave := context.WithCancel(t.Context())
 	a.leave = leave
@@ -51,7 +51,7 @@ func (a *acquiring) start(t *testing.T, call func(context.Context)) {
 	synctest.Wait()
 }
 
-// The states of a request. The state of a refused request is its error.
+// The states of a request. The state of a refused request is the text of its error.
 const (
 	waits    = "waits"
 	holds    = "holds"
@@ -86,7 +86,7 @@ type model struct {
 type modelRequest struct {
 	flow  byte
 	cost  int64
-	until time.Time // the end of the wait
+	until time.Time // when it has waited for MaxWait
 	state string
 }
 
@@ -114,6 +114,9 @@ func (m *model) held(flow byte) (sum int64) {
 // perFlow returns the most that a flow may hold.
 func (m *model) perFlow() int64 { return (m.config.Capacity + 1) / 2 }
 
+// waitingPerFlow returns the number of requests of a flow that may wait.
+func (m *model) waitingPerFlow() int { return max(1, m.config.MaxWaiting/flowsToFillQueue) }
+
 // next returns the request that is granted next: the oldest request of the flow that holds least, among the flows that may hold
 // their oldest request.
 func (m *model) next() (next *modelRequest) {
@@ -140,15 +143,15 @@ func (m *model) acquire(flow byte, cost int64) {
 	m.all = append(m.all, r)
 	m.wait(r)
 	switch {
-	case r.state != waits:
-	case m.waiting(flow) > max(1, m.config.MaxWaiting/flowsToFillQueue):
+	case r.state != waits: // it was granted at once, or refused by wait
+	case m.waiting(flow) > m.waitingPerFlow():
 		r.state = OverloadCallerQueueFull.Error()
 	case m.waiting(anyFlow) > m.config.MaxWaiting:
 		r.state = OverloadQueueFull.Error()
 	}
 }
 
-// wait makes the last request wait, if it may wait at all.
+// wait makes a request wait, the last in the order of arrival. If requests may not wait at all, it is granted or refused.
 func (m *model) wait(r *modelRequest) {
 	r.until = time.Now().Add(m.config.MaxWait)
 	m.setState(r, waits)
@@ -162,9 +165,9 @@ func (m *model) waiting(flow byte) int {
 	return len(m.inState(waits, flow)) + len(m.inState(paused, flow))
 }
 
-// pause makes a request give back what it holds, if there is a place to wait.
+// pause makes a request give back what it holds, if one more request may wait.
 func (m *model) pause(r *modelRequest) {
-	if m.waiting(anyFlow) < m.config.MaxWaiting && m.waiting(r.flow) < max(1, m.config.MaxWaiting/flowsToFillQueue) {
+	if m.waiting(anyFlow) < m.config.MaxWaiting && m.waiting(r.flow) < m.waitingPerFlow() {
 		m.setState(r, paused)
 	}
 }
@@ -191,95 +194,110 @@ func TestLimiterAgainstModel(t *testing.T) {
 	}
 }
 
+// comparison does the same random steps with a Limiter and with the model.
+type comparison struct {
+	random  *rand.Rand
+	model   *model
+	limiter *Limiter
+	maxCost int64
+	calls   []*acquiring // of limiter: that of model.all[i] is calls[i]
+}
+
 func playAgainstModel(t *testing.T, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	config := LimiterConfig{
 		Capacity: 1 + random.Int64N(12), MaxWaiting: random.IntN(40), MaxWait: time.Duration(random.IntN(4)) * 5 * time.Second,
 	}
 	maxCost := 1 + random.Int64N(config.Capacity+2) // up to more than the capacity
-	m, l := &model{config: config}, NewLimiter(config)
-	var all []*acquiring // as m.all
-	check := func(when string) {
-		t.Helper()
-		synctest.Wait()
-		heldByFlow := map[Flow]int64{}
-		for i, a := range all {
-			got := a.state()
-			if want := m.all[i].state; got != want {
-				t.Fatalf("%+v, %s: request %d of flow %d: got state %s, want %s", config, when, i, a.flow[0], got, want)
-			}
-			if got == holds {
-				heldByFlow[a.flow] += a.grant.cost
-			}
-		}
-		for flow, held := range heldByFlow {
-			if held > m.perFlow() {
-				t.Fatalf("%s: flow %d holds %d, want at most %d", when, flow[0], held, m.perFlow())
-			}
-		}
-		s := l.Stats()
-		if s.InUse > config.Capacity {
-			t.Fatalf("%+v, %s: %d are in use", config, when, s.InUse)
-		}
-		if s.InUse != m.held(anyFlow) || s.Waiting != m.waiting(anyFlow) {
-			t.Fatalf("%+v, %s: got %+v, want %d in use and %d waiting", config, when, s, m.held(anyFlow), m.waiting(anyFlow))
-		}
-	}
-	// randomIn returns a random request in a state, of the model and of the limiter.
-	randomIn := func(state string) (*modelRequest, *acquiring) {
-		some := m.inState(state, anyFlow)
-		if len(some) == 0 {
-			return nil, nil
-		}
-		r := some[random.IntN(len(some))]
-		return r, all[slices.Index(m.all, r)]
-	}
-	release := func(r *modelRequest, a *acquiring) {
-		m.setState(r, released)
-		a.grant.Release()
-		a.grant.Release() // only the first counts
-	}
+	c := &comparison{random: random, model: &model{config: config}, limiter: NewLimiter(config), maxCost: maxCost}
 	for i := range 80 {
 		time.Sleep(time.Millisecond) // so that no two waits end at once
-		m.expire()
+		c.model.expire()
 		synctest.Wait()
-		modelHolding, holding := randomIn(holds)
-		modelWaiting, waiting := randomIn(waits)
-		modelPaused, pausing := randomIn(paused)
-		switch n := random.IntN(14); {
-		case n < 5: // a new request
-			flow, cost := byte(1+random.IntN(4)), random.Int64N(maxCost+1)
-			m.acquire(flow, cost)
-			all = append(all, acquire(t, l, flow, cost))
-		case n < 8 && holding != nil:
-			release(modelHolding, holding)
-		case n < 9 && waiting != nil: // a caller leaves
-			m.setState(modelWaiting, context.Canceled.Error())
-			waiting.leave()
-		case n < 11 && holding != nil:
-			m.pause(modelHolding)
-			holding.grant.Pause()
-		case n < 13 && pausing != nil: // a paused request resumes, as the last to wait
-			at := slices.Index(m.all, modelPaused)
-			m.all = append(slices.Delete(m.all, at, at+1), modelPaused)
-			all = append(slices.Delete(all, at, at+1), pausing)
-			m.wait(modelPaused)
-			pausing.start(t, func(ctx context.Context) { pausing.err = pausing.grant.Resume(ctx) })
-		case n == 13 && pausing != nil:
-			release(modelPaused, pausing)
-		case waiting != nil: // until the next wait ends
-			time.Sleep(time.Until(m.inState(waits, anyFlow)[0].until))
-			m.expire()
-		}
-		check(fmt.Sprintf("step %d", i))
+		c.doStep(t)
+		c.check(t, fmt.Sprintf("step %d", i))
 	}
 	for _, state := range []string{holds, paused} {
-		for r, a := randomIn(state); r != nil; r, a = randomIn(state) {
-			release(r, a)
-			check("the end")
+		for r, call := c.randomIn(state); r != nil; r, call = c.randomIn(state) {
+			c.release(r, call)
+			c.check(t, "the end")
 		}
 	}
-	wantIdle(t, l)
+	wantIdle(t, c.limiter)
+}
+
+// doStep does a random step. If there is no request for the step, it does a later one of the switch, or nothing.
+func (c *comparison) doStep(t *testing.T) {
+	modelHolding, holding := c.randomIn(holds)
+	modelWaiting, waiting := c.randomIn(waits)
+	modelPaused, pausing := c.randomIn(paused)
+	switch n := c.random.IntN(14); {
+	case n < 5: // a new request
+		flow, cost := byte(1+c.random.IntN(4)), c.random.Int64N(c.maxCost+1)
+		c.model.acquire(flow, cost)
+		c.calls = append(c.calls, acquire(t, c.limiter, flow, cost))
+	case n < 8 && holding != nil:
+		c.release(modelHolding, holding)
+	case n < 9 && waiting != nil: // a caller leaves
+		c.model.setState(modelWaiting, context.Canceled.Error())
+		waiting.leave()
+	case n < 11 && holding != nil:
+		c.model.pause(modelHolding)
+		holding.grant.Pause()
+	case n < 13 && pausing != nil: // a paused request resumes, as the last in the order of arrival
+		i := slices.Index(c.calls, pausing)
+		c.model.all = append(slices.Delete(c.model.all, i, i+1), modelPaused)
+		c.calls = append(slices.Delete(c.calls, i, i+1), pausing)
+		c.model.wait(modelPaused)
+		pausing.start(t, func(ctx context.Context) { pausing.err = pausing.grant.Resume(ctx) })
+	case n == 13 && pausing != nil:
+		c.release(modelPaused, pausing)
+	case waiting != nil: // until the next wait ends
+		time.Sleep(time.Until(c.model.inState(waits, anyFlow)[0].until))
+		c.model.expire()
+	}
+}
+
+// randomIn returns a random request in a state, of the model and of the limiter, or nil if there is none.
+func (c *comparison) randomIn(state string) (*modelRequest, *acquiring) {
+	inState := c.model.inState(state, anyFlow)
+	if len(inState) == 0 {
+		return nil, nil
+	}
+	r := inState[c.random.IntN(len(inState))]
+	return r, c.calls[slices.Index(c.model.all, r)]
+}
+
+// release releases what a request holds, of the model and of the limiter.
+func (c *comparison) release(r *modelRequest, call *acquiring) {
+	c.model.setState(r, released)
+	call.grant.Release()
+	call.grant.Release() // does nothing
+}
+
+// check requires that the limiter is in the state of the model.
+func (c *comparison) check(t *testing.T, when string) {
+	t.Helper()
+	synctest.Wait()
+	heldByFlow := map[Flow]int64{}
+	for i, call := range c.calls {
+		got := call.state()
+		if want := c.model.all[i].state; got != want {
+			t.Fatalf("%+v, %s: request %d of flow %d: got state %s, want %s", c.model.config, when, i, call.flow[0], got, want)
+		}
+		if got == holds {
+			heldByFlow[call.flow] += call.grant.cost
+		}
+	}
+	for flow, held := range heldByFlow {
+		if held > c.model.perFlow() {
+			t.Fatalf("%s: flow %d holds %d, want at most %d", when, flow[0], held, c.model.perFlow())
+		}
+	}
+	got, want := c.limiter.Stats(), Stats{InUse: c.model.held(anyFlow), Waiting: c.model.waiting(anyFlow)}
+	if got != want || got.InUse > c.model.config.Capacity {
+		t.Fatalf("%+v, %s: got %+v, want %+v, and no more in use than the capacity", c.model.config, when, got, want)
+	}
 }
 
 // TestLongRunningRequestsDoNotWait: long-running requests beyond their total, or beyond half of it for one flow, are refused at
@@ -309,7 +327,8 @@ func TestLongRunningRequestsDoNotWait(t *testing.T) {
 		grants[i].Release()
 	}
 	wantIdle(t, l.LongRunning)
-	for range 1000 { // no bound
+	const many = 1000 // the short requests have no bound
+	for range many {
 		if _, err := l.Short.Acquire(t.Context(), Flow{1}, 1); err != nil {
 			t.Fatal(err)
 		}
@@ -318,7 +337,7 @@ func TestLongRunningRequestsDoNotWait(t *testing.T) {
 
 // TestLimiterRace: concurrent callers never hold more than the capacity. (Run it with the race detector.)
 func TestLimiterRace(t *testing.T) {
-	const capacity = 3
+	const capacity, flows = 3, 5
 	l := NewLimiter(LimiterConfig{Capacity: capacity, MaxWaiting: 100, MaxWait: time.Millisecond})
 	var all sync.WaitGroup
 	for i := range 16 {
@@ -326,7 +345,7 @@ func TestLimiterRace(t *testing.T) {
 			random := rand.New(rand.NewPCG(uint64(i), 0))
 			for range 200 {
 				ctx, leave := context.WithTimeout(t.Context(), time.Duration(random.IntN(1000))*time.Microsecond)
-				grant, err := l.Acquire(ctx, Flow{byte(i % 5)}, random.Int64N(3))
+				grant, err := l.Acquire(ctx, Flow{byte(i % flows)}, random.Int64N(capacity))
 				if err == nil && l.Stats().InUse > capacity {
 					t.Errorf("more than %d are in use", capacity)
 				}
@@ -341,21 +360,22 @@ func TestLimiterRace(t *testing.T) {
 
 // TestBodiesLeaveRoom: all bodies together take at most half of the bytes, so that another caller still gets a large answer.
 func TestBodiesLeaveRoom(t *testing.T) {
-	const all, size = 128 << 20, 3 << 20
-	l := New(Config{Bytes: all})
+	const capacity, bodySize = 128 << 20, 3 << 20
+	l := New(Config{Bytes: capacity})
 	kept := int64(0)
 	for flow := range byte(3) {
 		for {
-			if _, ok := l.TryAcquireBody(Flow{flow}, size); !ok {
+			if _, ok := l.TryAcquireBody(Flow{flow}, bodySize); !ok {
 				break
 			}
-			kept += size
+			kept += bodySize
 		}
 	}
-	if kept < all/4 || kept > all/2 {
-		t.Errorf("bodies of %d bytes are kept, want %d to %d", kept, all/4, all/2)
+	if kept < capacity/4 || kept > capacity/2 {
+		t.Errorf("bodies of %d bytes are kept, want %d to %d", kept, capacity/4, capacity/2)
 	}
-	if _, err := l.AcquireAnswer(t.Context(), Flow{9}, all/2); err != nil {
-		t.Errorf("an answer of half of all bytes got error %v", err)
+	anotherFlow := Flow{9}
+	if _, err := l.AcquireAnswer(t.Context(), anotherFlow, capacity/2); err != nil {
+		t.Errorf("an answer of half of all bytes: got error %v", err)
 	}
 }

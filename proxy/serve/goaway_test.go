@@ -14,21 +14,21 @@ func TestGoawayChance(t *testing.T) {
 	const requests = 1000
 	for _, tt := range []struct {
 		name                string
-		major               int
+		protoMajor          int
 		chance              float64
-		wantLeast, wantMost int
+		wantLeast, wantMost int // of the requests that close their connection
 	}{
-		{name: "never", major: 2},
-		{name: "always", major: 2, chance: 1, wantLeast: requests, wantMost: requests},
-		{name: "half of them", major: 2, chance: 0.5, wantLeast: requests / 4, wantMost: requests * 3 / 4}, // 15 standard deviations
-		{name: "over HTTP/1.1", major: 1, chance: 1},
+		{name: "never", protoMajor: 2},
+		{name: "always", protoMajor: 2, chance: 1, wantLeast: requests, wantMost: requests},
+		{name: "half of them", protoMajor: 2, chance: 0.5, wantLeast: requests / 4, wantMost: requests * 3 / 4}, // 15 standard deviations
+		{name: "over HTTP/1.1", protoMajor: 1, chance: 1},
 	} {
 		notDraining := func() bool { return false }
 		handler := CloseConnections(http.NotFoundHandler(), notDraining, tt.chance)
 		closed := 0
 		for range requests {
 			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/version", nil)
-			r.ProtoMajor = tt.major
+			r.ProtoMajor = tt.protoMajor
 			handler.ServeHTTP(w, r)
 			expect.Same(t, http.StatusNotFound, w.Code)
 			if w.Header().Get("Connection") == "close" { // net/http turns it into a GOAWAY

@@ -22,10 +22,10 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// ports has the port for CONNECT, without TLS of its own, and the server that serves its tunnels.
+// ports has the port for CONNECT, without TLS of its own, and the server of its tunnels.
 type ports struct {
 	connect string              // the address of the port for CONNECT
-	drain   *Drain              // the server's
+	drain   *Drain              // of the server of the tunnels
 	records *proxytest.Recorder // the log
 	ca      *x509.CertPool      // trusts the certificate in tunnels
 }
@@ -48,7 +48,8 @@ func openPorts(t *testing.T, handler http.Handler) *ports {
 	tunnels := NewTunnels(targets, certificates.TLS())
 	server := New(OnlyPaths(handler), certificates.TLS(), log)
 	p.drain = NewDrain(server, func(time.Duration) {})
-	connect, listener := NewConnectServer(tunnels, nil, observetest.Unread(), log), proxytest.Listen(t)
+	connect := NewConnectServer(tunnels, nil, observetest.Unread(), log)
+	listener := proxytest.Listen(t)
 	p.connect = listener.Addr().String()
 	go func() { _ = server.Serve(tunnels) }()
 	go func() { _ = connect.Serve(listener) }()
@@ -59,76 +60,93 @@ func openPorts(t *testing.T, handler http.Handler) *ports {
 	return p
 }
 
-// TestRefusedAtTheDoors: the port for CONNECT accepts only a CONNECT to the API server, and a tunnel only HTTP over TLS. Nothing is
+// TestRefusedRequests: the port for CONNECT accepts only a CONNECT to the API server, and a tunnel only HTTP over TLS. Nothing is
 // sent to the host that a request names. (TestTargets has more spellings of a host; TestAttacks has more
 // requests, the main port and HTTP/2.)
-func TestRefusedAtTheDoors(t *testing.T) {
-	elsewhere := proxytest.Listen(t) // must get no connection
-	target := elsewhere.Addr().String()
+func TestRefusedRequests(t *testing.T) {
+	otherServer := proxytest.Listen(t) // must get no connection
+	other := otherServer.Addr().String()
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "https_proxy"} {
-		t.Setenv(name, "http://"+target)
+		t.Setenv(name, "http://"+other)
 	}
 	p := openPorts(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("a request came through")
 	}))
-	doors := map[string]func(t *testing.T) net.Conn{
-		"connect": func(t *testing.T) net.Conn { return dial(t, p.connect) },              // the port for CONNECT
-		"tunnel":  func(t *testing.T) net.Conn { return p.startTLS(p.openTunnel(t, "")) }, // inside a tunnel, over TLS
-		"bare":    func(t *testing.T) net.Conn { return p.openTunnel(t, "") },             // inside a tunnel
-	}
 	const (
 		bad        = metav1.StatusReasonBadRequest
 		forbidden  = metav1.StatusReasonForbidden
 		notAllowed = metav1.StatusReasonMethodNotAllowed
-		plain      = metav1.StatusReason("") // no Status: net/http's own answer, or goproxy's
+		noStatus   = metav1.StatusReason("") // the answer is net/http's own, or goproxy's
 		anyError   = 0
 	)
 	const toUpstream = " HTTP/1.1\r\nHost: " + upstreamName
-	for _, tt := range []struct {
-		door, head string
+	type request struct {
+		head       string
 		wantCode   int
 		wantReason metav1.StatusReason
+	}
+	for _, tt := range []struct {
+		where    string
+		connect  func(t *testing.T) net.Conn
+		requests []request
 	}{
-		// CONNECT to another host, or to one that can be read in two ways.
-		{door: "connect", head: "CONNECT " + target + toUpstream, wantCode: 403, wantReason: forbidden},
-		{door: "connect", head: "CONNECT " + target + "@" + upstreamName + toUpstream, wantCode: 403, wantReason: forbidden},
-		{door: "connect", head: "CONNECT user:password@" + upstreamName + toUpstream, wantCode: 403, wantReason: forbidden},
-		{door: "connect", head: "CONNECT " + upstreamName + "#@" + target + toUpstream, wantCode: 400, wantReason: plain},
-		{door: "connect", head: "CONNECT //" + upstreamName + toUpstream, wantCode: 403, wantReason: forbidden},
-		{door: "connect", head: "CONNECT https://" + upstreamName + "/" + toUpstream, wantCode: anyError, wantReason: plain},
-		// CONNECT with two Hosts, with a body, in lower case.
-		{door: "connect", head: "CONNECT " + upstreamName + toUpstream + "\r\nHost: b", wantCode: 400, wantReason: plain},
-		{door: "connect", head: "CONNECT " + upstreamName + toUpstream + "\r\nContent-Length: 5", wantCode: 400, wantReason: bad},
-		{door: "connect", head: "CONNECT " + upstreamName + toUpstream + "\r\nTransfer-Encoding: chunked", wantCode: 400, wantReason: bad},
-		{door: "connect", head: "connect " + upstreamName + toUpstream, wantCode: 400, wantReason: plain},
-		// No CONNECT.
-		{door: "connect", head: "GET /api" + toUpstream, wantCode: 400, wantReason: bad},
-		{door: "connect", head: "GET http://" + target + "/" + toUpstream, wantCode: 400, wantReason: bad},
-		{door: "connect", head: "OPTIONS *" + toUpstream, wantCode: anyError, wantReason: plain},
-		{door: "connect", head: "PRI * HTTP/2.0", wantCode: anyError, wantReason: plain},
-
-		{door: "tunnel", head: "GET /api" + toUpstream + "@evil.example", wantCode: 400, wantReason: plain},
-		{door: "tunnel", head: "GET /api" + toUpstream + "\r\nHost: evil.example", wantCode: 400, wantReason: plain},
-		{door: "tunnel", head: "GET http://" + target + "/api" + toUpstream, wantCode: 400, wantReason: bad},
-		{door: "tunnel", head: "CONNECT " + target + toUpstream, wantCode: 405, wantReason: notAllowed},
-		{door: "bare", head: "GET /api" + toUpstream, wantCode: 400, wantReason: plain}, // no TLS
+		{
+			where:   "at the port for CONNECT",
+			connect: func(t *testing.T) net.Conn { return dial(t, p.connect) },
+			requests: []request{
+				// CONNECT to another host, or to one that can be read in two ways.
+				{head: "CONNECT " + other + toUpstream, wantCode: 403, wantReason: forbidden},
+				{head: "CONNECT " + other + "@" + upstreamName + toUpstream, wantCode: 403, wantReason: forbidden},
+				{head: "CONNECT user:password@" + upstreamName + toUpstream, wantCode: 403, wantReason: forbidden},
+				{head: "CONNECT " + upstreamName + "#@" + other + toUpstream, wantCode: 400, wantReason: noStatus},
+				{head: "CONNECT //" + upstreamName + toUpstream, wantCode: 403, wantReason: forbidden},
+				{head: "CONNECT https://" + upstreamName + "/" + toUpstream, wantCode: anyError, wantReason: noStatus},
+				// CONNECT with two Hosts, with a body, in lower case.
+				{head: "CONNECT " + upstreamName + toUpstream + "\r\nHost: b", wantCode: 400, wantReason: noStatus},
+				{head: "CONNECT " + upstreamName + toUpstream + "\r\nContent-Length: 5", wantCode: 400, wantReason: bad},
+				{head: "CONNECT " + upstreamName + toUpstream + "\r\nTransfer-Encoding: chunked", wantCode: 400, wantReason: bad},
+				{head: "connect " + upstreamName + toUpstream, wantCode: 400, wantReason: noStatus},
+				// Other methods.
+				{head: "GET /api" + toUpstream, wantCode: 400, wantReason: bad},
+				{head: "GET http://" + other + "/" + toUpstream, wantCode: 400, wantReason: bad},
+				{head: "OPTIONS *" + toUpstream, wantCode: anyError, wantReason: noStatus},
+				{head: "PRI * HTTP/2.0", wantCode: anyError, wantReason: noStatus},
+			},
+		},
+		{
+			where:   "in a tunnel, over TLS",
+			connect: func(t *testing.T) net.Conn { return p.startTLS(p.openTunnel(t, noEarlyBytes)) },
+			requests: []request{
+				{head: "GET /api" + toUpstream + "@evil.example", wantCode: 400, wantReason: noStatus},
+				{head: "GET /api" + toUpstream + "\r\nHost: evil.example", wantCode: 400, wantReason: noStatus},
+				{head: "GET http://" + other + "/api" + toUpstream, wantCode: 400, wantReason: bad},
+				{head: "CONNECT " + other + toUpstream, wantCode: 405, wantReason: notAllowed},
+			},
+		},
+		{
+			where:    "in a tunnel, without TLS",
+			connect:  func(t *testing.T) net.Conn { return p.openTunnel(t, noEarlyBytes) },
+			requests: []request{{head: "GET /api" + toUpstream, wantCode: 400, wantReason: noStatus}},
+		},
 	} {
-		t.Run(tt.door+"/"+tt.head, func(t *testing.T) {
-			res := exchange(t, doors[tt.door](t), tt.head+"\r\nProxy-Authorization: Basic aHVudGVyMg==")
-			switch {
-			case tt.wantReason != plain:
-				proxytest.AssertStatus(t, res, tt.wantCode, tt.wantReason)
-			case res.StatusCode < 400 || tt.wantCode != anyError && res.StatusCode != tt.wantCode:
-				t.Errorf("the answer is %s, want %d (0: any error)", res.Status, tt.wantCode)
-			}
-		})
+		for _, r := range tt.requests {
+			t.Run(tt.where+"/"+r.head, func(t *testing.T) {
+				res := exchange(t, tt.connect(t), r.head+"\r\nProxy-Authorization: Basic aHVudGVyMg==")
+				switch {
+				case r.wantReason != noStatus:
+					proxytest.AssertStatus(t, res, r.wantCode, r.wantReason)
+				case res.StatusCode < 400 || r.wantCode != anyError && res.StatusCode != r.wantCode:
+					t.Errorf("the answer is %s, want %d (0: any error)", res.Status, r.wantCode)
+				}
+			})
+		}
 	}
 	for _, text := range p.records.Above(slog.LevelDebug - 1) {
 		proxytest.AssertNotContains(t, text, "aHVudGVyMg")
 		proxytest.AssertNotContains(t, text, "password")
 	}
-	_ = elsewhere.(*net.TCPListener).SetDeadline(time.Now().Add(100 * time.Millisecond))
-	if conn, err := elsewhere.Accept(); err == nil {
+	_ = otherServer.(*net.TCPListener).SetDeadline(time.Now().Add(100 * time.Millisecond))
+	if conn, err := otherServer.Accept(); err == nil {
 		t.Errorf("a connection came from %v", conn.RemoteAddr())
 	}
 }
@@ -143,10 +161,13 @@ func dial(t *testing.T, address string) net.Conn {
 	return conn
 }
 
-// startTLS begins TLS over a connection, with the API server's name.
+// startTLS returns a TLS client over a connection, which expects the API server's name.
 func (p *ports) startTLS(over net.Conn) net.Conn {
 	return tls.Client(over, &tls.Config{RootCAs: p.ca, ServerName: "api.example", MinVersion: tls.VersionTLS12})
 }
+
+// noEarlyBytes is the argument of openTunnel for a client that sends nothing before it has the answer to its CONNECT.
+const noEarlyBytes = ""
 
 // openTunnel opens a tunnel, and sends early bytes with its CONNECT.
 func (p *ports) openTunnel(t *testing.T, early string) net.Conn {
@@ -172,8 +193,8 @@ func exchange(t *testing.T, conn net.Conn, head string) *http.Response {
 	return res
 }
 
-// TestIdleTunnelEnds: a tunnel is closed after a while if the client does not begin TLS. So is a connection whose request does not
-// come whole, or whose client does not read the answer to its CONNECT.
+// TestIdleTunnelEnds: a tunnel is closed after a while if the client does not begin TLS. The same holds for a connection whose
+// request does not come whole, or whose client does not read the answer to its CONNECT.
 func TestIdleTunnelEnds(t *testing.T) {
 	certificates := mustLoad(t, newPair(t), proxytest.DiscardLog())
 	synctest.Test(t, func(t *testing.T) {
@@ -220,7 +241,7 @@ func TestIdleTunnelEnds(t *testing.T) {
 	})
 }
 
-// earlyConn opens its connection at the first Write, whose bytes go with the CONNECT.
+// earlyConn opens a tunnel at the first Write, and sends the bytes of this Write with the CONNECT.
 type earlyConn struct {
 	net.Conn
 	open func(early string) net.Conn
@@ -234,9 +255,10 @@ func (e *earlyConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestTunnels: a client may begin its TLS before it has read the answer to its CONNECT. At shutdown, an idle tunnel is
-// closed without a wait, and so is a tunnel that is opened afterwards. The local address of a request in a tunnel is that of the
-// port for CONNECT: the access log has its port.
+// TestTunnels:
+//   - A client may begin its TLS before it has read the answer to its CONNECT.
+//   - The local address of a request in a tunnel is that of the port for CONNECT: the access log has its port.
+//   - At shutdown, an idle tunnel is closed at once, and so is a tunnel that is opened afterwards.
 func TestTunnels(t *testing.T) {
 	p := openPorts(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, "%s %s%s at %s", r.Method, r.Host, r.RequestURI, r.Context().Value(http.LocalAddrContextKey))
@@ -247,7 +269,7 @@ func TestTunnels(t *testing.T) {
 	cut, clean := p.drain.Shutdown(24 * time.Hour) // longer than a test may last
 	expect.Same(t, int64(0), cut)
 	expect.Same(t, true, clean)
-	for name, conn := range map[string]net.Conn{"an idle tunnel": idle, "a tunnel after the end": p.openTunnel(t, "")} {
+	for name, conn := range map[string]net.Conn{"an idle tunnel": idle, "a tunnel after the end": p.openTunnel(t, noEarlyBytes)} {
 		if rest, err := io.ReadAll(conn); err != nil || len(rest) > 0 {
 			t.Errorf("%s: read %q, %v, want its end", name, rest, err)
 		}

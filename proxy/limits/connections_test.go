@@ -12,21 +12,8 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
 )
-
-// pipeListener accepts the connections that a test sends.
-type pipeListener chan net.Conn
-
-func (l pipeListener) Accept() (net.Conn, error) {
-	conn, ok := <-l
-	if !ok {
-		return nil, net.ErrClosed
-	}
-	return conn, nil
-}
-
-func (pipeListener) Close() error   { return nil }
-func (pipeListener) Addr() net.Addr { return nil }
 
 // TestConnections: at the bound, a new connection replaces an idle one, which waits for a request: the one that has waited
 // longest. If no connection is idle, the new one waits until another ends or becomes idle.
@@ -72,7 +59,7 @@ func TestConnections(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				bound := NewConnections(maxOpen)
-				incoming := make(pipeListener)
+				incoming := inmemory.NewListener()
 				listener := bound.Listen(incoming)
 				var accepted []net.Conn
 				ended := make(chan error)
@@ -98,9 +85,9 @@ func TestConnections(t *testing.T) {
 						endStep()
 					case what == "opened":
 						for range number {
-							server, client := net.Pipe()
+							client, err := incoming.Dial(t.Context(), "", "")
+							expect.NoError(t, err)
 							t.Cleanup(func() { _ = client.Close() })
-							incoming <- server
 							endStep()
 						}
 					default:
@@ -119,7 +106,6 @@ func TestConnections(t *testing.T) {
 				expect.Same(t, maxOpen, bound.Limit())
 
 				expect.NoError(t, listener.Close())
-				close(incoming)
 				if err := <-ended; !errors.Is(err, net.ErrClosed) {
 					t.Errorf("Accept ended with %v, want %v", err, net.ErrClosed)
 				}

@@ -327,8 +327,7 @@ func TestLongRunningRequestsDoNotWait(t *testing.T) {
 		grants[i].Release()
 	}
 	wantIdle(t, l.LongRunning)
-	const many = 1000 // the short requests have no bound
-	for range many {
+	for range 1000 { // short requests have no bound
 		if _, err := l.Short.Acquire(t.Context(), Flow{1}, 1); err != nil {
 			t.Fatal(err)
 		}

@@ -22,23 +22,20 @@ import (
 // stallLimit is the time within which a client must read more of an answer.
 const stallLimit = 10 * time.Second
 
-// overBothPipes runs test over HTTP/1.1 and over HTTP/2, each in a synctest bubble.
-func overBothPipes(t *testing.T, test func(t *testing.T, http2 bool)) {
+// overBothProtocols runs test for HTTP/1.1 and for HTTP/2, each in a synctest bubble.
+func overBothProtocols(t *testing.T, test func(t *testing.T, http2 bool)) {
 	for _, http2 := range []bool{proxytest.HTTP1, proxytest.HTTP2} {
 		proxytest.Bubble(t, fmt.Sprintf("http2=%t", http2), func(t *testing.T) { test(t, http2) })
 	}
 }
 
-// stallGuard writes answers through an [AnswerWriter] with a limit, and keeps the log.
-type stallGuard struct {
-	limit time.Duration
-	log   proxytest.Recorder
-}
+// stallGuard makes handlers write their answers through an [AnswerWriter] with stallLimit, and keeps its log.
+type stallGuard struct{ log proxytest.Recorder }
 
-// wrap returns a handler whose answers next writes through the AnswerWriter.
+// wrap returns a handler that calls next with an AnswerWriter.
 func (g *stallGuard) wrap(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer := NewAnswerWriter(w, r, g.limit, slog.New(&g.log))
+		answer := NewAnswerWriter(w, r, stallLimit, slog.New(&g.log))
 		defer answer.Finish()
 		next(answer, r)
 	})
@@ -61,11 +58,11 @@ func writeUntilError(errs chan<- error) http.HandlerFunc {
 	}
 }
 
-// TestStalledAnswerIsEnded: an answer that its client does not read ends at the limit and not before; another answer, on
-// the same connection over HTTP/2, goes on. The log has the verb and the resource, but not the object's name.
+// TestStalledAnswerIsEnded: an answer that its client does not read ends at the limit and not before. Another answer goes on, over
+// HTTP/2 on the same connection. The log has the verb and the resource, but not the object's name.
 func TestStalledAnswerIsEnded(t *testing.T) {
-	overBothPipes(t, func(t *testing.T, http2 bool) {
-		guard := &stallGuard{limit: stallLimit}
+	overBothProtocols(t, func(t *testing.T, http2 bool) {
+		guard := &stallGuard{}
 		errs, goOn := make(chan error, 1), make(chan struct{})
 		client, _ := proxytest.ServePipe(t, guard.wrap(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/other" {
@@ -108,8 +105,8 @@ func TestStalledAnswerIsEnded(t *testing.T) {
 // TestIdleAnswersAreNotEnded: an answer goes on while the client has read everything. A watch may be idle for longer than
 // the limit between its events, and so may a connection between its answers.
 func TestIdleAnswersAreNotEnded(t *testing.T) {
-	overBothPipes(t, func(t *testing.T, http2 bool) {
-		guard := &stallGuard{limit: stallLimit}
+	overBothProtocols(t, func(t *testing.T, http2 bool) {
+		guard := &stallGuard{}
 		calls := make(chan struct{}, 10) // more than three would be repeated requests
 		client, _ := proxytest.ServePipe(t, guard.wrap(func(w http.ResponseWriter, _ *http.Request) {
 			calls <- struct{}{}
@@ -137,8 +134,8 @@ func TestIdleAnswersAreNotEnded(t *testing.T) {
 func TestSlowAnswersAreNotEnded(t *testing.T) {
 	sent := make([]byte, 6*maxChunk+7) // not a multiple of maxChunk
 	_, _ = rand.NewChaCha8([32]byte{}).Read(sent)
-	overBothPipes(t, func(t *testing.T, http2 bool) {
-		guard := &stallGuard{limit: stallLimit}
+	overBothProtocols(t, func(t *testing.T, http2 bool) {
+		guard := &stallGuard{}
 		client, _ := proxytest.ServePipe(t, guard.wrap(func(w http.ResponseWriter, _ *http.Request) {
 			if n, err := w.Write(sent); n != len(sent) || err != nil {
 				t.Errorf("wrote %d bytes and got error %v, want %d", n, err, len(sent))
@@ -168,7 +165,7 @@ func TestSlowAnswersAreNotEnded(t *testing.T) {
 // returns.
 func TestStallAfterTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		guard := &stallGuard{limit: stallLimit}
+		guard := &stallGuard{}
 		_, dial := proxytest.ServePipe(t, guard.wrap(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "short")
 		}), proxytest.HTTP1)
@@ -196,17 +193,18 @@ func (c deafConn) Read([]byte) (int, error) {
 // connection, the connection is closed.
 func TestStuckConnectionIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		guard := &stallGuard{limit: stallLimit}
+		guard := &stallGuard{}
 		errs, left := make(chan error, 1), make(chan struct{})
 		var protocols http.Protocols
 		protocols.SetUnencryptedHTTP2(true)
 		server := New(guard.wrap(writeUntilError(errs)), nil, proxytest.DiscardLog())
 		server.Protocols = &protocols
 		pipes := proxytest.ServeInPipes(t, server)
-		client := &http.Client{Transport: &http.Transport{Protocols: &protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 			conn, err := pipes.Dial(ctx, "", "")
-			return deafConn{conn, left}, err
-		}}}
+			return deafConn{Conn: conn, left: left}, err
+		}
+		client := &http.Client{Transport: &http.Transport{Protocols: &protocols, DialContext: dial}}
 		go func() {
 			if res, err := client.Get("http://pipe/x"); err == nil {
 				t.Errorf("the client read %s, want an error", res.Status)

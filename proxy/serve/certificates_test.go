@@ -22,10 +22,10 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// mustLoad returns the Certificates of c.
-func mustLoad(t *testing.T, c CertificatesConfig, log *slog.Logger) *Certificates {
+// mustLoad returns the Certificates in the files of cfg.
+func mustLoad(t *testing.T, cfg CertificatesConfig, log *slog.Logger) *Certificates {
 	t.Helper()
-	certificates, err := NewCertificates(c, log)
+	certificates, err := NewCertificates(cfg, log)
 	expect.NoError(t, err)
 	return certificates
 }
@@ -54,7 +54,7 @@ func copyFile(t *testing.T, from, to string) {
 	expect.NoError(t, os.WriteFile(to, data, 0o600))
 }
 
-// configForClient returns the settings that a client gets after its ClientHello.
+// configForClient returns the TLS configuration that a server with settings uses for a client.
 func configForClient(t *testing.T, settings *tls.Config) *tls.Config {
 	t.Helper()
 	client, server := net.Pipe()
@@ -67,21 +67,21 @@ func configForClient(t *testing.T, settings *tls.Config) *tls.Config {
 // TestFilesAreReadAgain: the certificate and the CAs in use are those of the files, at both ports, a short while after a change.
 // A file that cannot be used changes nothing, and is logged once. No key is logged.
 func TestFilesAreReadAgain(t *testing.T) {
-	pair, next := newPair(t), newPair(t)
+	used, other := newPair(t), newPair(t) // the files that are used, and files whose content replaces theirs
 	records := &proxytest.Recorder{}
 	caFile, ca := newCA(t)
 	firstCAs, err := cert.NewPool(caFile)
 	expect.NoError(t, err)
-	nextCAs, err := cert.NewPool(next.CertFile)
+	secondCAs, err := cert.NewPool(other.CertFile)
 	expect.NoError(t, err)
-	certificateIn := func(p CertificatesConfig) []byte {
-		loaded, err := tls.LoadX509KeyPair(p.CertFile, p.KeyFile)
+	certificateIn := func(cfg CertificatesConfig) []byte {
+		pair, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile)
 		expect.NoError(t, err)
-		return loaded.Certificate[0]
+		return pair.Certificate[0]
 	}
-	first, second := certificateIn(pair), certificateIn(next)
-	pair.ClientCA = ca
-	certificates := mustLoad(t, pair, slog.New(records))
+	first, second := certificateIn(used), certificateIn(other)
+	used.ClientCA = ca
+	certificates := mustLoad(t, used, slog.New(records))
 	synctest.Test(t, func(t *testing.T) {
 		proxytest.RunInBubble(t, certificates.Run)
 		awaitReload := func() {
@@ -90,7 +90,8 @@ func TestFilesAreReadAgain(t *testing.T) {
 		}
 		awaitReload()
 		expect.Same(t, []string(nil), records.Above(slog.LevelDebug)) // nothing has changed
-		warnings := 0
+		lines := 0                                                    // of the log, before the step
+		// The steps come one after the other.
 		for _, step := range []struct {
 			name             string
 			change           func()
@@ -99,19 +100,19 @@ func TestFilesAreReadAgain(t *testing.T) {
 			wantWarningAbout string // a file; "": no warning
 		}{
 			{
-				name: "a certificate without its key", change: func() { copyFile(t, next.CertFile, pair.CertFile) },
-				wantCertificate: first, wantCAs: firstCAs, wantWarningAbout: pair.KeyFile,
+				name: "a new certificate with the old key", change: func() { copyFile(t, other.CertFile, used.CertFile) },
+				wantCertificate: first, wantCAs: firstCAs, wantWarningAbout: used.KeyFile,
 			},
 			{
-				name: "the key, too", change: func() { copyFile(t, next.KeyFile, pair.KeyFile) },
+				name: "a new certificate with its key", change: func() { copyFile(t, other.KeyFile, used.KeyFile) },
 				wantCertificate: second, wantCAs: firstCAs,
 			},
 			{
-				name: "no certificate", change: func() { expect.NoError(t, os.Remove(pair.CertFile)) },
-				wantCertificate: second, wantCAs: firstCAs, wantWarningAbout: pair.CertFile,
+				name: "no certificate", change: func() { expect.NoError(t, os.Remove(used.CertFile)) },
+				wantCertificate: second, wantCAs: firstCAs, wantWarningAbout: used.CertFile,
 			},
 			{
-				name: "the certificate again", change: func() { copyFile(t, next.CertFile, pair.CertFile) },
+				name: "the new certificate again", change: func() { copyFile(t, other.CertFile, used.CertFile) },
 				wantCertificate: second, wantCAs: firstCAs,
 			},
 			{
@@ -119,8 +120,8 @@ func TestFilesAreReadAgain(t *testing.T) {
 				wantCertificate: second, wantCAs: firstCAs, wantWarningAbout: caFile,
 			},
 			{
-				name: "new CAs", change: func() { copyFile(t, next.CertFile, caFile) },
-				wantCertificate: second, wantCAs: nextCAs,
+				name: "new CAs", change: func() { copyFile(t, other.CertFile, caFile) },
+				wantCertificate: second, wantCAs: secondCAs,
 			},
 		} {
 			step.change()
@@ -133,8 +134,8 @@ func TestFilesAreReadAgain(t *testing.T) {
 			if options, _ := ca.VerifyOptions(); !options.Roots.Equal(step.wantCAs) {
 				t.Errorf("%s: other CAs are in use", step.name)
 			}
-			logged := records.Above(slog.LevelInfo)[warnings:]
-			warnings += len(logged)
+			logged := records.Above(slog.LevelInfo)[lines:]
+			lines += len(logged)
 			if step.wantWarningAbout == "" {
 				expect.Same(t, 0, len(logged))
 				continue
@@ -180,8 +181,9 @@ func TestTLSSettings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pair.ClientCA, pair.MinVersion = tt.ca, tt.minVersion
-			c := mustLoad(t, pair, proxytest.DiscardLog())
-			main, connect := configForClient(t, c.TLS()), configForClient(t, c.ConnectTLS())
+			certificates := mustLoad(t, pair, proxytest.DiscardLog())
+			main := configForClient(t, certificates.TLS())
+			connect := configForClient(t, certificates.ConnectTLS())
 			expect.Same(t, tt.wantClientAuth, main.ClientAuth)
 			expect.Same(t, tls.NoClientCert, connect.ClientAuth)
 			expect.Same(t, tt.wantMinVersion, main.MinVersion)
@@ -196,7 +198,7 @@ func TestTLSSettings(t *testing.T) {
 func TestExpiries(t *testing.T) {
 	pair := newPair(t)
 	ca := proxytest.NewCA(t) // which expires a minute before its leaf
-	leaf := ca.Issue(t, pkix.Name{}, func(c *x509.Certificate) { c.NotAfter = ca.Cert.NotAfter.Add(time.Minute) })
+	leaf := ca.Issue(t, pkix.Name{}, func(leaf *x509.Certificate) { leaf.NotAfter = ca.Cert.NotAfter.Add(time.Minute) })
 	chain, err := cert.EncodeCertificates(leaf, ca.Cert)
 	expect.NoError(t, err)
 	expect.NoError(t, cert.WriteCert(pair.CertFile, chain))
@@ -205,13 +207,13 @@ func TestExpiries(t *testing.T) {
 	expect.NoError(t, keyutil.WriteKey(pair.KeyFile, key))
 	pair.ClientCA, err = dynamiccertificates.NewDynamicCAContentFromFile("client-ca", pair.CertFile)
 	expect.NoError(t, err)
-	c := mustLoad(t, pair, proxytest.DiscardLog())
-	expect.Same(t, map[string]time.Time{"serving": ca.Cert.NotAfter, "client-ca": ca.Cert.NotAfter}, c.Expiries())
+	want := map[string]time.Time{"serving": ca.Cert.NotAfter, "client-ca": ca.Cert.NotAfter}
+	expect.Same(t, want, mustLoad(t, pair, proxytest.DiscardLog()).Expiries())
 }
 
 // TestMissingHosts: MissingHosts returns the names and addresses that the certificate does not cover.
 func TestMissingHosts(t *testing.T) {
-	c := mustLoad(t, newPair(t, "api.example", "10.0.0.1", "fd00::a"), proxytest.DiscardLog())
-	got := c.MissingHosts([]string{"api.example", "10.0.0.1", "fd00::a", "fd00::b", "other.example", "10.0.0.2"})
+	certificates := mustLoad(t, newPair(t, "api.example", "10.0.0.1", "fd00::a"), proxytest.DiscardLog())
+	got := certificates.MissingHosts([]string{"api.example", "10.0.0.1", "fd00::a", "fd00::b", "other.example", "10.0.0.2"})
 	expect.Same(t, []string{"fd00::b", "other.example", "10.0.0.2"}, got)
 }

@@ -60,14 +60,14 @@ func TestSelfSigned(t *testing.T) {
 	expect.Same(t, map[string]os.FileMode{"tls.crt": 0o644, "tls.key": 0o600}, modes)
 }
 
-// TestSelfSignedIsUsedAgain: SelfSigned returns the pair that is in the folder if it is sound, covers all hosts, and is valid for
-// another 30 days. Otherwise it makes a new one.
+// TestSelfSignedIsUsedAgain: SelfSigned returns the pair that is in the folder if it can be read, covers all hosts, and is valid for
+// another 30 days. If not, it makes a new one.
 func TestSelfSignedIsUsedAgain(t *testing.T) {
 	const day = 24 * time.Hour
 	for name, tt := range map[string]struct {
 		hosts         []string      // of the second call
 		after         time.Duration // between the two calls
-		change        func(t *testing.T, dir string)
+		change        func(t *testing.T, certPath, keyPath string)
 		wantUsedAgain bool
 	}{
 		"next start":             {hosts: []string{"a.example", "fd00::a", "127.0.0.1"}, wantUsedAgain: true},
@@ -75,18 +75,16 @@ func TestSelfSignedIsUsedAgain(t *testing.T) {
 		"more than 30 days left": {after: selfSignedLifetime - renewBefore - day, wantUsedAgain: true},
 		"less than 30 days left": {after: selfSignedLifetime - renewBefore + day},
 		"another host":           {hosts: []string{"a.example", "b.example"}},
-		"key of another pair":    {change: func(t *testing.T, dir string) { copyFile(t, newPair(t).KeyFile, filepath.Join(dir, "tls.key")) }},
-		"no key":                 {change: func(t *testing.T, dir string) { expect.NoError(t, os.Remove(filepath.Join(dir, "tls.key"))) }},
-		"garbage for a certificate": {change: func(t *testing.T, dir string) {
-			expect.NoError(t, os.WriteFile(filepath.Join(dir, "tls.crt"), []byte("garbage"), 0o600))
-		}},
+		"key of another pair":    {change: func(t *testing.T, _, keyPath string) { copyFile(t, newPair(t).KeyFile, keyPath) }},
+		"no key":                 {change: func(t *testing.T, _, keyPath string) { expect.NoError(t, os.Remove(keyPath)) }},
+		"an empty certificate":   {change: func(t *testing.T, certPath, _ string) { expect.NoError(t, os.Truncate(certPath, 0)) }},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			dir := t.TempDir()
 			first, _ := makeSelfSigned(t, dir, "a.example", "fd00::a")
 			time.Sleep(tt.after) // of the bubble's time, which SelfSigned reads, too
 			if tt.change != nil {
-				tt.change(t, dir)
+				tt.change(t, filepath.Join(dir, certFile), filepath.Join(dir, keyFile))
 			}
 			second, _ := makeSelfSigned(t, dir, tt.hosts...)
 			if got := bytes.Equal(first.Certificate[0], second.Certificate[0]); got != tt.wantUsedAgain {

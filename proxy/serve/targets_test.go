@@ -18,8 +18,8 @@ func mustTargets(t testing.TB, upstream string, further ...string) Targets {
 	return targets
 }
 
-// TestParseTarget: a target of the configuration may be a name or an address, in upper case, and without a port, which is then
-// 443. Anything else is refused, so that a wrong flag is noticed at the start.
+// TestParseTarget: a target of the configuration is a name or an address, perhaps in upper case. Without a port, the port is 443.
+// Any other text is refused, so that a wrong flag is noticed at the start.
 func TestParseTarget(t *testing.T) {
 	for in, want := range map[string]string{
 		"api.example:6443": "api.example:6443",
@@ -37,7 +37,8 @@ func TestParseTarget(t *testing.T) {
 	}
 	for _, refused := range []string{
 		"", ":443", "api.example.:443", "api..example:443", "*", "api%2eexample:443", "ａｐｉ.example:443",
-		"api.example:", "api.example:+443", "api.example:0", "api.example:0443", "[fe80::1%eth0]:443", "api.example:65536", "api.example:https", "api.example:443:443", "api.example:443/",
+		"api.example:", "api.example:+443", "api.example:0", "api.example:0443", "api.example:65536", "api.example:https",
+		"api.example:443:443", "api.example:443/", "[fe80::1%eth0]:443",
 		"user@api.example:443", "https://api.example:443", "https://api", "//api.example:443", "/api",
 		strings.Repeat("a", 254) + ":443", // longer than a name may be
 	} {

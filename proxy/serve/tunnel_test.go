@@ -80,66 +80,50 @@ func TestRefusedRequests(t *testing.T) {
 		anyError   = 0
 	)
 	const toUpstream = " HTTP/1.1\r\nHost: " + upstreamName
-	type request struct {
+	connectTo := map[string]func(t *testing.T) net.Conn{
+		"port":               func(t *testing.T) net.Conn { return dial(t, p.connect) },
+		"tunnel":             func(t *testing.T) net.Conn { return p.startTLS(p.openTunnel(t, noEarlyBytes)) },
+		"tunnel without TLS": func(t *testing.T) net.Conn { return p.openTunnel(t, noEarlyBytes) },
+	}
+	for _, tt := range []struct {
+		to         string // a key of connectTo
 		head       string
 		wantCode   int
 		wantReason metav1.StatusReason
-	}
-	for _, tt := range []struct {
-		where    string
-		connect  func(t *testing.T) net.Conn
-		requests []request
 	}{
-		{
-			where:   "at the port for CONNECT",
-			connect: func(t *testing.T) net.Conn { return dial(t, p.connect) },
-			requests: []request{
-				// CONNECT to another host, or to one that can be read in two ways.
-				{head: "CONNECT " + other + toUpstream, wantCode: 403, wantReason: forbidden},
-				{head: "CONNECT " + other + "@" + upstreamName + toUpstream, wantCode: 403, wantReason: forbidden},
-				{head: "CONNECT user:password@" + upstreamName + toUpstream, wantCode: 403, wantReason: forbidden},
-				{head: "CONNECT " + upstreamName + "#@" + other + toUpstream, wantCode: 400, wantReason: noStatus},
-				{head: "CONNECT //" + upstreamName + toUpstream, wantCode: 403, wantReason: forbidden},
-				{head: "CONNECT https://" + upstreamName + "/" + toUpstream, wantCode: anyError, wantReason: noStatus},
-				// CONNECT with two Hosts, with a body, in lower case.
-				{head: "CONNECT " + upstreamName + toUpstream + "\r\nHost: b", wantCode: 400, wantReason: noStatus},
-				{head: "CONNECT " + upstreamName + toUpstream + "\r\nContent-Length: 5", wantCode: 400, wantReason: bad},
-				{head: "CONNECT " + upstreamName + toUpstream + "\r\nTransfer-Encoding: chunked", wantCode: 400, wantReason: bad},
-				{head: "connect " + upstreamName + toUpstream, wantCode: 400, wantReason: noStatus},
-				// Other methods.
-				{head: "GET /api" + toUpstream, wantCode: 400, wantReason: bad},
-				{head: "GET http://" + other + "/" + toUpstream, wantCode: 400, wantReason: bad},
-				{head: "OPTIONS *" + toUpstream, wantCode: anyError, wantReason: noStatus},
-				{head: "PRI * HTTP/2.0", wantCode: anyError, wantReason: noStatus},
-			},
-		},
-		{
-			where:   "in a tunnel, over TLS",
-			connect: func(t *testing.T) net.Conn { return p.startTLS(p.openTunnel(t, noEarlyBytes)) },
-			requests: []request{
-				{head: "GET /api" + toUpstream + "@evil.example", wantCode: 400, wantReason: noStatus},
-				{head: "GET /api" + toUpstream + "\r\nHost: evil.example", wantCode: 400, wantReason: noStatus},
-				{head: "GET http://" + other + "/api" + toUpstream, wantCode: 400, wantReason: bad},
-				{head: "CONNECT " + other + toUpstream, wantCode: 405, wantReason: notAllowed},
-			},
-		},
-		{
-			where:    "in a tunnel, without TLS",
-			connect:  func(t *testing.T) net.Conn { return p.openTunnel(t, noEarlyBytes) },
-			requests: []request{{head: "GET /api" + toUpstream, wantCode: 400, wantReason: noStatus}},
-		},
+		// At the port: CONNECT to another host, or to one that can be read in two ways.
+		{to: "port", head: "CONNECT " + other + toUpstream, wantCode: 403, wantReason: forbidden},
+		{to: "port", head: "CONNECT " + other + "@" + upstreamName + toUpstream, wantCode: 403, wantReason: forbidden},
+		{to: "port", head: "CONNECT user:password@" + upstreamName + toUpstream, wantCode: 403, wantReason: forbidden},
+		{to: "port", head: "CONNECT " + upstreamName + "#@" + other + toUpstream, wantCode: 400, wantReason: noStatus},
+		{to: "port", head: "CONNECT //" + upstreamName + toUpstream, wantCode: 403, wantReason: forbidden},
+		{to: "port", head: "CONNECT https://" + upstreamName + "/" + toUpstream, wantCode: anyError, wantReason: noStatus},
+		// At the port: CONNECT with two Hosts, with a body, in lower case.
+		{to: "port", head: "CONNECT " + upstreamName + toUpstream + "\r\nHost: b", wantCode: 400, wantReason: noStatus},
+		{to: "port", head: "CONNECT " + upstreamName + toUpstream + "\r\nContent-Length: 5", wantCode: 400, wantReason: bad},
+		{to: "port", head: "CONNECT " + upstreamName + toUpstream + "\r\nTransfer-Encoding: chunked", wantCode: 400, wantReason: bad},
+		{to: "port", head: "connect " + upstreamName + toUpstream, wantCode: 400, wantReason: noStatus},
+		// At the port: other methods.
+		{to: "port", head: "GET /api" + toUpstream, wantCode: 400, wantReason: bad},
+		{to: "port", head: "GET http://" + other + "/" + toUpstream, wantCode: 400, wantReason: bad},
+		{to: "port", head: "OPTIONS *" + toUpstream, wantCode: anyError, wantReason: noStatus},
+		{to: "port", head: "PRI * HTTP/2.0", wantCode: anyError, wantReason: noStatus},
+		// In a tunnel.
+		{to: "tunnel", head: "GET /api" + toUpstream + "@evil.example", wantCode: 400, wantReason: noStatus},
+		{to: "tunnel", head: "GET /api" + toUpstream + "\r\nHost: evil.example", wantCode: 400, wantReason: noStatus},
+		{to: "tunnel", head: "GET http://" + other + "/api" + toUpstream, wantCode: 400, wantReason: bad},
+		{to: "tunnel", head: "CONNECT " + other + toUpstream, wantCode: 405, wantReason: notAllowed},
+		{to: "tunnel without TLS", head: "GET /api" + toUpstream, wantCode: 400, wantReason: noStatus},
 	} {
-		for _, r := range tt.requests {
-			t.Run(tt.where+"/"+r.head, func(t *testing.T) {
-				res := exchange(t, tt.connect(t), r.head+"\r\nProxy-Authorization: Basic aHVudGVyMg==")
-				switch {
-				case r.wantReason != noStatus:
-					proxytest.AssertStatus(t, res, r.wantCode, r.wantReason)
-				case res.StatusCode < 400 || r.wantCode != anyError && res.StatusCode != r.wantCode:
-					t.Errorf("the answer is %s, want %d (0: any error)", res.Status, r.wantCode)
-				}
-			})
-		}
+		t.Run(tt.to+"/"+tt.head, func(t *testing.T) {
+			res := exchange(t, connectTo[tt.to](t), tt.head+"\r\nProxy-Authorization: Basic aHVudGVyMg==")
+			switch {
+			case tt.wantReason != noStatus:
+				proxytest.AssertStatus(t, res, tt.wantCode, tt.wantReason)
+			case res.StatusCode < 400 || tt.wantCode != anyError && res.StatusCode != tt.wantCode:
+				t.Errorf("the answer is %s, want %d (0: any error)", res.Status, tt.wantCode)
+			}
+		})
 	}
 	for _, text := range p.records.Above(slog.LevelDebug - 1) {
 		proxytest.AssertNotContains(t, text, "aHVudGVyMg")

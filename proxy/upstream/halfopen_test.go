@@ -88,13 +88,13 @@ func startWatch(t *testing.T, up *Transports, watcher auth.Identity) <-chan erro
 // API server may only stand still for a moment.
 func TestHalfOpenConnections(t *testing.T) {
 	const (
-		readIdleTimeout = 30 * time.Second // client-go pings a connection that has been silent for so long
-		// The settings of leader elections that most controllers have: they renew their lock each retryPeriod, and lose it if
-		// that fails for renewDeadline.
-		retryPeriod   = 2 * time.Second
-		renewDeadline = 10 * time.Second
-
 		callers = 20
+		// readIdleTimeout is the time without a frame after which client-go pings a connection.
+		readIdleTimeout = 30 * time.Second
+		// retryPeriod is the time after which most controllers renew their lock of a leader election.
+		retryPeriod = 2 * time.Second
+		// renewDeadline is the time after which they lose the lock if no renewal succeeds.
+		renewDeadline = 10 * time.Second
 	)
 	synctest.Test(t, func(t *testing.T) {
 		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -117,23 +117,23 @@ func TestHalfOpenConnections(t *testing.T) {
 		}
 		watchEnded := startWatch(t, up, ids[0])
 		loseAll()
-		begun := time.Now()
+		lost := time.Now()
 		var renewals sync.WaitGroup
 		for i, id := range ids {
 			renewals.Go(func() {
 				time.Sleep(time.Duration(i) * retryPeriod / callers) // spreads the renewals
-				begun := time.Now()
+				renewalBegan := time.Now()
 				retries := time.NewTicker(retryPeriod)
 				for renew(id) != nil {
 					<-retries.C
 				}
-				if took := time.Since(begun); took >= renewDeadline {
+				if took := time.Since(renewalBegan); took >= renewDeadline {
 					t.Errorf("caller %d has renewed its lock after %v, want less than %v", i, took, renewDeadline)
 				}
 			})
 		}
 		err := <-watchEnded
-		if lasted := time.Since(begun); err == nil || lasted < readIdleTimeout {
+		if lasted := time.Since(lost); err == nil || lasted < readIdleTimeout {
 			t.Errorf("the watch ended after %v with %v, want an error after at least %v", lasted, err, readIdleTimeout)
 		}
 		renewals.Wait()

@@ -29,15 +29,15 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// rotatingName is the name of a rotating API server in its certificates.
-const rotatingName = "api.test"
-
 const (
-	// notUpgraded is the argument for an answer to an ordinary request.
+	// rotatingName is the name of a rotating API server in its certificates.
+	rotatingName = "api.test"
+	// notUpgraded is the argument of RecordAnswer for an answer to an ordinary request.
 	notUpgraded = false
-	// These are arguments of New.
+	// impersonatesNobody is the argument of New for Transports without credentials of listproxy.
 	impersonatesNobody = false
-	impersonates       = true
+	// impersonates is the argument of New for Transports that impersonate users.
+	impersonates = true
 )
 
 // rotating is an API server whose certificate changes, and the Transports to it.
@@ -48,7 +48,8 @@ type rotating struct {
 	clientCA      *proxytest.CA
 	first, second *x509.Certificate // client certificates of listproxy
 
-	// The server.
+	// The server uses these fields.
+
 	serving    atomic.Pointer[tls.Certificate]  // the server's certificate
 	accepted   atomic.Pointer[x509.Certificate] // any other client certificate gets a 401
 	sendEvents chan struct{}                    // closed when watches may send events
@@ -124,7 +125,7 @@ func (r *rotating) mustReload(t *testing.T) {
 	}
 }
 
-// getByEach sends a request by each transport, over HTTP/2 and HTTP/1.1, and returns the errors by the transport's name.
+// getByEach sends a request by each transport, over HTTP/2 and HTTP/1.1. It returns the errors by the transport's name.
 func (r *rotating) getByEach(t *testing.T) map[string]error {
 	t.Helper()
 	errs := map[string]error{}
@@ -201,7 +202,7 @@ func TestRotatedFiles(t *testing.T) {
 
 	r.writeClient(t, r.second)
 	r.mustReload(t)
-	r.accepted.Store(r.second) // the first has expired
+	r.accepted.Store(r.second) // the server refuses the first, as if it had expired
 	r.checkEach(t, "with another client certificate")
 
 	write(t, r.cfg.CAFile, certificatePEM(fresh.Cert))

@@ -28,7 +28,7 @@ import (
 // TestAddress: New reads the upstream's address as client-go does, and refuses one without TLS or with credentials.
 func TestAddress(t *testing.T) {
 	upstream := proxytest.StartUpstream(t, proxytest.HTTP2, func(http.ResponseWriter, *http.Request) {})
-	const refused = "" // New returns an error
+	const refused = "" // in place of a URL: New returns an error
 	for host, wantURL := range map[string]string{
 		"https://api:6443":                  "https://api:6443",
 		"https://api:6443/":                 "https://api:6443",
@@ -66,8 +66,8 @@ func TestNoImpersonationBehindAPath(t *testing.T) {
 	}
 }
 
-// impersonating returns Transports to api that impersonate users with the token "of-listproxy".
-func impersonating(t *testing.T, api proxytest.UpstreamServer) *Transports {
+// newImpersonating returns Transports to api that impersonate users with the token "of-listproxy".
+func newImpersonating(t *testing.T, api proxytest.UpstreamServer) *Transports {
 	t.Helper()
 	cfg := api.Config()
 	cfg.BearerToken = "of-listproxy"
@@ -77,15 +77,15 @@ func impersonating(t *testing.T, api proxytest.UpstreamServer) *Transports {
 }
 
 // TestSentAsTheCaller: SendAs sends a request with the caller's credentials only, or with listproxy's and headers that
-// impersonate the caller. Its connections are not those of callers' own requests. A caller who is not accepted yet has another
-// connection for reviews than accepted callers.
+// impersonate the caller. Callers' own requests never use its connections. Before a caller is accepted, SendAs uses another
+// connection than afterwards.
 func TestSentAsTheCaller(t *testing.T) {
-	var header http.Header // of the last request that arrived
-	var connection string  // on which the last request came
+	var header http.Header // of the last request
+	var connection string  // on which it came: the client's address
 	api := proxytest.StartUpstream(t, proxytest.HTTP2, func(_ http.ResponseWriter, r *http.Request) {
 		header, connection = r.Header.Clone(), r.RemoteAddr
 	})
-	up := impersonating(t, api)
+	up := newImpersonating(t, api)
 	identities := auth.NewAuthenticator(nil)
 	for name, tt := range map[string]struct {
 		id                auth.Identity
@@ -124,10 +124,11 @@ func TestSentAsTheCaller(t *testing.T) {
 
 // TestCallersAreSpread: all requests of a caller use one connection. Different callers mostly use different connections.
 func TestCallersAreSpread(t *testing.T) {
-	const callers = 64 // with so many, more than half of the lanes are used
+	const callers = 64 // so many use more than half of the lanes
 	var connections sync.Map
-	api := proxytest.StartUpstream(t, proxytest.HTTP2, func(_ http.ResponseWriter, r *http.Request) { connections.Store(r.RemoteAddr, true) })
-	up := impersonating(t, api)
+	handler := func(_ http.ResponseWriter, r *http.Request) { connections.Store(r.RemoteAddr, true) }
+	api := proxytest.StartUpstream(t, proxytest.HTTP2, handler)
+	up := newImpersonating(t, api)
 	identities := auth.NewAuthenticator(nil)
 	tokenOf := func(subject, signature string) auth.Identity {
 		return proxytest.Identify(identities, proxytest.WebToken(fmt.Sprintf(`{"iss":"us","sub":%q}`, subject), signature))
@@ -168,7 +169,7 @@ func TestCallersAreSpread(t *testing.T) {
 
 // TestVerifyAnonymousNoticesCredentials: verifyAnonymous returns an error for a transport with any kind of credentials.
 func TestVerifyAnonymousNoticesCredentials(t *testing.T) {
-	tests := map[string]func(*http.Transport){
+	credentials := map[string]func(*http.Transport){ // each adds one kind
 		"certificate": func(t *http.Transport) { t.TLSClientConfig.Certificates = make([]tls.Certificate, 1) },
 		"certificate callback": func(t *http.Transport) {
 			t.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return nil, nil }
@@ -176,14 +177,14 @@ func TestVerifyAnonymousNoticesCredentials(t *testing.T) {
 		"header for proxies": func(t *http.Transport) { t.ProxyConnectHeader = http.Header{} },
 	}
 	upstream := proxytest.StartUpstream(t, proxytest.HTTP2, func(http.ResponseWriter, *http.Request) {})
-	for name, spoil := range tests {
+	for name, add := range credentials {
 		up, err := New(upstream.Config(), impersonatesNobody)
 		expect.NoError(t, err)
 		transports := up.current.Load().anonymous.all
 		if err := verifyAnonymous(transports); err != nil {
 			t.Errorf("%s: got error %v without credentials", name, err)
 		}
-		spoil(transports[len(transports)-1])
+		add(transports[len(transports)-1])
 		if verifyAnonymous(transports) == nil {
 			t.Errorf("%s: got no error", name)
 		}
@@ -199,10 +200,10 @@ func TestNetworkProxyIsForTheUpstream(t *testing.T) {
 		"https://[fd00::1]:6443":  "fd00::/8",
 		"https://api.test:6443/a": "api.test:6443",
 	} {
-		find := (&httpproxy.Config{HTTPSProxy: "http://proxy.test:3128", NoProxy: noProxy}).ProxyFunc()
+		proxyFor := (&httpproxy.Config{HTTPSProxy: "http://proxy.test:3128", NoProxy: noProxy}).ProxyFunc()
 		up, err := New(&rest.Config{
 			Host:  upstream,
-			Proxy: func(r *http.Request) (*url.URL, error) { return find(r.URL) },
+			Proxy: func(r *http.Request) (*url.URL, error) { return proxyFor(r.URL) },
 			Dial:  func(_ context.Context, _, address string) (net.Conn, error) { return nil, errors.New("to " + address) },
 		}, impersonatesNobody)
 		expect.NoError(t, err)
@@ -226,7 +227,7 @@ func TestImpersonationGuard(t *testing.T) {
 		sent++
 		return inmemory.Answer(r, http.StatusOK, ""), nil
 	})}
-	try := func(h http.Header) error {
+	send := func(h http.Header) error {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "https://upstream.example/", strings.NewReader("x"))
 		r.Header = h
 		res, err := transport.RoundTrip(r)
@@ -242,17 +243,17 @@ func TestImpersonationGuard(t *testing.T) {
 		"no group":         {"Impersonate-User": {"a"}},
 		"a caller's token": {"Impersonate-User": {"a"}, "Impersonate-Group": {"g"}, "Authorization": {"Bearer x"}},
 	} {
-		if try(h) == nil {
+		if send(h) == nil {
 			t.Errorf("%s: got no error", name)
 		}
 	}
 	expect.Same(t, 0, sent)
-	expect.NoError(t, try(http.Header{"Impersonate-User": {"a"}, "Impersonate-Group": {"g"}}))
+	expect.NoError(t, send(http.Header{"Impersonate-User": {"a"}, "Impersonate-Group": {"g"}}))
 	expect.Same(t, 1, sent)
 }
 
-// TestNobodyIsImpersonated: if New was told to impersonate nobody, RoundTripper and SendAs send no request of a caller whom listproxy itself has
-// verified, since kube-apiserver would not see who the caller is.
+// TestNobodyIsImpersonated: if New was told to impersonate nobody, RoundTripper and SendAs send no request of a caller whom
+// listproxy itself has verified, since kube-apiserver would not see who the caller is.
 func TestNobodyIsImpersonated(t *testing.T) {
 	sent := 0
 	api := proxytest.StartUpstream(t, proxytest.HTTP2, func(http.ResponseWriter, *http.Request) { sent++ })

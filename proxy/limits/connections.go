@@ -93,10 +93,10 @@ func (l *listener) Close() error {
 
 // connection is a connection that a listener has accepted. It is in one of these states:
 //
-//	state     the connection                              in all.idle   counted in all.open
-//	idle      has no request                              yes           yes
-//	in use    has requests, or just answered one          no            yes
-//	closed    was closed by this side, or will be at once no            no
+//	state     the connection                               in all.idle   counted in all.open
+//	idle      has no request                               yes           yes
+//	in use    has requests, or just answered one           no            yes
+//	closed    was closed by this side, or will be at once  no            no
 type connection struct {
 	net.Conn
 	all *Connections
@@ -105,7 +105,7 @@ type connection struct {
 
 	// idleElement is the connection's element in all.idle, or nil if it is not there.
 	idleElement *list.Element
-	// stateChanges is the number of calls of NoteState. By it, the timer of setIdleLaterLocked notices a later change.
+	// stateChanges is the number of changes that NoteState has recorded. The timer of setIdleLaterLocked compares it.
 	stateChanges int
 
 	// closed is set just before Conn is closed. From then on, no request of the connection is carried out. It is atomic, so that
@@ -199,8 +199,8 @@ func (c *connection) leaveIdleLocked() {
 	}
 }
 
-// setClosedLocked makes the connection closed, which leaves room for another one. The caller closes Conn. A second call does
-// nothing.
+// setClosedLocked marks the connection as closed, which leaves room for another one. The caller then closes Conn. A second call
+// does nothing.
 func (c *connection) setClosedLocked() {
 	if !c.closed.Swap(true) {
 		c.leaveIdleLocked()

@@ -49,10 +49,10 @@ type Limiter struct {
 type LimiterConfig struct {
 	// Capacity is the number of units that can be held at a time, half of them (rounded up) by one flow; 0 means no bound.
 	Capacity int64
-	// MaxWaiting is the number of requests that may wait (be queued or paused) at a time, an eighth of them, but at least one, of
-	// one flow.
+	// MaxWaiting is the number of requests that may wait (be queued or paused) at a time. An eighth of them, but at least one,
+	// may be of one flow.
 	MaxWaiting int
-	// MaxWait is the time after which a queued request is refused. If it is 0, no request is queued.
+	// MaxWait is the time after which a queued request is refused. If it is 0, a request that must wait is refused at once.
 	MaxWait time.Duration
 }
 
@@ -106,15 +106,15 @@ func (l *Limiter) Acquire(ctx context.Context, key Flow, cost int64) (Grant, err
 	return l.acquireAndUnlock(ctx, key, l.boundedCost(cost))
 }
 
-// TryAcquire acquires cost units for a request that can do without them. It returns false unless half of the capacity stays
-// free and [Limiter.Acquire] would not wait.
+// TryAcquire acquires cost units for a request that can do without them. It succeeds only if half of the capacity stays free, and
+// if [Limiter.Acquire] would not wait.
 func (l *Limiter) TryAcquire(key Flow, cost int64) (Grant, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if cost > l.config.Capacity/2-l.inUse {
 		return Grant{}, false
 	}
-	return l.tryLocked(key, l.boundedCost(cost))
+	return l.tryAcquireLocked(key, l.boundedCost(cost))
 }
 
 // Stats returns the current state.
@@ -223,7 +223,7 @@ func (l *Limiter) acquireAndUnlock(ctx context.Context, key Flow, cost int64) (G
 		l.mu.Unlock()
 		return Grant{}, err
 	}
-	if granted, ok := l.tryLocked(key, cost); ok {
+	if granted, ok := l.tryAcquireLocked(key, cost); ok {
 		l.mu.Unlock()
 		return granted, nil
 	}
@@ -263,9 +263,9 @@ func (l *Limiter) await(ctx context.Context, r *queuedRequest) (Grant, error) {
 // boundedCost returns cost, but at least 1 and at most the units that one flow can hold.
 func (l *Limiter) boundedCost(cost int64) int64 { return min(max(cost, 1), l.flowUnits) }
 
-// tryLocked grants free units. It returns false if requests are queued, if too few units are free, or if the flow would hold
+// tryAcquireLocked grants free units. It returns false if requests are queued, if too few units are free, or if the flow would hold
 // too many.
-func (l *Limiter) tryLocked(key Flow, cost int64) (Grant, bool) {
+func (l *Limiter) tryAcquireLocked(key Flow, cost int64) (Grant, bool) {
 	if l.queuedFlows.Len() > 0 || cost > l.config.Capacity-l.inUse {
 		return Grant{}, false
 	}

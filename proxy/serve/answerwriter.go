@@ -65,20 +65,16 @@ func NewAnswerWriter(w http.ResponseWriter, r *http.Request, writeLimit time.Dur
 func (a *AnswerWriter) Write(p []byte) (int, error) {
 	written := 0
 	for {
-		n, err := a.writeChunk(p[written:min(len(p), written+maxChunk)])
+		if !a.startWrite() {
+			return written, errStalled
+		}
+		n, err := a.ResponseWriter.Write(p[written:min(len(p), written+maxChunk)])
+		err = a.endWrite(err)
 		written += n
 		if err != nil || written == len(p) {
 			return written, err
 		}
 	}
-}
-
-func (a *AnswerWriter) writeChunk(chunk []byte) (int, error) {
-	if !a.startWrite() {
-		return 0, errStalled
-	}
-	n, err := a.ResponseWriter.Write(chunk)
-	return n, a.endWrite(err)
 }
 
 // FlushError is what [http.ResponseController.Flush] calls.
@@ -121,8 +117,8 @@ func (a *AnswerWriter) endWrite(err error) error {
 	return err
 }
 
-// expire is called by the timer. It ends the answer if the current write has taken longer than the limit. The order of its cases
-// matters: an answer that was ended has no time left either.
+// expire is called by the timer. It ends the answer if the current write has taken longer than the limit. The order of the cases
+// matters: only a write that is under way can be late, and an answer is ended only once.
 func (a *AnswerWriter) expire() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -138,8 +134,8 @@ func (a *AnswerWriter) expire() {
 		a.timer.Reset(left)
 	default:
 		a.ended = true
-		// A deadline in the past resets the stream over HTTP/2, and ends the write over HTTP/1.1. The handler is in a
-		// write, so the ResponseWriter may still be used. An error means that the connection is gone.
+		// A deadline in the past resets the stream over HTTP/2, and ends the write over HTTP/1.1. The handler has not returned
+		// from its write, so the ResponseWriter may still be used. An error means that the connection is gone.
 		_ = a.control.SetWriteDeadline(time.Unix(1, 0))
 		a.timer.Reset(streamResetTime)
 		a.log.Debug("an answer was ended, because its client does not read it",

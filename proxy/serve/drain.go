@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
-
-	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
 const (
@@ -101,7 +99,12 @@ func (d *Drain) cutOff() {
 // awaitConnections gives the server flushPause for its last frames. Then it waits until the server has closed all connections, and
 // until the requests that were still coming in on them have ended. It returns false if ctx ends first.
 func (d *Drain) awaitConnections(ctx context.Context) bool {
-	return clock.Sleep(ctx, flushPause) && d.server.Shutdown(ctx) == nil && d.awaitRequests(ctx)
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(flushPause):
+	}
+	return d.server.Shutdown(ctx) == nil && d.awaitRequests(ctx)
 }
 
 // awaitRequests waits until no handler runs. It returns false if ctx ends first.

@@ -32,8 +32,8 @@ func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Se
 		MaxHeaderBytes:    64 << 10, // as in other proxies; kube-apiserver takes 1 MiB
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 250,
-			// These bound the memory of uploads that the upstream does not read. One such upload must not stop the others on
-			// its connection, so the connection has room for sixteen.
+			// The two buffers bound the memory of uploads that the upstream does not read. One such upload must not stop the others
+			// on its connection, so the connection has room for sixteen.
 			MaxReceiveBufferPerStream:     128 << 10,
 			MaxReceiveBufferPerConnection: 2 << 20,
 		},

@@ -72,8 +72,7 @@ func NewHealth(cfg *rest.Config, log *slog.Logger) (*Health, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask the API server how it is: %w", err)
 	}
-	unknown := Diagnosis{Condition: ConditionUnknown, Since: time.Now()}
-	return &Health{client: client, base: base, log: log, diagnosis: unknown}, nil
+	return &Health{client: client, base: base, log: log, diagnosis: Diagnosis{Condition: ConditionUnknown, Since: time.Now()}}, nil
 }
 
 // Observe returns a copy of cfg for listproxy's own clients. h observes the answers to their requests.
@@ -149,16 +148,16 @@ func (h *Health) setCondition(c Condition, cause error, neverOK bool) {
 
 // logChange logs that the condition has changed.
 func (h *Health) logChange(before, after Diagnosis) {
-	state := slog.String("state", string(after.Condition))
-	former := slog.String("before", string(before.Condition))
+	log := h.log.With("state", string(after.Condition))
+	former := string(before.Condition)
 	switch {
 	case after.Condition != ConditionOK:
-		h.log.Warn("kube-apiserver is "+after.Condition.Meaning(), state, former, "error", after.Problem, "do", after.Advice)
+		log.Warn("kube-apiserver is "+after.Condition.Meaning(), "before", former, "error", after.Problem, "do", after.Advice)
 	case before.Condition == ConditionUnknown:
-		h.log.Info("kube-apiserver answers", state)
+		log.Info("kube-apiserver answers")
 	default:
-		h.log.Info("kube-apiserver is as it should be again", state, former,
-			"after", after.Since.Sub(before.Since).Round(100*time.Millisecond))
+		lasted := after.Since.Sub(before.Since).Round(100 * time.Millisecond)
+		log.Info("kube-apiserver is as it should be again", "before", former, "after", lasted)
 	}
 }
 

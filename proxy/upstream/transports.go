@@ -40,7 +40,8 @@ type generation struct {
 // has one connection, and more when that is full.
 const lanes = 16
 
-// transportSet has the transports for callers with credentials of their own, or for callers whom listproxy impersonates.
+// transportSet has the transports for callers with credentials of their own, or for callers whom listproxy impersonates. An
+// accepted caller is one with the verdict [auth.Accepted].
 type transportSet struct {
 	short   [lanes]http.RoundTripper // for short requests of accepted callers
 	long    [lanes]http.RoundTripper // for long-running requests of accepted callers

@@ -48,7 +48,8 @@ func newImpersonatingSet(cfg *rest.Config, base *url.URL) (*transportSet, error)
 		return nil, err
 	}
 	cfg = rest.CopyConfig(cfg)
-	cfg.UserAgent = "" // the caller's User-Agent is sent, or none
+	cfg.UserAgent = ""   // the caller's User-Agent is sent, or none
+	cfg.NextProtos = nil // each transport sets its own
 	transportConfig, err := cfg.TransportConfig()
 	if err != nil {
 		return nil, err
@@ -57,10 +58,6 @@ func newImpersonatingSet(cfg *rest.Config, base *url.URL) (*transportSet, error)
 	if err != nil {
 		return nil, err
 	}
-	if tlsConfig == nil {
-		return nil, errors.New("the connection to the API server does not use TLS")
-	}
-	tlsConfig.NextProtos = nil // each transport sets its own
 	if dialer := transportConfig.DialHolder; dialer != nil {
 		// When a credential plugin brings another certificate, client-go closes the connections that this dialer has opened.
 		cfg.Dial = dialer.Dial

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -52,6 +53,26 @@ func TestAddress(t *testing.T) {
 			proxytest.AssertNotContains(t, err.Error(), "hunter2")
 		default:
 			expect.Same(t, wantURL, up.URL().String())
+		}
+	}
+}
+
+// TestSystemCAs: without a CA in the kubeconfig, the system's CAs verify the API server for callers' requests and for those that
+// impersonate.
+func TestSystemCAs(t *testing.T) {
+	api := proxytest.StartUpstream(t, proxytest.HTTP2, func(http.ResponseWriter, *http.Request) {})
+	up, err := New(&rest.Config{Host: api.Config().Host, BearerToken: "of-listproxy"}, impersonates)
+	expect.NoError(t, err)
+	identities := auth.NewAuthenticator(nil)
+	for name, caller := range map[string]auth.Identity{
+		"the caller's token":   proxytest.Identify(identities, "Bearer of-a-caller"),
+		"an impersonated user": proxytest.Jane(identities),
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, up.URL().String(), http.NoBody)
+		expect.NoError(t, err)
+		_, err = up.SendAs(t.Context(), caller, r)
+		if _, ok := errors.AsType[x509.UnknownAuthorityError](err); !ok {
+			t.Errorf("%s: got error %v, want an unknown authority: the CA of the test is none of the system's", name, err)
 		}
 	}
 }

@@ -68,10 +68,13 @@ func (g *generation) closeIdle() {
 }
 
 // newTransportSet returns a set of transports. They send the credentials of tlsConfig, if it has any, and those that
-// addCredentials adds to each transport.
+// addCredentials adds to each transport. A nil tlsConfig stands for the system's CAs and all other defaults, as in client-go.
 func newTransportSet(
 	cfg *rest.Config, base *url.URL, tlsConfig *tls.Config, addCredentials func(*http.Transport) (http.RoundTripper, error),
 ) (*transportSet, error) {
+	if tlsConfig == nil {
+		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
 	s := &transportSet{}
 	var errs []error
 	add := func(t *http.Transport) http.RoundTripper {
@@ -97,18 +100,12 @@ func newTransportSet(
 	return s, errors.Join(errs...)
 }
 
-// anonymousTLSConfig returns a TLS configuration that verifies the API server, and has no client certificate.
+// anonymousTLSConfig returns a TLS configuration that verifies the API server, and has no client certificate. It is nil if
+// all is left to the defaults, such as the system's CAs.
 func anonymousTLSConfig(cfg *rest.Config) (*tls.Config, error) {
 	anonymous := rest.AnonymousClientConfig(cfg)
 	anonymous.NextProtos = nil // each transport sets its own
-	tlsConfig, err := rest.TLSConfigFor(anonymous)
-	if err != nil {
-		return nil, err
-	}
-	if tlsConfig == nil { // the system's CAs and all defaults
-		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
-	}
-	return tlsConfig, nil
+	return rest.TLSConfigFor(anonymous)
 }
 
 // newTransport returns a transport that speaks HTTP/1.1, until overHTTP2 adds HTTP/2.

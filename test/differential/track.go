@@ -25,14 +25,14 @@ type track struct {
 }
 
 // openTrack opens a track of what a watch selects, from a revision on. It returns nil, nil if kube-apiserver no longer has
-// the revision. The caller closes the track.
+// the revision, or does not have it yet. The caller closes the track.
 func openTrack(ctx context.Context, direct *side, w watchRequest, from uint64) (*track, error) {
 	list := w.exactList(from)
 	answer, err := direct.ask(ctx, list)
 	switch {
 	case err != nil:
 		return nil, err
-	case answer.Code == http.StatusGone:
+	case answer.Code == http.StatusGone, answer.NotThereYet():
 		return nil, nil
 	case answer.Code != http.StatusOK:
 		return nil, fmt.Errorf("%s: %s", list, answer)

@@ -253,7 +253,7 @@ func (p *watchPair) compareEvents() *difference {
 		return p.compareRefusals(direct.events, proxy.events)
 	}
 	if p.track == nil {
-		return newDifference(incomparable, "a revision that is too old")
+		return newDifference(incomparable, "kube-apiserver has no state at the revision where the track begins")
 	}
 	if p.track.hasEnded() {
 		p.c.report.addLost()

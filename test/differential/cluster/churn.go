@@ -18,13 +18,14 @@ import (
 // namespaces. Errors are ignored: another worker may have been faster, or the API server may be down.
 func (c *Cluster) Churn(ctx context.Context, seed uint64, perSecond int, spared ...string) {
 	const workers = 4
+	pause := workers * time.Second / time.Duration(perSecond) // of each worker
 	resources := slices.DeleteFunc(c.writable(), func(r Resource) bool { return slices.Contains(spared, r.Resource) })
 	var all sync.WaitGroup
 	seeds := rand.New(rand.NewPCG(seed, churnStream))
 	for range workers {
 		rng := Split(seeds)
 		all.Go(func() {
-			for range poll.Ticks(ctx, time.Second*workers/time.Duration(perSecond)) {
+			for range poll.Ticks(ctx, pause) {
 				c.change(ctx, rng, resources)
 			}
 		})
@@ -56,6 +57,10 @@ func (c *Cluster) change(ctx context.Context, rng *rand.Rand, resources []Resour
 	}
 	isReplaceable := r.Resource == "configmaps" || r.Resource == "secrets"
 	percent := rng.IntN(100)
+	if percent >= 70 && percent < 80 && !isReplaceable {
+		percent = 80 // a deletion in place of a replacement
+	}
+	isGraceful := rng.IntN(4) == 0 // a fourth of the deletions has the usual grace period
 	switch {
 	case percent < 50: // patches an object, or creates it if it is missing
 		p := r.patch(rng)
@@ -70,9 +75,9 @@ func (c *Cluster) change(ctx context.Context, rng *rand.Rand, resources []Resour
 		}
 	case percent < 70:
 		writeNew(http.MethodPost)
-	case percent < 80 && isReplaceable:
+	case percent < 80:
 		writeNew(http.MethodPut)
-	case percent < 99 && rng.IntN(4) == 0:
+	case percent < 99 && isGraceful:
 		c.markDeleted(ctx, r, namespace, name)
 	case percent < 99:
 		c.DeleteNow(ctx, r, namespace, name)
@@ -84,9 +89,10 @@ func (c *Cluster) change(ctx context.Context, rng *rand.Rand, resources []Resour
 // deleteInSteps deletes objects in the two ways that take several writes: with a finalizer, and with their namespace.
 func (c *Cluster) deleteInSteps(ctx context.Context, rng *rand.Rand, resources []Resource) {
 	const pause = 200 * time.Millisecond
-	deletable := slices.DeleteFunc(slices.Clone(resources), func(r Resource) bool { // these four are enough
+	isRare := func(r Resource) bool {
 		return !slices.Contains([]string{"configmaps", "gadgets", "pods", "leases"}, r.Resource)
-	})
+	}
+	deletable := slices.DeleteFunc(slices.Clone(resources), isRare)
 	for i := 0; clock.Sleep(ctx, pause); i++ {
 		if i%4 == 0 {
 			c.deleteNamespace(ctx, rng, deletable, fmt.Sprintf("doomed-%d", i))
@@ -99,18 +105,18 @@ func (c *Cluster) deleteInSteps(ctx context.Context, rng *rand.Rand, resources [
 // deleteFinalized creates an object with a finalizer, deletes it, changes it, and removes the finalizer.
 func (c *Cluster) deleteFinalized(ctx context.Context, rng *rand.Rand, r Resource, name string) {
 	namespace := pick(rng, c.Namespaces)
-	finalizers := func(names ...string) object { return object{"finalizers": names} }
+	metadataWith := func(finalizers ...string) object { return object{"finalizers": finalizers} }
 	body := r.build(rng)
-	body["metadata"] = finalizers("listproxy.test/wait")
+	body["metadata"] = metadataWith("listproxy.test/wait")
 	if _, err := c.Create(ctx, r, namespace, name, body); err != nil {
 		return
 	}
 	c.DeleteNow(ctx, r, namespace, name)
 	patch := object{"metadata": object{"labels": randomLabels(rng)}}
 	_, _ = c.write(ctx, r, request{method: http.MethodPatch, namespace: namespace, name: name, body: patch})
-	// This is send, since write would record the revision of the answer. The answer has the object as it was before it was deleted,
-	// and no event has that revision.
-	_, _ = c.send(ctx, http.MethodPatch, r.Path(namespace)+"/"+name, object{"metadata": finalizers()})
+	// The revision of this answer must not be recorded, as write would do: the answer has the object as it was before it was
+	// deleted, and no event has that revision.
+	_, _ = c.send(ctx, http.MethodPatch, r.Path(namespace)+"/"+name, object{"metadata": metadataWith()})
 }
 
 // deleteNamespace creates a namespace with objects, and deletes both as the namespace controller does. (No controllers run here.)

@@ -37,10 +37,10 @@ endpoints: [{addresses: [192.0.2.1], conditions: {ready: true}}]
 		t.Helper()
 		service := run("kubectl -n listproxy get service listproxy -o yaml")
 		endpoints := run("kubectl -n listproxy get endpointslices -o name --ignore-not-found")
-		if strings.Contains(service, "listproxy.io/bypass") != want {
-			t.Errorf("the Service is past listproxy: %t, want %t:\n%s", !want, want, service)
+		if got := strings.Contains(service, "listproxy.io/bypass"); got != want {
+			t.Errorf("the Service leads past listproxy: %t, want %t:\n%s", got, want, service)
 		}
-		if (endpoints != "") != want {
+		if hasEndpoints := endpoints != ""; hasEndpoints != want {
 			t.Errorf("the EndpointSlices of the bypass are %q, want some: %t", endpoints, want)
 		}
 	}

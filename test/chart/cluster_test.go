@@ -198,13 +198,13 @@ func checkUpgrade(t *testing.T, r *release) {
 		t.Errorf("tls.existingSecret is the chart's own Secret: got %v, want an error that says to copy it", err)
 	}
 
-	// A certificate that is not the chart's.
+	// The chart takes a certificate that is not its own.
 	cert, key := writeFile(t, "tls.crt", renewed.Data["tls.crt"]), writeFile(t, "tls.key", renewed.Data["tls.key"])
 	r.c.kubectl(t, "", "-n", r.namespace, "create", "secret", "tls", ownSecret, "--cert="+cert, "--key="+key)
 	r.apply(t, "tls: {mode: existing, existingSecret: "+ownSecret+"}")
 	expect.Same(t, ownSecret, r.mountedSecret(t))
 
-	// Back to the chart's, which was kept.
+	// A rollback returns to the chart's certificate, which was kept.
 	mustHelm(t, r.args("rollback")...)
 	expect.Same(t, chartSecret, r.mountedSecret(t))
 	back := r.certificate(t)

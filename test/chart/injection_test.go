@@ -16,8 +16,8 @@ import (
 // team is the namespace of client pods.
 const team = "team-pods"
 
-// TestInjection: the chart's admission policy changes pods with the label, unless something of their own is in the way.
-// Without its binding it changes none. An upgrade without clients.inject removes the policy.
+// TestInjection: the chart's admission policy changes pods with the label, unless they have settings of their own
+// (injectionCase). Without its binding it changes none. An upgrade without clients.inject removes the policy.
 func TestInjection(t *testing.T) {
 	c := newCluster(t)
 	c.createNamespace(t, team, "privileged")
@@ -88,9 +88,11 @@ func alias(address, name string) func(*corev1.PodSpec) {
 	}
 }
 
-// injectionCase is a pod that the policy changes, or leaves as it is: a pod is left if one of its containers sets another API
-// server's host or port, if it has an alias of the API server's name for another address, or if it mounts a token or the CA in
-// another way than in a projected volume.
+// injectionCase is a pod that the policy changes, or leaves as it is. It leaves a pod with one of these settings of its own:
+//
+//   - a container with another API server's host or port
+//   - an alias of the API server's name for another address
+//   - a token or the CA in another volume than a projected one
 type injectionCase struct {
 	name         string
 	change       func(spec *corev1.PodSpec) // of plainPodSpec
@@ -127,7 +129,7 @@ func injectionCases() []injectionCase {
 	}
 }
 
-// checkInjection checks that a pod is changed in all its containers or, if something of its own is in the way, not at all.
+// checkInjection checks that a pod is changed in all its containers or, if it has settings of its own, not at all.
 func (r *release) checkInjection(t *testing.T, labels map[string]string) {
 	t.Helper()
 	type additions struct{ hosts, ports, aliases, cas int } // counted in YAML, since any container may have them

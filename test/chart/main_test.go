@@ -3,7 +3,6 @@ package chart
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -45,8 +44,8 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-// applyOverlay returns the path of the chart to test. Mutants change files by the go command's -overlay, which Helm does not
-// know. If one changes a file of the chart, dir gets a changed copy of the chart, and is returned.
+// applyOverlay returns the path of the chart to test: chart, or dir with a changed copy of it if a mutant (test/mutants) changes
+// one of its files. A mutant changes files by the go command's -overlay in GOFLAGS, which Helm does not know.
 func applyOverlay(chart, dir string) (string, error) {
 	_, path, mutated := strings.Cut(os.Getenv("GOFLAGS"), "-overlay=")
 	if !mutated {
@@ -66,10 +65,13 @@ func applyOverlay(chart, dir string) (string, error) {
 			continue
 		}
 		content, err := os.ReadFile(replacement) // #nosec G304 -- of a mutant
-		if err == nil {
-			err = os.CopyFS(dir, os.DirFS(chart))
+		if err != nil {
+			return "", err
 		}
-		return dir, errors.Join(err, os.WriteFile(filepath.Join(dir, name), content, 0o600)) // #nosec G703 -- of a mutant
+		if err := os.CopyFS(dir, os.DirFS(chart)); err != nil {
+			return "", err
+		}
+		return dir, os.WriteFile(filepath.Join(dir, name), content, 0o600) // #nosec G703 -- of a mutant
 	}
 	return chart, nil
 }

@@ -22,10 +22,12 @@ type vocabulary struct {
 // targetLabels are labels that Prometheus adds.
 var targetLabels = []string{"namespace", "job", "instance"}
 
-// metricRows matches a row of the metrics in docs/reference.md: name, type and labels.
-var metricRows = regexp.MustCompile("(?m)^\\| `(listproxy_\\w+)` \\| (\\w+) \\|([^|]*)\\|")
+// metricRow matches a row of the metrics in docs/reference.md, with a name, a type and labels:
+//
+//	| `listproxy_requests_total` | counter | `decision`, `verb` |
+var metricRow = regexp.MustCompile("(?m)^\\| `(listproxy_\\w+)` \\| (\\w+) \\|([^|]*)\\|")
 
-// minMetrics is far below their number: fewer mean that metricRows no longer matches the page.
+// minMetrics is far below their number: fewer mean that metricRow no longer matches the page.
 const minMetrics = 20
 
 // readVocabulary reads docs/reference.md, which another test compares with the code, and the metrics that every Go process
@@ -37,7 +39,7 @@ func readVocabulary(t *testing.T) vocabulary {
 		metrics: map[string]map[string]bool{"up": {}}, // Prometheus' own
 		pages:   reference + pages.Read(t, "docs/observability.md"),
 	}
-	for _, row := range metricRows.FindAllStringSubmatch(reference, -1) {
+	for _, row := range metricRow.FindAllStringSubmatch(reference, -1) {
 		name, metricType := row[1], row[2]
 		labelNames := row[3]
 		labels := map[string]bool{}
@@ -67,54 +69,77 @@ func readVocabulary(t *testing.T) vocabulary {
 	return v
 }
 
-// Parts of PromQL.
+// Expressions for the parts of PromQL that have names. The examples are from this query:
+//
+//	sum by (reason) (rate(listproxy_requests_total{verb="list"}[5m])) > 0 and up
 var (
-	selectors = regexp.MustCompile(`([a-zA-Z_:][\w:]*)\{([^}]*)\}`)    // metric{matchers}
-	matchers  = regexp.MustCompile(`(\w+) *(?:=~|!~|!=|=) *"([^"]*)"`) // label="value"
-	groupings = regexp.MustCompile(`\b(?:by|without|on|ignoring|group_left|group_right) *\(([^)]*)\)`)
-	names     = regexp.MustCompile(`\b[a-zA-Z_:][\w:]*(?: *\()?`) // a function's name ends with the parenthesis
-	operators = []string{"and", "or", "unless", "offset"}
+	// selector matches a metric with matchers of its labels: listproxy_requests_total{verb="list"}.
+	selector = regexp.MustCompile(`([a-zA-Z_:][\w:]*)\{([^}]*)\}`)
+	// matcher matches a label and its values in a selector: verb="list".
+	matcher = regexp.MustCompile(`(\w+) *(?:=~|!~|!=|=) *"([^"]*)"`)
+	// grouping matches a clause with labels: by (reason).
+	grouping = regexp.MustCompile(`\b(?:by|without|on|ignoring|group_left|group_right) *\(([^)]*)\)`)
+	// word matches a metric, a label or an operator, and a function with its parenthesis: up, reason, and, rate(.
+	word = regexp.MustCompile(`\b[a-zA-Z_:][\w:]*(?: *\()?`)
 )
+
+var operators = []string{"and", "or", "unless", "offset"}
 
 // unknown returns a sentence for each metric, label and value in a query that does not exist. promtool checks the
 // grammar, so finding names by regular expressions is enough.
-func (v vocabulary) unknown(query string) (sentences []string) {
-	add := func(format string, args ...any) { sentences = append(sentences, fmt.Sprintf(format, args...)) }
-	// Labels and values in {…}.
-	for _, s := range selectors.FindAllStringSubmatch(query, -1) {
-		for _, m := range matchers.FindAllStringSubmatch(s[2], -1) {
-			metric := s[1]
+func (v vocabulary) unknown(query string) []string {
+	withoutMatchers := selector.ReplaceAllString(query, "$1")
+	metrics := metricsIn(withoutMatchers)
+	return slices.Concat(v.unknownInSelectors(query), v.unknownMetrics(metrics), v.unknownInGroupings(withoutMatchers, metrics))
+}
+
+// unknownInSelectors returns a sentence for each label and value in {…} that does not exist.
+func (v vocabulary) unknownInSelectors(query string) (sentences []string) {
+	for _, found := range selector.FindAllStringSubmatch(query, -1) {
+		metric, matchers := found[1], found[2]
+		for _, m := range matcher.FindAllStringSubmatch(matchers, -1) {
 			label, values := m[1], m[2]
 			if slices.Contains(targetLabels, label) {
 				continue
 			}
 			if !v.metrics[metric][label] {
-				add("%s has no label %s", metric, label)
+				sentences = append(sentences, fmt.Sprintf("%s has no label %s", metric, label))
 			}
 			for value := range strings.SplitSeq(values, "|") {
 				if !regexp.MustCompile(`\b` + regexp.QuoteMeta(value) + `\b`).MatchString(v.pages) {
-					add("no page has the value %s=%q of %s", label, value, metric)
+					sentences = append(sentences, fmt.Sprintf("no page has the value %s=%q of %s", label, value, metric))
 				}
 			}
 		}
 	}
-	// Metrics.
-	query = selectors.ReplaceAllString(query, "$1")
-	labels := map[string]bool{} // of all metrics in the query
-	for _, name := range names.FindAllString(groupings.ReplaceAllString(query, ""), -1) {
-		if strings.HasSuffix(name, "(") || slices.Contains(operators, name) {
-			continue
+	return sentences
+}
+
+// metricsIn returns the names of the metrics in a query without matchers.
+func metricsIn(query string) []string {
+	return slices.DeleteFunc(word.FindAllString(grouping.ReplaceAllString(query, ""), -1), func(found string) bool {
+		isFunction := strings.HasSuffix(found, "(")
+		return isFunction || slices.Contains(operators, found)
+	})
+}
+
+// unknownMetrics returns a sentence for each metric that does not exist.
+func (v vocabulary) unknownMetrics(metrics []string) (sentences []string) {
+	for _, metric := range metrics {
+		if v.metrics[metric] == nil {
+			sentences = append(sentences, "there is no metric "+metric)
 		}
-		if v.metrics[name] == nil {
-			add("there is no metric %s", name)
-		}
-		maps.Copy(labels, v.metrics[name])
 	}
-	// Labels of by (…), on (…) and the like.
-	for _, group := range groupings.FindAllStringSubmatch(query, -1) {
-		for _, label := range names.FindAllString(group[1], -1) {
-			if !labels[label] && !slices.Contains(targetLabels, label) {
-				add("no metric in the query has the label %s", label)
+	return sentences
+}
+
+// unknownInGroupings returns a sentence for each label in by (…), on (…) and the like that none of the query's metrics has.
+func (v vocabulary) unknownInGroupings(query string, metrics []string) (sentences []string) {
+	for _, found := range grouping.FindAllStringSubmatch(query, -1) {
+		for _, label := range word.FindAllString(found[1], -1) {
+			hasLabel := func(metric string) bool { return v.metrics[metric][label] }
+			if !slices.ContainsFunc(metrics, hasLabel) && !slices.Contains(targetLabels, label) {
+				sentences = append(sentences, "no metric in the query has the label "+label)
 			}
 		}
 	}

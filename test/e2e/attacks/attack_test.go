@@ -143,8 +143,8 @@ func (a attack) maySeeMarker(user string) bool {
 	return logins[user].all || strings.Contains(sent, "{token:admin") || strings.Contains(sent, "{bearer:admin")
 }
 
-// gaveUp reports whether listproxy has refused a malformed body.
-func (a attack) gaveUp(got outcome) bool {
+// hasRefusedBody reports whether the attack's body is malformed, and listproxy has refused it.
+func (a attack) hasRefusedBody(got outcome) bool {
 	if !a.malformedBody {
 		return false
 	}
@@ -157,8 +157,8 @@ func (a attack) gaveUp(got outcome) bool {
 	return first.Status == http.StatusBadRequest && (isHTTP2 || endsConnection)
 }
 
-// A try is an attack that was sent, and its outcome.
-type try struct {
+// An attempt is an attack that was sent, and its outcome.
+type attempt struct {
 	id string // the part of the Audit-Id before the first full stop
 	outcome
 }
@@ -167,10 +167,10 @@ type try struct {
 var lastID atomic.Int32
 
 // send sends the attack to the server behind a door. An error means that there was no connection.
-func (a attack) send(ctx context.Context, d door, protocol, user string) (try, error) {
+func (a attack) send(ctx context.Context, d door, protocol, user string) (attempt, error) {
 	who, known := logins[user]
 	if !known {
-		return try{}, fmt.Errorf("nobody is called %q", user)
+		return attempt{}, fmt.Errorf("nobody is called %q", user)
 	}
 	id := fmt.Sprintf("a%05d", lastID.Add(1))
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -180,7 +180,7 @@ func (a attack) send(ctx context.Context, d door, protocol, user string) (try, e
 		send = sendHTTP1
 	}
 	out, err := send(ctx, d, who, a, fillPlaceholders(id, who))
-	return try{id, out}, err
+	return attempt{id, out}, err
 }
 
 // bearerProtocol is the prefix of a token that is written as a subprotocol of WebSocket
@@ -197,18 +197,18 @@ func fillPlaceholders(id string, who login) *strings.Replacer {
 		"{id}", id, "{host}", strings.TrimPrefix(cp.URL(), "https://"),
 		"{token}", who.token, "{authorization}", authorization,
 	}
-	for name, l := range logins {
-		if l.token != "" && l.certificate == nil {
-			bearer := bearerProtocol + base64.RawURLEncoding.EncodeToString([]byte(l.token))
-			pairs = append(pairs, "{token:"+name+"}", l.token, "{bearer:"+name+"}", bearer)
+	for name, other := range logins {
+		if other.token != "" && other.certificate == nil {
+			bearer := bearerProtocol + base64.RawURLEncoding.EncodeToString([]byte(other.token))
+			pairs = append(pairs, "{token:"+name+"}", other.token, "{bearer:"+name+"}", bearer)
 		}
 	}
 	return strings.NewReplacer(pairs...)
 }
 
 const (
-	// maxTries bounds the tries of one attack.
-	maxTries = 6
+	// maxAttempts is the number of times for which one attack is sent.
+	maxAttempts = 6
 	// openTimeout is the shortest time that a server allows for opening a connection: firstSettingsTimeout of net/http's
 	// HTTP/2. All other timeouts of kube-apiserver and listproxy are 10 s and longer.
 	openTimeout = 2 * time.Second
@@ -216,7 +216,7 @@ const (
 
 // mustSend sends the attack. It tries again after a connection that could not be opened in openTimeout, since this process
 // may have stood still. An earlier error fails the test.
-func (a attack) mustSend(t *testing.T, d door, protocol, user string) try {
+func (a attack) mustSend(t *testing.T, d door, protocol, user string) attempt {
 	t.Helper()
 	for i := 1; ; i++ {
 		begun := time.Now()
@@ -224,7 +224,7 @@ func (a attack) mustSend(t *testing.T, d door, protocol, user string) try {
 		if err == nil {
 			return sent
 		}
-		if took := time.Since(begun); took < openTimeout || i == maxTries {
+		if took := time.Since(begun); took < openTimeout || i == maxAttempts {
 			t.Fatalf("no connection after %v: %v", took, err)
 		}
 	}

@@ -61,14 +61,15 @@ func warm(t *testing.T) {
 	for _, target := range []string{pods, podsOfA, podsOfB, configMaps, configMapsOfA} {
 		poll.Until(t, patience, target+" comes from memory", func() bool {
 			out, err := attack{target: target}.send(t.Context(), proxied, http2, admin)
-			// All but podsOfA have objects with the marker, else no attack could show the marker.
+			// All lists but podsOfA have objects with the marker, which attacks may show.
 			return err == nil && out.hit() && out.shows(marker) == (target != podsOfA)
 		})
 	}
 }
 
-// fromTheRequest are the reasons that follow from the request alone, and tell nothing of the cluster, the policy or memory.
-var fromTheRequest = []reason.Reason{
+// publicReasons are the reasons that anybody may learn: they follow from the request alone, and tell nothing of the cluster, the
+// policy or memory.
+var publicReasons = []reason.Reason{
 	reason.NotList, reason.NotCanonical, reason.Consistent, reason.Representation, reason.Credentials,
 	reason.UnknownCaller, reason.ReviewFailed,
 }
@@ -83,52 +84,53 @@ func run(t *testing.T, protocol string, a attack, user string) {
 	case refusedAlike:
 		requireRefused(t, user, fromUpstream.outcome, fromProxy.outcome, fromUpstream.first().Status)
 	case answeredAsUpstream:
-		if d := diff(fromUpstream.outcome, fromProxy.outcome, a.mayClose); d != "" && !a.gaveUp(fromProxy.outcome) {
+		if d := diff(fromUpstream.outcome, fromProxy.outcome, a.mayClose); d != "" && !a.hasRefusedBody(fromProxy.outcome) {
 			t.Errorf("%s (-direct +proxied):\n%s", fromProxy.cacheStatus(), d)
 		}
 		if slices.Contains(a.wantHitFor, user) && !fromProxy.hit() {
 			t.Errorf("Cache-Status is %q, want an answer from memory", fromProxy.cacheStatus())
 		}
 	}
-	_, why, _ := strings.Cut(fromProxy.cacheStatus(), "detail=")
-	unauthorized := fromUpstream.first().Status == http.StatusUnauthorized
-	if unauthorized && why != "" && !slices.Contains(fromTheRequest, reason.Reason(why)) {
-		t.Errorf("a caller whom kube-apiserver does not accept learns the reason %q", why)
+	_, detail, _ := strings.Cut(fromProxy.cacheStatus(), "detail=")
+	isUnauthorized := fromUpstream.first().Status == http.StatusUnauthorized
+	if isUnauthorized && detail != "" && !slices.Contains(publicReasons, reason.Reason(detail)) {
+		t.Errorf("a caller whom kube-apiserver does not accept learns the reason %q", detail)
 	}
 	records.Lock()
 	defer records.Unlock()
 	records.all = append(records.all, record{
-		name: t.Name(), directID: fromUpstream.id, viaID: fromProxy.id, verdict: a.verdict, hit: fromProxy.hit(),
-		followerNotArrived: !fromProxy.followerArrived(),
-		mayMiss:            a.gaveUp(fromProxy.outcome) || a.mayClose,
-		mayBeCancelled:     fromProxy.End != "" || fromProxy.first().Reset != "",
+		name: t.Name(), directID: fromUpstream.id, proxiedID: fromProxy.id, verdict: a.verdict,
+		fromMemory:       fromProxy.hit(),
+		answeredFollower: fromProxy.answeredFollower(),
+		mayBeRefused:     a.hasRefusedBody(fromProxy.outcome) || a.mayClose,
+		interrupted:      fromProxy.End != "" || fromProxy.first().Reset != "",
 	})
 }
 
 // sendBoth sends one attack as one user to kube-apiserver, and through listproxy. It tries again while the two differ.
-func sendBoth(t *testing.T, protocol string, a attack, user string) (fromUpstream, fromProxy try) {
+func sendBoth(t *testing.T, protocol string, a attack, user string) (fromUpstream, fromProxy attempt) {
 	t.Helper()
-	var upstreamAnswers []try // all are right: kube-apiserver's own answer may change from try to try
-	for i := range maxTries {
+	var upstreamAttempts []attempt // each is right: kube-apiserver's own answer may change from one to the next
+	for i := range maxAttempts {
 		fromUpstream = a.mustSend(t, direct, protocol, user)
 		fromProxy = a.mustSend(t, proxied, protocol, user)
 		if fromProxy.shows(marker) && !a.maySeeMarker(user) {
 			t.Errorf("the answer shows what %s may not list: %+v", user, fromProxy)
 		}
-		if a.verdict != answeredAsUpstream || a.gaveUp(fromProxy.outcome) {
+		if a.verdict != answeredAsUpstream || a.hasRefusedBody(fromProxy.outcome) {
 			break
 		}
-		upstreamAnswers = append(upstreamAnswers, fromUpstream)
-		isEqual := func(answered try) bool { return diff(answered.outcome, fromProxy.outcome, a.mayClose) == "" }
-		if equal := slices.IndexFunc(upstreamAnswers, isEqual); equal >= 0 {
-			fromUpstream = upstreamAnswers[equal]
+		upstreamAttempts = append(upstreamAttempts, fromUpstream)
+		isEqual := func(upstream attempt) bool { return diff(upstream.outcome, fromProxy.outcome, a.mayClose) == "" }
+		if equal := slices.IndexFunc(upstreamAttempts, isEqual); equal >= 0 {
+			fromUpstream = upstreamAttempts[equal]
 		}
 		d := diff(fromUpstream.outcome, fromProxy.outcome, a.mayClose)
 		// What should come from memory may be forwarded for once, for example after a failed review.
 		if d == "" && (fromProxy.hit() || !slices.Contains(a.wantHitFor, user)) {
 			break
 		}
-		t.Logf("try %d, %s: %s (-direct +proxied):\n%s", i+1, fromProxy.id, fromProxy.cacheStatus(), d)
+		t.Logf("attempt %d, %s: %s (-direct +proxied):\n%s", i+1, fromProxy.id, fromProxy.cacheStatus(), d)
 	}
 	return fromUpstream, fromProxy
 }
@@ -144,8 +146,8 @@ func requireRefused(t *testing.T, user string, fromUpstream, fromProxy outcome, 
 	for i, a := range fromProxy.Answers {
 		isRefusal := a.Status == 0 || a.Status/100 == 4
 		isFollower := i > 0 && i < len(fromUpstream.Answers)
-		isCertificateUsers := isFollower && logins[user].certificate != nil && a.Status == fromUpstream.Answers[i].Status
-		if !isRefusal && !isCertificateUsers {
+		hasUpstreamStatus := isFollower && logins[user].certificate != nil && a.Status == fromUpstream.Answers[i].Status
+		if !isRefusal && !hasUpstreamStatus {
 			t.Errorf("answer %d has status %d, want a 4xx: %s", i, a.Status, a.Body)
 		}
 	}

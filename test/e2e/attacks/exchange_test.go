@@ -49,14 +49,14 @@ func (o outcome) hit() bool { return o.first().hit() }
 
 func (a answer) hit() bool { return strings.HasPrefix(a.Header.Get("Cache-Status"), "listproxy; hit") }
 
-// followerArrived reports whether kube-apiserver must have seen the follower, the request after the attack. It has not if
-// listproxy answered the follower from memory, or refused the certificate of the connection.
-func (o outcome) followerArrived() bool {
+// answeredFollower reports whether listproxy itself answered the follower, the request after the attack: from memory, or since
+// it refused the certificate of the connection.
+func (o outcome) answeredFollower() bool {
 	if len(o.Answers) < 2 { // no answer to the follower
-		return true
+		return false
 	}
 	last := o.Answers[len(o.Answers)-1]
-	return !last.hit() && !last.rejectsCertificate()
+	return last.hit() || last.rejectsCertificate()
 }
 
 // shows reports whether a body contains the marker.
@@ -114,15 +114,15 @@ func (o outcome) withoutVarying(other outcome) outcome {
 // diff returns how got differs from want, which is kube-apiserver's outcome. If mayClose, the connection may have been closed
 // after any answer.
 func diff(want, got outcome, mayClose bool) string {
-	w, g := want.withoutVarying(got), got.withoutVarying(got)
-	for i := 1; i < min(len(w.Answers), len(g.Answers)); i++ {
+	stableWant, stableGot := want.withoutVarying(got), got.withoutVarying(got)
+	for i := 1; i < min(len(want.Answers), len(got.Answers)); i++ {
 		// A follower with a wrong certificate is refused by listproxy in its own words.
-		if w.Answers[i].Status == http.StatusUnauthorized && g.Answers[i].rejectsCertificate() {
-			g.Answers[i] = w.Answers[i]
+		if want.Answers[i].Status == http.StatusUnauthorized && got.Answers[i].rejectsCertificate() {
+			stableGot.Answers[i] = stableWant.Answers[i]
 		}
 	}
-	if mayClose && len(g.Answers) > 0 && len(g.Answers) < len(w.Answers) {
-		w.Answers = w.Answers[:len(g.Answers)]
+	if mayClose && len(got.Answers) > 0 && len(got.Answers) < len(want.Answers) {
+		stableWant.Answers = stableWant.Answers[:len(got.Answers)]
 	}
-	return cmp.Diff(w, g)
+	return cmp.Diff(stableWant, stableGot)
 }

@@ -49,7 +49,8 @@ func main() {
 	}
 }
 
-// checker finds the types of expressions, as far as this repository defines them, and what is wrong.
+// checker collects findings. For some rules it needs the types of expressions, which it knows as far as this repository defines
+// them.
 type checker struct {
 	positions *token.FileSet
 	files     map[string][]*ast.File    // by import path
@@ -84,7 +85,7 @@ func check(names []string) ([]string, error) {
 		ast.Inspect(file, c.checkNode)
 	}
 	for importPath := range c.files {
-		_, _ = c.Import(importPath) // fills info
+		_, _ = c.Import(importPath) // it fills info. An import of another module, whose type is unknown then, is no error here.
 	}
 	for name := range c.info.Defs {
 		c.checkName(name)

@@ -8,57 +8,63 @@ import (
 	"testing"
 )
 
+// good breaks no rule. The comments in it say why.
 const good = `package p
 
 import "other.example/q"
 
-// sentence returns nothing.
+// sentence returns nothing. (a sentence)
 func sentence() {}
 
-// TestName: tests may begin so.
+// TestName: tests may begin so. (the comment of a test)
 func TestName() {}
 
 type pair struct{ a, b int }
 
 func body() (from, to int) {
-	a, b := 1, 2
-	c, d, e := q.Three(pair{1, 2}, q.Others{1, 2, 3})
-	triples := []triple{{}, {a: a}, {a: b, b: c, c: d}}
+	a, b := 1, 2 // two values
+	c, d, e := q.Three(pair{1, 2}, q.Others{1, 2, 3}) // one call; a type of two fields; a type that is not of this repository
+	triples := []triple{{}, {a: a}, {a: b, b: c, c: d}} // no fields, or all with their names
 	return e, len(triples)
 }
 `
 
-// In bad, each line that a rule forbids says so.
+// In bad, each line that breaks a rule ends with "BREAKS" and the rule, one of messages.
 const bad = `package p
 
-// body: it returns nothing. (forbidden)
-func body(of []triple) { // forbidden
-	a, b, c := 1, 2, 3 // forbidden
-	var d, e, f = 1, 2, 3 // forbidden
-	a, b, c = d, e, f // forbidden
-	for _, is := range of { // forbidden
-		is = triple{1, 2, 3} // forbidden
+// body: it returns nothing. BREAKS comment
+func body(of []triple) { // BREAKS name
+	a, b, c := 1, 2, 3 // BREAKS assignment
+	var d, e, f = 1, 2, 3 // BREAKS assignment
+	a, b, c = d, e, f // BREAKS assignment
+	for _, is := range of { // BREAKS name
+		is = triple{1, 2, 3} // BREAKS literal
 	}
-	of = []triple{{1, 2, 3}} // forbidden
+	of = []triple{{1, 2, 3}} // BREAKS literal
 	_ = map[string]*triple{
-		"": {1, 2, 3}, // forbidden
+		"": {1, 2, 3}, // BREAKS literal
 	}
 	_ = []struct{ a, b, c int }{
-		{1, 2, 3}, // forbidden
+		{1, 2, 3}, // BREAKS literal
 	}
 }
 
 type triple struct {
-	// a: a field. (forbidden)
+	// a: a field. BREAKS comment
 	a, b, c int
 }
 
 type other struct {
-	On int // forbidden
+	On int // BREAKS name
 }
 `
 
-// TestCheck: the rules find nothing in good, and each forbidden line of bad. Both are files of one package.
+// messages has a part of each rule's finding.
+var messages = map[string]string{
+	"comment": "a comment begins with", "name": "does not say what it is", "assignment": "are assigned at once", "literal": "without their names",
+}
+
+// TestCheck: the rules find nothing in good, and what is marked in bad. Both are files of one package.
 func TestCheck(t *testing.T) {
 	t.Chdir(t.TempDir())
 	files := map[string]string{"good.go": good, "bad.go": bad}
@@ -73,10 +79,17 @@ func TestCheck(t *testing.T) {
 	}
 	for name, content := range files {
 		for i, line := range strings.Split(content, "\n") {
-			begin := fmt.Sprintf("%s:%d: ", name, i+1)
-			found := slices.ContainsFunc(findings, func(f string) bool { return strings.HasPrefix(f, begin) })
-			if forbidden := strings.Contains(line, "forbidden"); found != forbidden {
-				t.Errorf("%s%q: found %t, want %t", begin, line, found, forbidden)
+			position := fmt.Sprintf("%s:%d: ", name, i+1)
+			isHere := func(finding string) bool { return strings.HasPrefix(finding, position) }
+			found := slices.IndexFunc(findings, isHere)
+			_, rule, isMarked := strings.Cut(line, "BREAKS ")
+			switch {
+			case isMarked && found < 0:
+				t.Errorf("%s%q: nothing was found, want the rule %s", position, line, rule)
+			case isMarked && !strings.Contains(findings[found], messages[rule]):
+				t.Errorf("%q: got %s, want the rule %s", line, findings[found], rule)
+			case !isMarked && found >= 0:
+				t.Errorf("%q: got %s, want no finding", line, findings[found])
 			}
 		}
 	}

@@ -53,7 +53,7 @@ const (
 	marker            = "marker" // the name of an object that writeAll leaves alone
 )
 
-// startLoad starts goroutines that write, ask and verify, until the test ends. conclude stops those that write and ask, and waits
+// startLoad starts goroutines that write, ask and verify, until the test ends. conclude stops the writes and questions, and waits
 // until all followers have the true state and all answers are verified. It adds to the mistakes the collections that were seen
 // on an old timeline after the new one.
 func (s *scene) startLoad() (conclude func()) {
@@ -111,9 +111,9 @@ func (s *scene) writeAll(ctx context.Context) {
 		switch {
 		case percent < 50:
 			_, _ = s.Touch(ctx, s.direct, k, namespace, name)
-		case percent < 80:
+		case percent < 80: // create
 			_, _ = s.Write(ctx, s.direct, k, http.MethodPost, k.Path(namespace), k.Object(name))
-		default:
+		default: // delete
 			_, _ = s.Write(ctx, s.direct, k, http.MethodDelete, load.DeletePath(k, namespace, name), nil)
 		}
 		s.pauseWrites.RUnlock()
@@ -161,15 +161,13 @@ func (s *scene) askMixed(ctx context.Context) {
 }
 
 // askOnce sends one question: 40 % ask for any version, 20 % for one not older than the newest write, 20 % for an exact
-// revision, and 20 % walk through pages (not in protobuf).
+// revision, and 20 % walk through pages (not in protobuf). Before the first write all ask for any version.
 func (s *scene) askOnce(ctx context.Context, q question) {
 	newest, recent := s.Ledger.Newest(q.Kind), s.Ledger.Recent()
 	percent := rand.IntN(100)
-	if recent == 0 || newest == 0 && percent < 60 { // nothing was written yet
-		percent = 0 // any version
-	}
+	isBeforeFirstWrite := newest == 0 || recent == 0
 	switch {
-	case percent < 40:
+	case percent < 40 || isBeforeFirstWrite:
 		q.Query = ask.AnyVersion
 		s.askAndForget(ctx, q, 0)
 	case percent < 60:

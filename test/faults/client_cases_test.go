@@ -98,7 +98,8 @@ func (s *scene) replaceReplicas() time.Time {
 			asked := time.Now()
 			a, err := s.Touch(ctx, c, pods, s.namespaces[0], marker)
 			if ctx.Err() == nil {
-				s.Tally.AddAnswer(asked, a, err, false)
+				const isCacheable = false // a write
+				s.Tally.AddAnswer(asked, a, err, isCacheable)
 			}
 		}
 	}
@@ -198,12 +199,12 @@ func (s *scene) whileSlowClientsRead(path, token string, do func()) {
 	clients.Wait()
 }
 
-// dial connects to listproxy with a small read buffer, from one of several client addresses.
-func dial(address string, ca []byte, i int) (net.Conn, error) {
+// dial connects to listproxy with a small read buffer, from one of several client addresses: the client's number chooses it.
+func dial(address string, ca []byte, client int) (net.Conn, error) {
 	const addresses = 8
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
-	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i%addresses))}}
+	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+client%addresses))}}
 	conn, err := from.Dial("tcp", address)
 	if err != nil {
 		return nil, err

@@ -28,9 +28,9 @@ type follower struct {
 	target string // path and query of the list
 	// state returns the objects that the follower knows, as [ask.Versions] does.
 	state func() map[string]string
-	// missing returns the revision of a write whose event has not come. It returns 0 if all have come, and for an informer,
-	// which does not tell.
-	missing func() uint64
+	// missingWrite returns the revision of a write whose event has not come. It returns 0 if all have come, and for an
+	// informer, which does not tell.
+	missingWrite func() uint64
 }
 
 // follow starts followers of every sort, and waits until each knows something.
@@ -44,7 +44,7 @@ func (s *scene) follow() {
 	for _, i := range []struct {
 		client   informers.Client
 		kind     kind
-		pages    bool // and no streaming list
+		pages    bool // begins with a paginated list, not with a streaming list
 		selector string
 	}{
 		{client: informers.TypedPods, kind: pods},
@@ -58,17 +58,17 @@ func (s *scene) follow() {
 		informer := informers.New(s.proxiedConfig, i.client, resource, informers.Options{Pages: i.pages, Selector: i.selector})
 		s.must(informers.Start(ctx, informer))
 		s.followers = append(s.followers, follower{
-			name:    fmt.Sprintf("a %s informer (by pages: %t) of %s %s", i.client, i.pages, i.kind.Plural, i.selector),
-			target:  i.kind.Path("") + "?labelSelector=" + url.QueryEscape(i.selector),
-			state:   func() map[string]string { return ask.Versions(informers.Stored(informer)) },
-			missing: func() uint64 { return 0 },
+			name:         fmt.Sprintf("a %s informer (by pages: %t) of %s %s", i.client, i.pages, i.kind.Plural, i.selector),
+			target:       i.kind.Path("") + "?labelSelector=" + url.QueryEscape(i.selector),
+			state:        func() map[string]string { return ask.Versions(informers.Stored(informer)) },
+			missingWrite: func() uint64 { return 0 },
 		})
 	}
 	for _, k := range []kind{configMaps, widgets, fleeting} {
 		w := &watcher{scene: s, kind: k}
 		go w.run(ctx)
 		s.followers = append(s.followers, follower{
-			name: "a strict watcher of " + k.Plural, target: k.Path(""), state: w.state, missing: w.missing,
+			name: "a strict watcher of " + k.Plural, target: k.Path(""), state: w.state, missingWrite: w.missingWrite,
 		})
 	}
 	for _, f := range s.followers {
@@ -93,13 +93,13 @@ type watcher struct {
 	mu      sync.Mutex
 	objects map[string]string // as [ask.Versions]
 
-	resumeAt uint64        // a revision; 0: begin with initial events
-	toldUpTo atomic.Uint64 // the revision up to which all events have come
+	resumeAt     uint64        // the revision from which to watch; 0: begin with initial events
+	completeUpTo atomic.Uint64 // the revision up to which all events have come
 }
 
-// missing returns the revision of the newest write if its event has not come.
-func (w *watcher) missing() uint64 {
-	if newest := w.Ledger.Newest(w.kind); newest > w.toldUpTo.Load() {
+// missingWrite returns the revision of the newest write if its event has not come, or 0.
+func (w *watcher) missingWrite() uint64 {
+	if newest := w.Ledger.Newest(w.kind); newest > w.completeUpTo.Load() {
 		return newest
 	}
 	return 0
@@ -140,7 +140,7 @@ func (w *watcher) watchOnce(ctx context.Context) (err error) {
 	return err
 }
 
-// handler applies an event, and returns the revision at which to resume after it. previous is what the call before returned.
+// handler applies an event, and returns the revision at which to resume after it. previous is the result of the call before.
 type handler func(e events.Event, previous uint64) (resumeAt uint64, err error)
 
 // applyInitial returns a handler that collects initial events, and applies those after them.
@@ -161,7 +161,7 @@ func (w *watcher) applyInitial() handler {
 			return 0, poll.Wrong(string(e.Type) + " among the initial events")
 		}
 		maps.Copy(initial, ask.Versions([]ask.Identity{ask.IdentityOf(&e.Meta)}))
-		return 0, nil // a watch that ends now begins anew
+		return 0, nil // if the watch ends before the last initial event, the next one begins with initial events, too
 	}
 }
 
@@ -186,13 +186,13 @@ func (w *watcher) watch(ctx context.Context, revision uint64, extraQuery string,
 			w.fleetingHits.Add(1)
 		}
 	}
-	told := map[uint64]bool{} // revisions of events
-	// Each confirmed write with a revision above after, and up to upTo, must have had an event.
-	after, upTo := revision, revision
+	got := map[uint64]bool{} // the revisions of events
+	// Each confirmed write with a revision above begin, and up to completeUpTo, must have had an event.
+	begin, completeUpTo := revision, revision
 	for stream := events.NewReader(resp.Body, ask.JSON); ; {
 		e, err := stream.Next()
-		if missed := w.Ledger.Missing(w.kind, after, upTo, told); missed > 0 {
-			return revision, poll.Wrong(fmt.Sprintf("a watch from %d sent events up to %d, but none of the write at %d", after, upTo, missed))
+		if missed := w.Ledger.Missing(w.kind, begin, completeUpTo, got); missed > 0 {
+			return revision, poll.Wrong(fmt.Sprintf("a watch from %d sent events up to %d, but none of the write at %d", begin, completeUpTo, missed))
 		}
 		if errors.Is(err, io.EOF) {
 			return revision, nil
@@ -200,15 +200,16 @@ func (w *watcher) watch(ctx context.Context, revision uint64, extraQuery string,
 		if err != nil {
 			return revision, brokenError{err}
 		}
-		told[e.Revision] = true
+		got[e.Revision] = true
 		if e.EndsInitial {
-			after = e.Revision // writes up to here are in the initial events
+			begin = e.Revision // writes up to here are in the initial events
 		}
-		if revision, err = handle(e, revision); err != nil {
+		revision, err = handle(e, revision)
+		if err != nil {
 			return revision, err
 		}
-		upTo = max(upTo, revision)
-		w.toldUpTo.Store(upTo)
+		completeUpTo = max(completeUpTo, revision)
+		w.completeUpTo.Store(completeUpTo)
 	}
 }
 
@@ -229,11 +230,12 @@ func (w *watcher) apply(e events.Event, previous uint64) (uint64, error) {
 	key := e.Meta.Namespace + "/" + e.Meta.Name
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	before, known := w.objects[key]
+	before, existed := w.objects[key]
+	mustExist := e.Type != watch.Added
 	switch {
 	case e.Revision <= previous:
 		return previous, poll.Wrong(fmt.Sprintf("%s of %s at revision %d comes after %d", e.Type, key, e.Revision, previous))
-	case known != (e.Type != watch.Added):
+	case existed != mustExist:
 		return previous, poll.Wrong(fmt.Sprintf("%s of %s at revision %d, which was %q before", e.Type, key, e.Revision, before))
 	case e.Type == watch.Deleted:
 		delete(w.objects, key)

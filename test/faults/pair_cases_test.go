@@ -127,8 +127,8 @@ func (s *scene) balanceOldPair() {
 	cfg.Host = s.servers[0].URL()
 	oldServer := ask.MustNew(s, cfg, requestTimeout)
 	s.Verifier.SetReferences(s.direct, oldServer)
-	hasNewField := func(server *ask.Client) bool { return s.requireNewField(server) == nil }
-	if hasNewField(oldServer) || !hasNewField(s.direct) {
+	oldHasField, newHasField := s.requireNewField(oldServer) == nil, s.requireNewField(s.direct) == nil
+	if oldHasField || !newHasField {
 		s.Fatal("both versions write pods alike: this test would not see which version wrote an object")
 	}
 }
@@ -163,8 +163,8 @@ func (s *scene) requireNewField(client *ask.Client) error {
 	}
 	// With the brace: metadata.managedFields of the old version has the bare name.
 	hasField := strings.Contains(string(a.Body), `"schedulingGroup":{`)
-	mustBeFromMemory := client == s.proxied
-	if !hasField || (mustBeFromMemory && !a.FromMemory()) {
+	isForwarded := client == s.proxied && !a.FromMemory()
+	if !hasField || isForwarded {
 		return errors.New(a.String())
 	}
 	return nil

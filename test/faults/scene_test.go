@@ -47,7 +47,7 @@ type scene struct {
 	faultWindow       load.Window // of the last fault
 	writesFleeting    atomic.Bool // fleeting objects are written
 
-	// A write lock pauses what holds the lock for reading.
+	// Each of these locks is held for reading by what it is named after. To hold it for writing pauses that.
 	pauseWrites sync.RWMutex // held during each write
 	pauseAsks   sync.RWMutex // held from the choice of a revision to the last answer that depends on it
 	pauseAny    sync.RWMutex // held during each request for any version; only a rest of a soak pauses these
@@ -84,13 +84,13 @@ func newScene(t *testing.T, place *stage, name, program string) *scene {
 	return s
 }
 
-// faultBegins begins the fault's window. What a case does before only prepares it.
+// faultBegins begins the fault's window. What a case does before is preparation.
 func (s *scene) faultBegins() {
 	s.faultWindow = load.Window{From: time.Now()}
 	s.writesFleeting.Store(true)
 }
 
-// faultEnds ends the fault's window. What a case does after it only completes it.
+// faultEnds ends the fault's window. A case may call it again after what it does to complete the fault.
 func (s *scene) faultEnds() { s.faultWindow.To = time.Now() }
 
 func (s *scene) must(err error) {

@@ -87,7 +87,7 @@ func (s *scene) requireConverged(f follower) error {
 	if err != nil {
 		return err
 	}
-	if revision := f.missing(); revision > 0 {
+	if revision := f.missingWrite(); revision > 0 {
 		return fmt.Errorf("it did not get the write at revision %d", revision)
 	}
 	if got, want := f.state(), ask.Versions(truth.Objects); !maps.Equal(got, want) {

@@ -77,10 +77,11 @@ func TestImpersonationForReviewsOnly(t *testing.T) {
 	ns := newNamespace(t)
 	newConfigMap(t, ns, "kept", nil)
 	grant(t, controlplane.Grant{To: []string{"group:" + group}, Namespace: ns, Role: "cluster-admin"})
-	lend := func(rules ...rbacv1.PolicyRule) {
+	// grantProxy grants rights to listproxy's own account.
+	grantProxy := func(rules ...rbacv1.PolicyRule) {
 		grant(t, controlplane.Grant{To: []string{controlplane.FeedUserName}, Rules: rules})
 	}
-	lend(append(
+	grantProxy(append(
 		controlplane.ReviewsAs(user),
 		controlplane.Rule("impersonate:user-info", "authentication.k8s.io", "groups", group, "system:authenticated"),
 		controlplane.Rule("impersonate:user-info", "authentication.k8s.io", "userextras/"+credentialID),
@@ -98,7 +99,7 @@ func TestImpersonationForReviewsOnly(t *testing.T) {
 			requireForbidden(t, get(t, jane, list), "not-permitted")
 		}
 	}
-	lend(controlplane.Rule("impersonate", "", "users", user)) // but not her groups
+	grantProxy(controlplane.Rule("impersonate", "", "users", user)) // her name, but not her groups
 	asJane := ask.MustNew(t, cp.RESTConfig(controlplane.Feed), patience).WithHeader("Impersonate-User", user)
 	getUntil(t, "the account may impersonate her name", asJane, "/version", func(a ask.Answer) bool { return a.Code == http.StatusOK })
 	for _, jane := range janes {
@@ -107,7 +108,7 @@ func TestImpersonationForReviewsOnly(t *testing.T) {
 			requireForbidden(t, get(t, jane, list), "not-permitted")
 		}
 	}
-	lend(controlplane.Rule("impersonate-on:user-info:list", "", "configmaps"))
+	grantProxy(controlplane.Rule("impersonate-on:user-info:list", "", "configmaps"))
 	for _, jane := range janes {
 		getUntil(t, "from memory, since the account may list as jane", jane, list, func(a ask.Answer) bool {
 			return a.FromMemory() && strings.Contains(string(a.Body), `"kept"`)
@@ -123,7 +124,8 @@ func TestRightsFollowRBAC(t *testing.T) {
 		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--review-ttl", longTTL, "--eager", "pods"},
 	})
 	ns, elsewhere := newNamespace(t), newNamespace(t)
-	list, carol := "/api/v1/namespaces/"+ns+"/pods?resourceVersion=0", way(own.RESTConfig).clientOf(t, controlplane.Carol)
+	list := "/api/v1/namespaces/" + ns + "/pods?resourceVersion=0"
+	carol := way(own.RESTConfig).clientOf(t, controlplane.Carol)
 	requireForbidden(t, get(t, carol, list), "not-allowed")
 	revoke := grant(t, controlplane.Grant{
 		To: []string{controlplane.Carol}, Namespace: ns, Rules: []rbacv1.PolicyRule{controlplane.Rule("list", "", "pods")},

@@ -37,10 +37,11 @@ type shape struct {
 	unservedWatches []string // watches in such a representation
 }
 
-// A request is a query of a shape, with the reason for which listproxy forwards it, or hit.
+// A request is a query of a shape. For each of two listproxies it has the reason for which that one forwards the query, or hit.
 type request struct {
-	query               string
-	byDefault, switched string // switched: with --consistent-lists=always and --watches
+	query    string
+	plain    string // from a listproxy with its defaults
+	switched string // from a listproxy with --consistent-lists=always and --watches
 }
 
 // hit stands for an answer from memory.
@@ -48,9 +49,9 @@ const hit = "hit"
 
 // requests returns all requests of the shape.
 func (s shape) requests() (all []request) {
-	add := func(queries []string, byDefault, switched string) {
+	add := func(queries []string, plain, switched string) {
 		for _, query := range queries {
-			all = append(all, request{query: query, byDefault: byDefault, switched: switched})
+			all = append(all, request{query: query, plain: plain, switched: switched})
 		}
 	}
 	add(s.served, hit, hit)
@@ -196,7 +197,7 @@ func TestShapes(t *testing.T) {
 	expect.NoError(t, err)
 	fill := strings.NewReplacer("{rv}", revision, "{token}", page.Next)
 
-	test := func(name string, route way, want func(request) string) {
+	testAll := func(name string, route way, want func(request) string) {
 		for _, s := range shapes() {
 			for _, r := range s.requests() {
 				t.Run(fmt.Sprintf("%s/%s %s", name, s.client, r.query), func(t *testing.T) {
@@ -206,19 +207,19 @@ func TestShapes(t *testing.T) {
 			}
 		}
 	}
-	byDefault := func(r request) string { return r.byDefault }
+	plain := func(r request) string { return r.plain }
 	withSwitches := func(r request) string { return r.switched }
-	test("default, server", viaServer, byDefault)
-	test("switched, server", switched.RESTConfig, withSwitches)
+	testAll("default, server", viaServer, plain)
+	testAll("switched, server", switched.RESTConfig, withSwitches)
 	if !testing.Short() {
-		test("default, proxy-url", viaProxyURL, byDefault)
-		test("switched, proxy-url", switched.TunnelConfig, withSwitches)
+		testAll("default, proxy-url", viaProxyURL, plain)
+		testAll("switched, proxy-url", switched.TunnelConfig, withSwitches)
 	}
 }
 
 // compare requires that an answer has the bytes of kube-apiserver's own, and comes from memory if want is hit, or is forwarded
-// for the reason want. kube-apiserver is asked before and after. Its two answers differ after a write between them, and in a
-// Table whose ages have moved on. Then all three are asked for again.
+// for the reason want. kube-apiserver is asked before and after. All three answers are asked for again while its two differ: by a
+// write between them, or by the ages in a Table.
 func (s shape) compare(t *testing.T, route way, target, want string) {
 	t.Helper()
 	var before, got response
@@ -280,22 +281,28 @@ func (s shape) send(t *testing.T, route way, target string) (_ response, cacheSt
 	if res.Header.Get("Content-Encoding") == "gzip" {
 		content = events.Unzip(content)
 	}
-	text := &strings.Builder{}
-	if count := eventsToRead(t, target); count == 0 {
-		_, err := io.Copy(text, content)
-		expect.NoError(t, err)
-	} else {
-		in := bufio.NewReader(content)
-		for range count {
-			line, err := in.ReadString('\n')
-			expect.NoError(t, err)
-			_, _ = text.WriteString(line)
-		}
-	}
+	text := readBody(t, content, eventsToRead(t, target))
 	return response{
 		Head: fmt.Sprint(res.StatusCode, " ", res.Header.Get("Content-Type"), " ", res.Header.Get("Content-Encoding")),
-		Body: movingRevision.ReplaceAllString(text.String(), `$1"resourceVersion":"~"`),
+		Body: movingRevision.ReplaceAllString(text, `$1"resourceVersion":"~"`),
 	}, res.Header.Get("Cache-Status")
+}
+
+// readBody reads count events, which are lines of JSON, or a whole body if count is 0.
+func readBody(t *testing.T, from io.Reader, count int) (text string) {
+	t.Helper()
+	if count == 0 {
+		all, err := io.ReadAll(from)
+		expect.NoError(t, err)
+		return string(all)
+	}
+	in := bufio.NewReader(from)
+	for range count {
+		line, err := in.ReadString('\n')
+		expect.NoError(t, err)
+		text += line
+	}
+	return text
 }
 
 // eventsToRead returns how many events a watch is certain to have: those after {rv}; or an event for each object, and the

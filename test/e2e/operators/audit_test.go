@@ -95,14 +95,39 @@ func compareAnnotations(t *testing.T, upstream, ours map[string]string) {
 	}
 }
 
+// question is a list that is sent to both servers.
+type question struct {
+	name      string
+	path      string
+	token     string
+	userAgent string // "": kubectl's
+	accept    string // "": JSON
+	// impersonate is the user whom the caller impersonates, or "".
+	impersonate string
+}
+
+// ask sends a question with an ID to a server and returns the answer, which must be a list.
+func (q question) ask(t *testing.T, server *ask.Client, id string) ask.Answer {
+	t.Helper()
+	userAgent := cmp.Or(q.userAgent, "kubectl/v1.36.3 (linux/amd64) kubernetes/0000000")
+	server = server.WithHeader("Authorization", "Bearer "+q.token).WithHeader("Audit-Id", id).WithHeader("User-Agent", userAgent)
+	if q.impersonate != "" {
+		server = server.WithHeader("Impersonate-User", q.impersonate)
+	}
+	a, err := server.GetAs(t.Context(), cmp.Or(q.accept, ask.JSON), q.path)
+	if err != nil || a.Code != http.StatusOK {
+		t.Fatalf("%s: %s, %v", q.path, a, err)
+	}
+	return a
+}
+
 // questions creates objects, and returns lists of every kind by users of every kind.
 func questions(t *testing.T, upstream *ask.Client) []question {
 	t.Helper()
 	create := func(path string, object any) {
 		t.Helper()
-		if _, err := direct.Do(t.Context(), http.MethodPost, path, object); err != nil {
-			t.Fatal(err)
-		}
+		_, err := direct.Do(t.Context(), http.MethodPost, path, object)
+		expect.NoError(t, err)
 	}
 	widgets := kinds.Kind{APIVersion: "example.com/v1", Name: "Widget", Plural: "widgets"}
 	create(kinds.Definitions, widgets.Definition())
@@ -110,7 +135,7 @@ func questions(t *testing.T, upstream *ask.Client) []question {
 	for _, name := range []string{"one", "two", "three"} {
 		create(configMaps.Path(controlplane.TeamA), configMaps.Object(name))
 	}
-	served(t, direct, widgets.Path(""))
+	awaitServed(t, direct, widgets.Path(""))
 	root, alice := cp.Token(controlplane.Admin), cp.Token(controlplane.Alice)
 	first := question{
 		name: "first page", token: root,
@@ -156,23 +181,21 @@ func serviceAccount(t *testing.T) string {
 	t.Helper()
 	token, err := cp.CreateServiceAccountToken(t.Context(), controlplane.TeamA, "audited")
 	expect.NoError(t, err)
-	if err := cp.GrantAll(t.Context(), controlplane.Grant{
-		To: []string{"team-a/audited"}, Namespace: controlplane.TeamA, Rules: []rbacv1.PolicyRule{controlplane.Rule("list", "", "pods")},
-	}, controlplane.Grant{
-		To: []string{"team-a/audited"}, Rules: []rbacv1.PolicyRule{controlplane.Rule("impersonate", "", "users", controlplane.Alice)},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	to := []string{"team-a/audited"}
+	lists := []rbacv1.PolicyRule{controlplane.Rule("list", "", "pods")}
+	impersonates := []rbacv1.PolicyRule{controlplane.Rule("impersonate", "", "users", controlplane.Alice)}
+	expect.NoError(t, cp.GrantAll(t.Context(),
+		controlplane.Grant{To: to, Namespace: controlplane.TeamA, Rules: lists}, controlplane.Grant{To: to, Rules: impersonates}))
 	cfg := cp.RESTConfig(controlplane.Anonymous)
 	cfg.BearerToken = token
 	account := ask.MustNew(t, cfg, patience)
-	served(t, account, "/api/v1/namespaces/team-a/pods") // kube-apiserver's authorizer learns of a grant by a watch
-	served(t, account.WithHeader("Impersonate-User", controlplane.Alice), "/api/v1/namespaces/team-a/pods")
+	awaitServed(t, account, "/api/v1/namespaces/team-a/pods") // kube-apiserver's authorizer learns of a grant by a watch
+	awaitServed(t, account.WithHeader("Impersonate-User", controlplane.Alice), "/api/v1/namespaces/team-a/pods")
 	return token
 }
 
-// served waits until a list is answered.
-func served(t *testing.T, client *ask.Client, path string) {
+// awaitServed waits until a list is answered.
+func awaitServed(t *testing.T, client *ask.Client, path string) {
 	t.Helper()
 	err := poll.Retry(t.Context(), path+" to be served", func() error {
 		_, err := client.Do(t.Context(), http.MethodGet, path, nil)
@@ -199,30 +222,4 @@ func awaitLine(t *testing.T, path, id string) string {
 		t.Fatalf("%d lines with ID %s", len(found), id)
 	}
 	return found[0]
-}
-
-// question is a list that is sent to both servers.
-type question struct {
-	name      string
-	path      string
-	token     string
-	userAgent string // "": kubectl's
-	accept    string // "": JSON
-	// impersonate is the user whom the caller impersonates, or "".
-	impersonate string
-}
-
-// ask sends a question with an ID to a server and returns the answer, which must be a list.
-func (q question) ask(t *testing.T, server *ask.Client, id string) ask.Answer {
-	t.Helper()
-	userAgent := cmp.Or(q.userAgent, "kubectl/v1.36.3 (linux/amd64) kubernetes/0000000")
-	server = server.WithHeader("Authorization", "Bearer "+q.token).WithHeader("Audit-Id", id).WithHeader("User-Agent", userAgent)
-	if q.impersonate != "" {
-		server = server.WithHeader("Impersonate-User", q.impersonate)
-	}
-	a, err := server.GetAs(t.Context(), cmp.Or(q.accept, ask.JSON), q.path)
-	if err != nil || a.Code != http.StatusOK {
-		t.Fatalf("%s: %s, %v", q.path, a, err)
-	}
-	return a
 }

@@ -37,20 +37,27 @@ type load struct{ client *ask.Client }
 // loadKind is a kind of the load's objects.
 type loadKind struct {
 	kinds.Kind
-	owner int // the index of the kind whose object of the same name is the owner, or noOwner
-	from  int // the first turn in which the kind is written
+	owner     *kinds.Kind // whose object of the same name is the owner, or nil
+	firstTurn int         // the turn in which the kind is written first
 }
 
-const noOwner = -1
+var (
+	deployments = kinds.Kind{APIVersion: "apps/v1", Name: "Deployment", Plural: "deployments", Rest: workload}
+	replicaSets = kinds.Kind{APIVersion: "apps/v1", Name: "ReplicaSet", Plural: "replicasets", Rest: workload}
+	things      = kinds.Kind{APIVersion: "programs.listproxy.test/v1", Name: "Thing", Plural: "things"}
+)
+
+// firstTurnOfThings is the turn in which the custom resource is defined.
+const firstTurnOfThings = 1
 
 // loadKinds are the kinds of the load. Owners come before what they own.
 var loadKinds = []loadKind{
-	{Kind: kinds.Kind{APIVersion: "v1", Name: "Node", Plural: "nodes", ClusterScoped: true}, owner: noOwner},
-	{Kind: kinds.Kind{APIVersion: "v1", Name: "ConfigMap", Plural: "configmaps"}, owner: noOwner},
-	{Kind: kinds.Kind{APIVersion: "apps/v1", Name: "Deployment", Plural: "deployments", Rest: workload}, owner: noOwner},
-	{Kind: kinds.Kind{APIVersion: "apps/v1", Name: "ReplicaSet", Plural: "replicasets", Rest: workload}, owner: 2},
-	{Kind: kinds.Kind{APIVersion: "v1", Name: "Pod", Plural: "pods", Rest: `{"spec":` + containers + `}`}, owner: 3},
-	{Kind: kinds.Kind{APIVersion: "programs.listproxy.test/v1", Name: "Thing", Plural: "things"}, owner: noOwner, from: 1},
+	{Kind: kinds.Kind{APIVersion: "v1", Name: "Node", Plural: "nodes", ClusterScoped: true}},
+	{Kind: kinds.Kind{APIVersion: "v1", Name: "ConfigMap", Plural: "configmaps"}},
+	{Kind: deployments},
+	{Kind: replicaSets, owner: &deployments},
+	{Kind: kinds.Kind{APIVersion: "v1", Name: "Pod", Plural: "pods", Rest: `{"spec":` + containers + `}`}, owner: &replicaSets},
+	{Kind: things, firstTurn: firstTurnOfThings},
 }
 
 // spaces are the namespaces of the load.
@@ -66,17 +73,19 @@ func newLoad(t *testing.T, cluster *rest.Config) load {
 	return l
 }
 
-// change writes the objects of a turn.
+// do sends a request of the load. An answer other than 2xx ends the test.
+func (l load) do(t *testing.T, method, target string, object any) ask.Answer {
+	t.Helper()
+	a, err := l.client.Do(t.Context(), method, target, object)
+	expect.NoError(t, err)
+	return a
+}
+
+// change writes the objects of a turn, and deletes one of each kind that the turn before has written.
 func (l load) change(t *testing.T, turn int) {
 	t.Helper()
-	do := func(method, target string, object any) ask.Answer {
-		t.Helper()
-		a, err := l.client.Do(t.Context(), method, target, object)
-		expect.NoError(t, err)
-		return a
-	}
-	if things := loadKinds[len(loadKinds)-1]; turn == things.from {
-		do(http.MethodPost, kinds.Definitions, things.Definition())
+	if turn == firstTurnOfThings {
+		l.do(t, http.MethodPost, kinds.Definitions, things.Definition())
 		poll.Until(t, patience, "the custom resource is served", func() bool {
 			_, err := l.client.Do(t.Context(), http.MethodGet, things.Path(""), nil)
 			return err == nil
@@ -84,28 +93,41 @@ func (l load) change(t *testing.T, turn int) {
 	}
 	uids := map[string]string{} // by path
 	for _, k := range loadKinds {
+		if turn < k.firstTurn {
+			continue
+		}
 		for i, space := range spaces {
-			if turn < k.from || k.ClusterScoped && i > 0 {
-				continue
+			if k.ClusterScoped && i > 0 {
+				continue // written with the first namespace
 			}
-			path := k.Path(space) + "/" + namePrefix
-			for index := turn; index < turn+objectsPerKind; index++ {
-				name := strconv.Itoa(index)
-				object := k.Object(namePrefix + name)
-				if k.owner != noOwner {
-					owner := loadKinds[k.owner]
-					object["metadata"].(kinds.Fields)["ownerReferences"] = []kinds.Fields{{
-						"apiVersion": owner.APIVersion, "kind": owner.Name, "name": namePrefix + name, "uid": uids[owner.Path(space)+"/"+namePrefix+name],
-					}}
-				}
-				expect.NoError(t, l.client.Ensure(t.Context(), k.Path(space), object))
-				uids[path+name] = do(http.MethodPatch, path+name, kinds.Touch(strconv.Itoa(turn))).Meta().UID
+			for number := turn; number < turn+objectsPerKind; number++ {
+				l.write(t, k, space, number, turn, uids)
 			}
-			if turn > k.from {
-				do(http.MethodDelete, path+strconv.Itoa(turn-1)+"?gracePeriodSeconds=0", nil)
+			if turn > k.firstTurn {
+				l.do(t, http.MethodDelete, k.objectPath(space, turn-1)+"?gracePeriodSeconds=0", nil)
 			}
 		}
 	}
+}
+
+// write creates an object unless it exists, and touches it in any case. It adds the object's UID to uids.
+func (l load) write(t *testing.T, k loadKind, space string, number, turn int, uids map[string]string) {
+	t.Helper()
+	name := namePrefix + strconv.Itoa(number)
+	object := k.Object(name)
+	if k.owner != nil {
+		object["metadata"].(kinds.Fields)["ownerReferences"] = []kinds.Fields{{
+			"apiVersion": k.owner.APIVersion, "kind": k.owner.Name, "name": name, "uid": uids[k.owner.Path(space)+"/"+name],
+		}}
+	}
+	expect.NoError(t, l.client.Ensure(t.Context(), k.Path(space), object))
+	path := k.objectPath(space, number)
+	uids[path] = l.do(t, http.MethodPatch, path, kinds.Touch(strconv.Itoa(turn))).Meta().UID
+}
+
+// objectPath returns the path of the object with a number.
+func (k loadKind) objectPath(space string, number int) string {
+	return k.Path(space) + "/" + namePrefix + strconv.Itoa(number)
 }
 
 // facts returns the load's objects at kube-apiserver, as the cluster cache writes them.
@@ -114,7 +136,7 @@ func (l load) facts(t *testing.T) (all []string) {
 	for _, k := range loadKinds {
 		a, err := l.client.Get(t.Context(), k.Path(""))
 		expect.NoError(t, err)
-		if a.Code == http.StatusNotFound && k.from > 0 {
+		if a.Code == http.StatusNotFound && k.firstTurn > 0 {
 			continue // the definition comes later
 		}
 		list, err := ask.ReadList(a.Body)

@@ -16,11 +16,11 @@ import (
 // LostHistory is a record of states, made just before kube-apiserver loses them: to a compaction of etcd, or because
 // etcd is replaced.
 type LostHistory struct {
-	// etcdReplaced means that a new etcd gives the same revisions to other states.
+	// etcdReplaced means that etcd was replaced: the new one gives the same revisions to other states.
 	etcdReplaced bool
 	// maxRevision is the highest revision that the history can have reached.
 	maxRevision uint64
-	states      map[kinds.Kind][]state // sorted by revision, without gaps
+	states      map[kinds.Kind][]state // by revision, in order and without gaps
 }
 
 // maxLateWrites is the number of revisions that kube-apiserver may write by itself (its Lease and the like) between the record and
@@ -87,17 +87,19 @@ func Read(ctx context.Context, direct *ask.Client, target string) (list ask.List
 // contains reports whether an answer was true in this history.
 func (h *LostHistory) contains(hit Hit) bool {
 	states := h.states[hit.Question.Kind]
-	i, found := slices.BinarySearchFunc(states, hit.List.Revision, func(s state, revision uint64) int {
+	i, isRecorded := slices.BinarySearchFunc(states, hit.List.Revision, func(s state, revision uint64) int {
 		return cmp.Compare(s.revision, revision)
 	})
-	if !found {
+	if !isRecorded {
 		// Revisions before the record are unknown. After the record nobody wrote objects of this kind, so its last state
 		// holds until the end of the history.
-		if i == 0 || i < len(states) || hit.List.Revision > h.maxRevision {
+		isAfterRecord := len(states) > 0 && i == len(states)
+		if !isAfterRecord || hit.List.Revision > h.maxRevision {
 			return false
 		}
 		i = len(states) - 1
 	}
-	want, more := hit.Question.selectPage(states[i].objects)
-	return slices.Equal(want, hit.List.Objects) && more == (hit.List.Next != "")
+	want, wantMore := hit.Question.selectPage(states[i].objects)
+	hasMore := hit.List.Next != ""
+	return slices.Equal(want, hit.List.Objects) && hasMore == wantMore
 }

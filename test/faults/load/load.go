@@ -28,7 +28,7 @@ const (
 	reviewTTL = 10 * time.Second
 )
 
-// Load writes objects, asks listproxy for lists of them, and judges the answers. It is safe for concurrent use.
+// Load writes objects, asks listproxy for lists of them, and judges the answers. Safe for concurrent use.
 type Load struct {
 	Ledger   oracle.Ledger[kinds.Kind]
 	Tally    *Tally
@@ -38,8 +38,8 @@ type Load struct {
 	// BreaksOften means that an outage may begin and end between two answers, so that none says that there was one.
 	BreaksOften bool
 
-	lastServed sync.Map     // right → time.Time at which a list was last asked for and given
-	lastOutage atomic.Int64 // when an answer last said that no API server can be reached, in nanoseconds since 1970
+	lastServed sync.Map     // of each right, the time.Time at which a list was last asked for and given
+	lastOutage atomic.Int64 // the time at which an answer last said that no API server can be reached, in nanoseconds since 1970
 }
 
 // New returns a load whose answers are compared with those of the references.
@@ -90,8 +90,8 @@ func DeletePath(kind kinds.Kind, namespace, name string) string {
 	return kind.Path(namespace) + "/" + name + "?gracePeriodSeconds=0"
 }
 
-// remembersRight reports whether listproxy must still count the right that q needs. In an outage a right counts for even longer,
-// up to twice --review-ttl, which this load does not require.
+// remembersRight reports whether listproxy must still know that the caller has the right that q needs. In an outage listproxy
+// counts a right for even longer, up to twice --review-ttl, which this load does not require.
 func (l *Load) remembersRight(q Question, at time.Time) bool {
 	value, ok := l.lastServed.Load(q.right())
 	last, _ := value.(time.Time)
@@ -107,8 +107,8 @@ func (l *Load) Ask(ctx context.Context, client *ask.Client, q Question, atLeast 
 	if ctx.Err() != nil {
 		return ask.List{}, answer, ctx.Err()
 	}
-	// Consistent lists may be forwarded, so they are not expected from memory.
-	l.Tally.AddAnswer(asked, answer, err, !q.Consistent())
+	isCacheable := !q.Consistent() // consistent lists may be forwarded
+	l.Tally.AddAnswer(asked, answer, err, isCacheable)
 	if strings.HasSuffix(answer.Source(), kubehttp.CacheHitUnreachable) {
 		l.lastOutage.Store(time.Now().UnixNano())
 	}
@@ -127,8 +127,8 @@ func (l *Load) Ask(ctx context.Context, client *ask.Client, q Question, atLeast 
 	return list, answer, nil
 }
 
-// judgeFailure counts a list that was not given although mustServe says that memory had to give it, and a refusal from memory. It
-// returns the reason why there is no list.
+// judgeFailure counts an answer that is no list: as unserved if mustServe says that memory had to give the list, and as a mistake
+// if the answer came from memory. It returns the reason why there is no list.
 func (l *Load) judgeFailure(q Question, answer ask.Answer, err error, mustServe bool) error {
 	if err == nil {
 		err = errors.New(answer.String())

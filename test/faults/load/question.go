@@ -75,24 +75,24 @@ func (q Question) Target() string {
 
 func (q Question) String() string { return "GET " + q.Target() + " (" + q.Representation.Name + ")" }
 
-// BoundsAge reports whether the answer must not be older than --staleness-bound. That holds for all but lists at an exact revision
-// and next pages.
+// BoundsAge reports whether the answer must not be older than --staleness-bound: unless it is a list at an exact revision, or a
+// next page.
 func (q Question) BoundsAge() bool {
-	return !strings.Contains(q.Query, "resourceVersionMatch=Exact") && !q.continues()
+	return !strings.Contains(q.Query, "resourceVersionMatch=Exact") && !q.isNextPage()
 }
 
 // Consistent reports whether the answer must hold everything that was written before it was asked for.
 func (q Question) Consistent() bool {
-	return !strings.Contains(q.Query, "resourceVersion=") && !q.continues()
+	return !strings.Contains(q.Query, "resourceVersion=") && !q.isNextPage()
 }
 
 // ServedInOutage reports whether memory can answer while no API server can be reached: a list of any version, and a next page.
 func (q Question) ServedInOutage() bool {
-	return strings.HasSuffix(q.Query, ask.AnyVersion) || q.continues()
+	return strings.HasSuffix(q.Query, ask.AnyVersion) || q.isNextPage()
 }
 
-// continues reports whether q asks for a page after the first.
-func (q Question) continues() bool { return strings.Contains(q.Query, "continue=") }
+// isNextPage reports whether q asks for a page after the first.
+func (q Question) isNextPage() bool { return strings.Contains(q.Query, "continue=") }
 
 // right is what a SelfSubjectAccessReview for a question asks about.
 type right struct {
@@ -104,7 +104,8 @@ func (q Question) right() right {
 	return right{kind: q.Kind, namespace: q.Namespace, generation: q.Generation}
 }
 
-// AtRevision returns the question for the same list at exactly a revision, whose answer never changes.
+// AtRevision returns the question for the same list at exactly a revision, whose answer never changes. An exact list and a next
+// page are such questions already.
 func (q Question) AtRevision(revision uint64) Question {
 	switch {
 	case q.Limit == 0 && q.BoundsAge():
@@ -120,17 +121,23 @@ func (q Question) selectPage(all []ask.Identity) (page []ask.Identity, more bool
 	isFirst := q.After == (ask.Identity{})
 	key := func(o ask.Identity) string { return o.Namespace + "/" + o.Name }
 	for _, o := range all {
-		switch {
-		case q.Namespace != "" && o.Namespace != q.Namespace:
-		case q.Generation != "" && !strings.HasPrefix(o.Name, q.Generation+"-"):
-		// By key, not by position in the page before: until listproxy learns that etcd was replaced, a walk that began on
-		// the new timeline may continue in the old one (docs/design.md).
-		case !isFirst && key(o) <= key(q.After):
-		case q.Limit > 0 && len(page) == q.Limit:
-			return page, true
-		default:
-			page = append(page, o)
+		// The pages before are told by keys, not by the position of After: until listproxy learns that etcd was replaced, a
+		// walk that began on the new timeline may continue in the old one (docs/design.md).
+		isOnEarlierPage := !isFirst && key(o) <= key(q.After)
+		if isOnEarlierPage || !q.selects(o) {
+			continue
 		}
+		if q.Limit > 0 && len(page) == q.Limit {
+			return page, true
+		}
+		page = append(page, o)
 	}
 	return page, false
+}
+
+// selects reports whether an object is in the question's namespace and generation.
+func (q Question) selects(o ask.Identity) bool {
+	isInNamespace := q.Namespace == "" || o.Namespace == q.Namespace
+	isInGeneration := q.Generation == "" || strings.HasPrefix(o.Name, q.Generation+"-")
+	return isInNamespace && isInGeneration
 }

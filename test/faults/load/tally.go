@@ -14,10 +14,11 @@ import (
 // Tally counts what was seen. The zero Tally is empty. Safe for concurrent use.
 type Tally struct {
 	mu sync.Mutex
-	// The times at which lists were asked for: of all with a 200 that could come from memory, of those that did, and of those
-	// whose answer was compared and is right.
-	answers, hits, compared []time.Time
-	sums                    Counts // what does not depend on a window
+	// The times at which lists were asked for.
+	answers  []time.Time // of lists with a 200 that could come from memory
+	hits     []time.Time // of lists that did
+	compared []time.Time // of hits that were compared and are right
+	sums     Counts      // the counts that do not depend on a window
 }
 
 // addCompared counts an answer from memory that is right. It was compared with kube-apiserver, or fromRecord with a [LostHistory].
@@ -30,7 +31,7 @@ func (t *Tally) addCompared(asked time.Time, fromRecord bool) {
 	}
 }
 
-// AddMistake adds a description of something that must not happen.
+// AddMistake adds the description of a mistake, which must not happen.
 func (t *Tally) AddMistake(format string, args ...any) {
 	t.Add(func(c *Counts) { c.Mistakes = append(c.Mistakes, fmt.Sprintf(format, args...)) })
 }
@@ -72,7 +73,7 @@ func (t *Tally) addFailureLocked(a ask.Answer, message string) {
 	if !a.NotThereYet() {
 		t.sums.Lost++
 	}
-	// Not 403, which an API server that starts says until it has read its roles.
+	// 403 does not count: an API server that starts says so until it has read its roles.
 	if slices.Contains([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusGone}, a.Code) {
 		t.sums.Rejected++
 	}
@@ -82,28 +83,36 @@ func (t *Tally) addFailureLocked(a ask.Answer, message string) {
 	t.sums.Failures[message]++
 }
 
-// Add lets add change the counts that do not depend on a window.
-func (t *Tally) Add(add func(*Counts)) {
+// Add calls change with the counts that do not depend on a window.
+func (t *Tally) Add(change func(*Counts)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	add(&t.sums)
+	change(&t.sums)
 }
 
 // Counts are what a [Tally] has counted.
 type Counts struct {
-	// Answers are lists that could come from memory. Hits of them did, Compared of these are right, and Recorded of these
-	// were compared with a [LostHistory], the others with kube-apiserver, byte for byte.
-	Answers, Hits, Compared, Recorded int
+	// Answers is the number of lists that could come from memory.
+	Answers int
+	// Hits is the number of Answers that came from memory.
+	Hits int
+	// Compared is the number of Hits that were compared, and are right.
+	Compared int
+	// Recorded is the number of Compared that were compared with a [LostHistory], and not with kube-apiserver, byte for byte.
+	Recorded int
 	// InWindow, HitsInWindow and ComparedInWindow are Answers, Hits and Compared of requests in a window.
 	InWindow, HitsInWindow, ComparedInWindow int
 	// Consistent are lists from memory that had to hold everything written before.
 	Consistent int
 	// Converged are followers that have reached the true state.
 	Converged int
-	// Failed are requests with a status other than 200, or without an answer. Lost of them are all but kube-apiserver's own
-	// 504, and Rejected of them got 400, 401 or 410: the request, or its sender, was refused.
-	Failed, Lost, Rejected int
-	Failures               map[string]int // Failed, by message
+	// Failed is the number of requests with a status other than 200, or without an answer. Failures has them by message.
+	Failed   int
+	Failures map[string]int
+	// Lost is the number of Failed without those that got kube-apiserver's own 504 ([ask.Answer.NotThereYet]).
+	Lost int
+	// Rejected is the number of Failed that got 400, 401 or 410: the request, or its sender, was refused.
+	Rejected int
 	// Unserved are lists of any version and next pages that were not given in an outage.
 	Unserved []string
 	// Mistakes are what must not happen.

@@ -18,8 +18,8 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// verifiers is the number of answers that are compared at a time.
-const verifiers = 3
+// parallelComparisons is the number of answers that are compared at a time.
+const parallelComparisons = 3
 
 // Hit is an answer from memory.
 type Hit struct {
@@ -30,13 +30,18 @@ type Hit struct {
 }
 
 // Verifier compares answers from memory with kube-apiserver's, once that can be asked. Safe for concurrent use.
+//
+//   - reference: an API server whose answers are right
+//   - body: the bytes of an answer. Once a reference has sent a body, that body is confirmed, and need not be asked for again
+//   - timeline: the history of one etcd. A replaced etcd begins a new timeline, and gives the same revisions to other states
+//   - lost history: what kube-apiserver no longer knows, after a compaction or on an old timeline ([LostHistory])
 type Verifier struct {
 	oracle.Queue[Hit] // not yet compared
 	tally             *Tally
 
 	mu         sync.Mutex
-	references []*ask.Client                         // API servers
-	confirmed  map[string]map[[sha256.Size]byte]bool // bodies that a reference sent, by question
+	references []*ask.Client
+	confirmed  map[string]map[[sha256.Size]byte]bool // the sums of confirmed bodies, by question
 	timeline   int                                   // the number of replacements of etcd so far
 	lost       []*LostHistory
 
@@ -53,7 +58,7 @@ func newVerifier(t *Tally, references ...*ask.Client) *Verifier {
 }
 
 // Work compares answers until ctx ends.
-func (v *Verifier) Work(ctx context.Context) { v.Queue.Work(ctx, verifiers, v.verify) }
+func (v *Verifier) Work(ctx context.Context) { v.Queue.Work(ctx, parallelComparisons, v.verify) }
 
 // SetReferences says which API servers answers are compared with from now on. They may be of several versions: each object of
 // an answer must be as one of them writes it.
@@ -96,8 +101,11 @@ func (v *Verifier) lookup(exact Question, sum [sha256.Size]byte) (references []*
 	return v.references, v.timeline, v.confirmed[exact.String()][sum]
 }
 
-// compare asks the API servers, and returns no error if one of them says the same as the hit, or all of them together.
-// fromRecord reports that they have lost the revision, and that the hit is right by a record.
+// compare asks the references, and returns no error if the hit is right:
+//
+//   - one reference sends the same body
+//   - the hit was true in a lost history, by its record. Then fromRecord is true
+//   - each object of the hit is as one of several references writes it
 func (v *Verifier) compare(ctx context.Context, hit Hit, exact Question, references []*ask.Client) (fromRecord bool, err error) {
 	var differences strings.Builder
 	var bodies [][]byte
@@ -113,8 +121,8 @@ func (v *Verifier) compare(ctx context.Context, hit Hit, exact Question, referen
 				return false, poll.Wrong(fmt.Sprintf("Content-Type %q, directly %q", got, want))
 			}
 			return false, nil
-		case v.isLost(hit, hasRevision):
-			v.noteOldTimeline(hit)
+		case v.matchesLost(hit, hasRevision):
+			v.judgeOldTimeline(hit)
 			return true, nil
 		case !hasRevision:
 			return false, errors.New(direct.String())
@@ -139,7 +147,8 @@ func (v *Verifier) confirm(hit Hit, exact Question, sum [sha256.Size]byte, timel
 		v.confirmed[exact.String()] = map[[sha256.Size]byte]bool{}
 	}
 	v.confirmed[exact.String()][sum] = true
-	if v.isLostLocked(hit, false) {
+	const hasRevision = false // any history may have the hit
+	if v.matchesLostLocked(hit, hasRevision) {
 		return // true on both timelines
 	}
 	c := hit.Question.Collection
@@ -148,21 +157,24 @@ func (v *Verifier) confirm(hit Hit, exact Question, sum [sha256.Size]byte, timel
 	}
 }
 
-// isLost reports whether a hit was true in a history that kube-apiserver has lost. If kube-apiserver hasRevision, its state is the
-// only right one, unless etcd was replaced and revisions were given a second time.
-func (v *Verifier) isLost(hit Hit, hasRevision bool) bool {
+// matchesLost reports whether a hit was true in a history that kube-apiserver has lost. If kube-apiserver hasRevision, its state
+// is the only right one, unless etcd was replaced and revisions were given a second time.
+func (v *Verifier) matchesLost(hit Hit, hasRevision bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.isLostLocked(hit, hasRevision)
+	return v.matchesLostLocked(hit, hasRevision)
 }
 
-func (v *Verifier) isLostLocked(hit Hit, hasRevision bool) bool {
-	return slices.ContainsFunc(v.lost, func(h *LostHistory) bool { return (h.etcdReplaced || !hasRevision) && h.contains(hit) })
+func (v *Verifier) matchesLostLocked(hit Hit, hasRevision bool) bool {
+	return slices.ContainsFunc(v.lost, func(h *LostHistory) bool {
+		isPossible := h.etcdReplaced || !hasRevision
+		return isPossible && h.contains(hit)
+	})
 }
 
-// noteOldTimeline notes a hit of a lost history. It is a mistake if listproxy must have learned of the new timeline by
-// then: at once for a consistent list, and after the bound for each list with a bounded age.
-func (v *Verifier) noteOldTimeline(hit Hit) {
+// judgeOldTimeline notes when a hit of a lost history was asked for. The hit is a mistake if listproxy must have learned of the
+// new timeline by then: at once for a consistent list, and after the bound for each list with a bounded age.
+func (v *Verifier) judgeOldTimeline(hit Hit) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.replacedAt.IsZero() {
@@ -171,10 +183,11 @@ func (v *Verifier) noteOldTimeline(hit Hit) {
 	if c := hit.Question.Collection; hit.Asked.After(v.lastOld[c]) {
 		v.lastOld[c] = hit.Asked
 	}
-	since := hit.Asked.Sub(v.replacedAt)
-	tooOld := hit.Question.BoundsAge() && since > Bound+oracle.Tolerance
-	if tooOld || hit.Question.Consistent() && since > 0 {
-		v.tally.AddMistake("%s: a state of a lost history, asked for %v after etcd was replaced", hit.Question, since)
+	delay := hit.Asked.Sub(v.replacedAt)
+	isTooOld := hit.Question.BoundsAge() && delay > Bound+oracle.Tolerance
+	isInconsistent := hit.Question.Consistent() && delay > 0
+	if isTooOld || isInconsistent {
+		v.tally.AddMistake("%s: a state of a lost history, asked for %v after etcd was replaced", hit.Question, delay)
 	}
 }
 
@@ -195,7 +208,7 @@ func (v *Verifier) RecordReplacement() {
 	clear(v.firstNew)
 }
 
-// Relapses describes the collections that were seen on an old timeline after they had been seen on the new one.
+// Relapses returns descriptions of the collections that were seen on an old timeline after they had been seen on the new one.
 func (v *Verifier) Relapses() (descriptions []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -90,7 +90,13 @@ var operators = []string{"and", "or", "unless", "offset"}
 func (v vocabulary) unknown(query string) []string {
 	withoutMatchers := selector.ReplaceAllString(query, "$1")
 	metrics := metricsIn(withoutMatchers)
-	return slices.Concat(v.unknownInSelectors(query), v.unknownMetrics(metrics), v.unknownInGroupings(withoutMatchers, metrics))
+	sentences := v.unknownInSelectors(query)
+	for _, metric := range metrics {
+		if v.metrics[metric] == nil {
+			sentences = append(sentences, "there is no metric "+metric)
+		}
+	}
+	return append(sentences, v.unknownInGroupings(withoutMatchers, metrics)...)
 }
 
 // unknownInSelectors returns a sentence for each label and value in {…} that does not exist.
@@ -121,16 +127,6 @@ func metricsIn(query string) []string {
 		isFunction := strings.HasSuffix(found, "(")
 		return isFunction || slices.Contains(operators, found)
 	})
-}
-
-// unknownMetrics returns a sentence for each metric that does not exist.
-func (v vocabulary) unknownMetrics(metrics []string) (sentences []string) {
-	for _, metric := range metrics {
-		if v.metrics[metric] == nil {
-			sentences = append(sentences, "there is no metric "+metric)
-		}
-	}
-	return sentences
 }
 
 // unknownInGroupings returns a sentence for each label in by (…), on (…) and the like that none of the query's metrics has.

@@ -109,7 +109,7 @@ func (s *scene) writeAll(ctx context.Context) {
 		name := load.ObjectName(rand.IntN(namesPerNamespace))
 		percent := rand.IntN(100)
 		switch {
-		case percent < 50:
+		case percent < 50: // change
 			_, _ = s.Touch(ctx, s.direct, k, namespace, name)
 		case percent < 80: // create
 			_, _ = s.Write(ctx, s.direct, k, http.MethodPost, k.Path(namespace), k.Object(name))

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,7 +31,7 @@ const adminPatience = 15 * time.Second
 var processes struct {
 	sync.Mutex
 	running map[*Proxy]bool
-	found   []error // emitted secrets, for [Verdict]
+	leaks   []error // emitted secrets, for [Verdict]
 }
 
 // Verdict kills the listproxies that were left running, and returns the exit code for this process: code, but at least 1 if
@@ -43,18 +45,15 @@ func verdict(code int, out io.Writer) int {
 		code = max(code, 1)
 	}
 	processes.Lock()
-	var left []*Proxy
-	for p := range processes.running {
-		left = append(left, p)
-	}
+	running := slices.Collect(maps.Keys(processes.running))
 	processes.Unlock()
-	for _, p := range left {
+	for _, p := range running {
 		p.Kill()
 		complain(fmt.Errorf("listproxy, process %d, was neither stopped nor killed", p.PID()))
 	}
 	processes.Lock()
 	defer processes.Unlock()
-	for _, err := range processes.found {
+	for _, err := range processes.leaks {
 		complain(err)
 	}
 	return code
@@ -100,7 +99,7 @@ type emission struct{ where, text string }
 // search returns an error if the process, which has ended, has emitted a secret. It removes the process's files.
 func (p *Proxy) search() error {
 	p.searched.Do(func() {
-		p.leaked = p.searchFiles()
+		p.leaked = p.addKeys()
 		for _, e := range append(p.answers, emission{"its output", p.Log()}) {
 			for _, leak := range secrets.Suite.Search(e.where, e.text) {
 				p.leaked = errors.Join(p.leaked, leak)
@@ -114,15 +113,15 @@ func (p *Proxy) search() error {
 		defer processes.Unlock()
 		delete(processes.running, p)
 		if p.leaked != nil {
-			processes.found = append(processes.found, p.leaked)
+			processes.leaks = append(processes.leaks, p.leaked)
 		}
 	})
 	return p.leaked
 }
 
-// searchFiles adds the private keys in the files of the process to the secrets. It returns an error if others than the owner
-// may read such a file.
-func (p *Proxy) searchFiles() error {
+// addKeys adds the private keys in the files of the process to the secrets. It returns an error if others than the owner may
+// read such a file.
+func (p *Proxy) addKeys() error {
 	files, err := filepath.Glob(filepath.Join(p.dir, "*"))
 	if err != nil {
 		return err
@@ -140,7 +139,8 @@ func (p *Proxy) searchFiles() error {
 			continue
 		}
 		secrets.Suite.AddKey("the key in "+filepath.Base(file), content)
-		if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		const othersMask = 0o077
+		if mode := info.Mode().Perm(); mode&othersMask != 0 {
 			return fmt.Errorf("%s holds a private key and has mode %v", filepath.Base(file), mode)
 		}
 	}

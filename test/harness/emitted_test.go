@@ -29,11 +29,11 @@ func launchStandIn(t *testing.T, ownToken, admin string) *Proxy {
 	return p
 }
 
-// forgetFound makes Verdict forget the emitted secrets.
-func forgetFound() {
+// forgetLeaks makes Verdict forget the emitted secrets.
+func forgetLeaks() {
 	processes.Lock()
 	defer processes.Unlock()
-	processes.found = nil
+	processes.leaks = nil
 }
 
 // TestEmittedSecretsAreFound: the verdict fails if a process has emitted a secret, however the process ended, and if it was
@@ -86,7 +86,7 @@ func TestEmittedSecretsAreFound(t *testing.T) {
 			}
 			var output strings.Builder
 			code := verdict(0, &output)
-			forgetFound()
+			forgetLeaks()
 			if hasFailed := code != 0; hasFailed != (tt.wantFailure != "") {
 				t.Errorf("the verdict is %d with %q, want the failure %q", code, &output, tt.wantFailure)
 			}

@@ -82,10 +82,7 @@ func requestsByCertificate() []attack {
 		attack{name: "list of all, where a user may read one", target: configMapsOfA, wantHitFor: []string{adminCert}},
 		attack{name: "list as it is now", target: podsOfANow},
 		attack{name: "get", target: podOfA},
-		attack{
-			name: "watch", target: podsOfA + "&watch=1&timeoutSeconds=1",
-			users: []string{readerCert, memberCert, accountCert},
-		},
+		attack{name: "watch", target: podsOfA + "&watch=1&timeoutSeconds=1", users: []string{readerCert, memberCert, accountCert}},
 		attack{name: "discovery", target: "/api/v1", users: []string{readerCert, outsiderCert}},
 		attack{name: "version", target: "/version", users: []string{readerCert, outsiderCert}},
 		whoAmIAttack(attack{name: "by certificate"}),
@@ -95,10 +92,7 @@ func requestsByCertificate() []attack {
 			target: "/api/v1/namespaces/team-a/configmaps", header: jsonHeader,
 			body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"open"}}`,
 		},
-		attack{
-			name: "delete in a dry run", method: http.MethodDelete,
-			target: "/api/v1/namespaces/team-a/configmaps/open?dryRun=All",
-		},
+		attack{name: "delete in a dry run", method: http.MethodDelete, target: "/api/v1/namespaces/team-a/configmaps/open?dryRun=All"},
 		attack{
 			name: "exec without an upgrade", method: http.MethodPost, target: podOfA + "/exec?command=x",
 			users: []string{adminCert, readerCert},

@@ -150,10 +150,7 @@ func connectionAttacks() []attack {
 		{target: podsOfA, header: "Proxy-Connection: Impersonate-User"},
 		{target: podsOfA, header: "Expect: 100-continue"},
 		{target: podsOfA, header: "Upgrade: websocket"},
-		{
-			target: pods, header: "Connection: keep-alive\nConnection: Impersonate-User\nImpersonate-User: nobody",
-			verdict: refused,
-		},
+		{target: pods, header: "Connection: keep-alive\nConnection: Impersonate-User\nImpersonate-User: nobody", verdict: refused},
 	}
 	// Headers whose removal would change the user.
 	for _, name := range []string{

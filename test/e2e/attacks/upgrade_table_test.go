@@ -71,10 +71,7 @@ func otherProtocols() []attack {
 			out = append(
 				out,
 				attack{target: target, header: header, users: upgradeTokens},
-				attack{
-					target: target, header: header, users: upgradeCertificates,
-					verdict: refused, wantStatus: http.StatusBadRequest,
-				},
+				attack{target: target, header: header, users: upgradeCertificates, verdict: refused, wantStatus: http.StatusBadRequest},
 			)
 		}
 	}

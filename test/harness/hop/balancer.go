@@ -53,13 +53,18 @@ func (b *Balancer) Reset() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for conn := range b.conns { // in random order
-		if tcp, ok := conn.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0) // Close drops unsent bytes and sends a RST
-		}
-		_ = conn.Close() // carry closes the other side
+		reset(conn) // carry closes the other side
 		return true
 	}
 	return false
+}
+
+// reset closes a connection with a RST, and drops unsent bytes.
+func reset(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
 }
 
 // Close ends the balancer and all connections.

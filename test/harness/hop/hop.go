@@ -196,7 +196,7 @@ func (h *Hop) keepBody(r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body = within(body, inObjects, h.odd.upstreamRevision)
+	body = replaceAt(body, revisionInObject, h.odd.upstreamRevision)
 	r.ContentLength = int64(len(body))
 	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	r.Body, err = r.GetBody()
@@ -305,12 +305,7 @@ func (l *trackingListener) Accept() (net.Conn, error) {
 	}
 	tracked := &trackedConn{Conn: conn, l: l}
 	if l.idle > 0 {
-		tracked.idleTimer = time.AfterFunc(l.idle, func() {
-			if tcp, ok := conn.(*net.TCPConn); ok {
-				_ = tcp.SetLinger(0) // Close sends a RST
-			}
-			_ = conn.Close()
-		})
+		tracked.idleTimer = time.AfterFunc(l.idle, func() { reset(conn) })
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness/events"
 )
 
-// Odd has the unusual but legal behaviours that a hop gives its upstream, as API servers of other control planes have them.
+// Odd has unusual but legal behaviours of API servers, such as those of other control planes. Through a hop, its upstream has them.
 // The zero Odd changes nothing.
 type Odd struct {
 	// These change answers to all requests.
@@ -32,7 +32,7 @@ type Odd struct {
 
 	// These change answers to listproxy's [Own] requests: they concern only a client that keeps a state.
 
-	// LateBookmarks loses every other bookmark. One in four comes three seconds late, and so do the events after it.
+	// LateBookmarks loses about half of the bookmarks. One in four comes three seconds late, and so do the events after it.
 	LateBookmarks bool
 	// NoInitialEnd loses the bookmark after the initial events.
 	NoInitialEnd bool
@@ -84,8 +84,8 @@ func (o Odd) upstreamRevision(text string) string {
 // request changes a request for the upstream.
 func (o Odd) request(out *http.Request) {
 	// First the revisions in parameters, then those inside continue tokens.
-	query := within([]byte(out.URL.RawQuery), inQueries, o.upstreamRevision)
-	out.URL.RawQuery = string(within(query, tokens, insideToken(o.upstreamRevision)))
+	query := replaceAt([]byte(out.URL.RawQuery), revisionInQuery, o.upstreamRevision)
+	out.URL.RawQuery = string(replaceAt(query, continueToken, changeToken(o.upstreamRevision)))
 	accept := strings.Join(out.Header.Values("Accept"), ",")
 	if !o.JSONOnly || !strings.Contains(strings.ToLower(accept), "protobuf") {
 		return
@@ -144,8 +144,8 @@ func (o Odd) answer(resp *http.Response) error {
 
 // fallsNow reports whether a request gets an older revision: a revision probe during 250 of each 1750 milliseconds.
 func (o Odd) fallsNow(r *http.Request) bool {
-	probe := Own(r) && strings.HasPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
-	return o.RevisionFalls && probe && time.Now().UnixMilli()%1750 < 250
+	isProbe := Own(r) && strings.HasPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
+	return o.RevisionFalls && isProbe && time.Now().UnixMilli()%1750 < 250
 }
 
 // event returns an event of a watch after all changes, and its delay. No bytes mean that the event is lost.
@@ -159,9 +159,9 @@ func (o Odd) event(r *http.Request, contentType string, frame []byte) (_ []byte,
 	}
 	if Own(r) && !endsInitial && o.LateBookmarks {
 		switch rand.IntN(4) { // #nosec G404 -- no secret
-		case 0, 1:
+		case 0, 1: // lost
 			return nil, 0
-		case 2:
+		case 2: // late
 			delay = 3 * time.Second
 		}
 	}

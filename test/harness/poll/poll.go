@@ -47,24 +47,25 @@ func (w Wrong) Error() string { return string(w) }
 // Try calls look, with pauses, until it returns no error. It gives up at the first [Wrong], at the end of patience or of ctx,
 // and returns the last error of look, together with what.
 func Try(ctx context.Context, patience, between time.Duration, what string, look func() error) error {
-	outer := ctx
-	ctx, cancel := context.WithTimeout(outer, patience)
+	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	begun := time.Now()
 	var lastErr error
 	for {
 		err := look()
-		switch {
-		case err == nil:
+		if err == nil {
 			return nil
-		case errors.As(err, new(Wrong)):
+		}
+		if errors.As(err, new(Wrong)) {
 			return fmt.Errorf("%s: %w", what, err)
-		// A look that the end of a context has cut short does not say what is wrong. outer is checked as well, since it ends
-		// before ctx does.
-		case lastErr == nil || outer.Err() == nil && ctx.Err() == nil:
+		}
+		// A look that the end of a context has cut short does not say what is wrong. ctx is checked as well, since it ends
+		// before bounded does.
+		isCutShort := ctx.Err() != nil || bounded.Err() != nil
+		if lastErr == nil || !isCutShort {
 			lastErr = err
 		}
-		if !clock.Sleep(ctx, between) {
+		if !clock.Sleep(bounded, between) {
 			return fmt.Errorf("%s: not within %v: %w", what, time.Since(begun).Round(time.Millisecond), lastErr)
 		}
 	}

@@ -36,10 +36,10 @@ type Registry struct {
 	forms map[string]form // by text
 }
 
-// form describes a text in which a secret may be written.
+// form describes a text in which a secret may be written: as it is, in base64, in hex, or in part.
 type form struct {
-	secret   string // its name
-	identity bool
+	secret   string // the secret's name
+	identity bool   // the secret is the name of a user ([Registry.AddIdentity])
 }
 
 // Suite has the secrets of this test process. Many packages add secrets, and all are searched for at the end of each
@@ -105,9 +105,10 @@ func (r *Registry) add(f form, texts ...string) {
 func base64Forms(value string) []string {
 	var forms []string
 	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-		for before := range 3 {
+		for before := range 3 { // bytes before value. A byte has 8 bits, and a character of base64 has 6.
 			encoded := encoding.EncodeToString([]byte(strings.Repeat("\x00", before) + value))
-			forms = append(forms, encoded[(before*8+5)/6:(before+len(value))*8/6])
+			firstWhole, endOfWhole := (before*8+5)/6, (before+len(value))*8/6
+			forms = append(forms, encoded[firstWhole:endOfWhole])
 		}
 	}
 	return forms
@@ -161,31 +162,37 @@ func (r *Registry) Search(where, text string) []Leak {
 			found[secret] = Leak{Secret: secret, Where: where, Line: line}
 		}
 	}
-	for at, what := range occurrences(text, slices.AppendSeq(slices.Collect(maps.Keys(r.forms)), maps.Keys(patterns))...) {
-		if p, isPattern := patterns[what]; isPattern {
-			if p.expression.MatchString(lineAt(text, at)) {
-				note(p.name, at)
-			}
-			continue
+	values := slices.AppendSeq(slices.Collect(maps.Keys(r.forms)), maps.Keys(patterns))
+	for at, value := range occurrences(text, values...) {
+		p, isPattern := patterns[value]
+		switch {
+		case isPattern && p.expression.MatchString(lineAt(text, at)):
+			note(p.name, at)
+		case !isPattern && r.forms[value].isAt(text, at, value):
+			note(r.forms[value].secret, at)
 		}
-		f := r.forms[what]
-		if text[at:at+len(what)] != what || f.identity && (!isWord(text, at, len(what)) || auditLine.MatchString(lineAt(text, at))) {
-			continue
-		}
-		note(f.secret, at)
 	}
 	return slices.SortedFunc(maps.Values(found), func(a, b Leak) int { return cmp.Compare(a.Secret, b.Secret) })
+}
+
+// isAt reports whether the value of the form is at a position of text, in the same case. An identity must be a word of its own,
+// and does not count in an audit log.
+func (f form) isAt(text string, at int, value string) bool {
+	if text[at:at+len(value)] != value {
+		return false
+	}
+	return !f.identity || (isWord(text, at, len(value)) && !auditLine.MatchString(lineAt(text, at)))
 }
 
 // occurrences yields the positions in text at which one of the values begins, in upper or lower case, with the value. It reads
 // the text once, since the log of a soak has hundreds of megabytes, and there are hundreds of values.
 func occurrences(text string, values ...string) iter.Seq2[int, string] {
 	const lower = 'a' - 'A' // the bit that upper case lacks. Other bytes may look alike then, so EqualFold decides.
-	begin := func(a, b byte) uint16 { return uint16(a|lower)<<8 | uint16(b|lower) }
+	begin := func(first, second byte) uint16 { return uint16(first|lower)<<8 | uint16(second|lower) }
 	var byBegin [1 << 16][]string
 	for _, value := range values {
-		here := begin(value[0], value[1])
-		byBegin[here] = append(byBegin[here], value)
+		b := begin(value[0], value[1])
+		byBegin[b] = append(byBegin[b], value)
 	}
 	return func(yield func(int, string) bool) {
 		for at := 0; at+1 < len(text); at++ {

@@ -175,21 +175,9 @@ func (s *scene) whileSlowClientsRead(path, token string, do func()) {
 			defer func() { _ = conn.Close() }()
 			stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends a blocked read or write
 			defer stop()
-			clients.Go(func() {
-				for range pipelined {
-					_, err := fmt.Fprintf(conn, "GET %s?%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n",
-						path, ask.AnyVersion, token)
-					if err != nil {
-						return
-					}
-				}
-			})
-			if i < slowClients {
-				for clock.Sleep(ctx, 2*pollEvery) {
-					if _, err := io.CopyN(io.Discard, conn, 512); err != nil {
-						return
-					}
-				}
+			clients.Go(func() { pipelineLists(conn, path, token) })
+			if isSlow := i < slowClients; isSlow {
+				readSlowly(ctx, conn)
 			}
 			<-ctx.Done()
 		})
@@ -197,6 +185,26 @@ func (s *scene) whileSlowClientsRead(path, token string, do func()) {
 	do()
 	cancel()
 	clients.Wait()
+}
+
+// pipelineLists asks for many lists of any version, one behind the other, until a write fails.
+func pipelineLists(conn net.Conn, path, token string) {
+	request := fmt.Sprintf("GET %s?%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", path, ask.AnyVersion, token)
+	for range pipelined {
+		if _, err := io.WriteString(conn, request); err != nil {
+			return
+		}
+	}
+}
+
+// readSlowly reads a few bytes now and then, until ctx ends or the connection does.
+func readSlowly(ctx context.Context, conn net.Conn) {
+	const bytesAtOnce = 512
+	for clock.Sleep(ctx, 2*pollEvery) {
+		if _, err := io.CopyN(io.Discard, conn, bytesAtOnce); err != nil {
+			return
+		}
+	}
 }
 
 // dial connects to listproxy with a small read buffer, from one of several client addresses: the client's number chooses it.

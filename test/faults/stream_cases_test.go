@@ -105,7 +105,7 @@ func streamCases() []faultCase {
 func (s *scene) endWatchesWith(code int) time.Time {
 	s.Helper()
 	var inJSON, inProtobuf atomic.Int32
-	over := s.rewriteWatches(func(r *http.Request, line []byte) ([]byte, error) {
+	endedAt := s.rewriteWatches(func(r *http.Request, line []byte) ([]byte, error) {
 		binary := !bytes.HasPrefix(line, []byte("{"))
 		if isFeedRequest(r) {
 			if binary {
@@ -119,7 +119,7 @@ func (s *scene) endWatchesWith(code int) time.Time {
 	if inJSON.Load() == 0 || inProtobuf.Load() == 0 {
 		s.Errorf("feeds got %d errors in JSON and %d in protobuf, want some of both", inJSON.Load(), inProtobuf.Load())
 	}
-	return over
+	return endedAt
 }
 
 // rewriteWatches rewrites the lines of watches during the fault, as [hop.Hop.OnLine] does.

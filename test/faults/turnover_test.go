@@ -196,10 +196,11 @@ func (t *turnover) idleOutAndLoad(ctx context.Context) {
 		if err == nil {
 			err = t.awaitIdleOut(ctx)
 		}
-		if err == nil {
+		switch {
+		case err == nil:
 			t.idleOuts.Add(1)
 			clock.Sleep(ctx, unloadedTime)
-		} else if ctx.Err() == nil {
+		case ctx.Err() == nil:
 			t.Tally.AddMistake("%s: %v", q, err)
 		}
 	}

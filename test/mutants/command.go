@@ -23,10 +23,10 @@ const (
 	unusable                // the code does not compile, or no test ran
 )
 
-// result is a verdict, in words too: the names of failed tests, or why the verdict is another.
+// result is a verdict with its details: the names of failed tests, or the reason for another verdict.
 type result struct {
 	verdict verdict
-	why     string
+	details string
 }
 
 // timeout bounds a run of a command. The tests of every command take less: TestModel takes 40 s, and three minutes on a machine
@@ -60,7 +60,7 @@ func judge(out []byte, err error) result {
 		output.WriteString(event.Output)
 		switch event.Action {
 		case "build-fail":
-			return result{verdict: unusable, why: "DOES NOT COMPILE:\n" + output.String()}
+			return result{verdict: unusable, details: "DOES NOT COMPILE:\n" + output.String()}
 		case "pass":
 			hasRun = hasRun || event.Test != ""
 		case "fail":
@@ -73,13 +73,13 @@ func judge(out []byte, err error) result {
 	}
 	switch {
 	case err == nil && hasRun:
-		return result{verdict: passed, why: "passes"}
+		return result{verdict: passed, details: "passes"}
 	case err != nil && len(failures) > 0:
-		return result{verdict: failed, why: strings.Join(failures, ", ")}
+		return result{verdict: failed, details: strings.Join(failures, ", ")}
 	case err == nil:
-		return result{verdict: unusable, why: "NO TEST RUNS"}
+		return result{verdict: unusable, details: "NO TEST RUNS"}
 	}
-	return result{verdict: unusable, why: fmt.Sprintf("FAILS, but no test of it (%v):\n%s", err, excerpt(output.String()))}
+	return result{verdict: unusable, details: fmt.Sprintf("FAILS, but no test of it (%v):\n%s", err, excerpt(output.String()))}
 }
 
 // excerpt returns the first lines of output, or of its first panic.

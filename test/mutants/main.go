@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -46,15 +47,19 @@ func run(ctx context.Context, names string) error {
 
 	begun := time.Now()
 	t := trial{root: root, overlays: overlays}
-	// Two at a time, but never two suites: they build listproxy in the same place.
+	// Two groups run at a time, but never two of suites, which build listproxy in the same place.
 	suites, unitTests := groupByCommand(mutants)
 	var workers sync.WaitGroup
-	workers.Go(func() { t.tryGroups(ctx, suites); t.tryGroups(ctx, unitTests) })
+	workers.Go(func() {
+		t.tryGroups(ctx, suites)
+		t.tryGroups(ctx, unitTests)
+	})
 	workers.Go(func() { t.tryGroups(ctx, unitTests) })
 	workers.Wait()
-	fmt.Printf("%d mutants, %d killed, in %v\n", len(mutants), t.killed, time.Since(begun).Round(time.Second))
-	if t.killed < len(mutants) {
-		return fmt.Errorf("%d mutants were not killed: see above", len(mutants)-t.killed)
+	killed := int(t.killed.Load())
+	fmt.Printf("%d mutants, %d killed, in %v\n", len(mutants), killed, time.Since(begun).Round(time.Second))
+	if killed < len(mutants) {
+		return fmt.Errorf("%d mutants were not killed: see above", len(mutants)-killed)
 	}
 	return nil
 }
@@ -63,9 +68,7 @@ func run(ctx context.Context, names string) error {
 type trial struct {
 	root     string // of the repository
 	overlays string // a folder for files of [mutant.overlay]
-
-	mu     sync.Mutex
-	killed int
+	killed   atomic.Int32
 }
 
 // tryGroups tries groups of mutants until the channel is closed.
@@ -80,14 +83,14 @@ func (t *trial) tryGroup(ctx context.Context, mutants []mutant) {
 	command := mutants[0].command
 	if r := command.run(ctx, t.root, ""); r.verdict != passed {
 		for _, m := range mutants {
-			t.report(m, fmt.Sprintf("NOT TRIED, without it go test %s: %s", command, r.why), false)
+			m.report("NOT TRIED, without it go test %s: %s", command, r.details)
 		}
 		return
 	}
 	for _, m := range mutants {
 		overlay, err := m.overlay(t.root, t.overlays)
 		if err != nil {
-			t.report(m, fmt.Sprintf("NOT APPLIED: %v", err), false)
+			m.report("NOT APPLIED: %v", err)
 			continue
 		}
 		begun := time.Now()
@@ -95,21 +98,17 @@ func (t *trial) tryGroup(ctx context.Context, mutants []mutant) {
 		took := time.Since(begun).Round(100 * time.Millisecond)
 		switch r.verdict {
 		case failed:
-			t.report(m, fmt.Sprintf("killed in %v by %s", took, r.why), true)
+			t.killed.Add(1)
+			m.report("killed in %v by %s", took, r.details)
 		case passed:
-			t.report(m, fmt.Sprintf("SURVIVED go test %s in %v: %s", command, took, m.sentence), false)
+			m.report("SURVIVED go test %s in %v: %s", command, took, m.sentence)
 		case unusable:
-			t.report(m, r.why, false)
+			m.report("%s", r.details)
 		}
 	}
 }
 
-// report prints the result of a mutant, and counts it if it was killed.
-func (t *trial) report(m mutant, result string, killed bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if killed {
-		t.killed++
-	}
-	fmt.Printf("%-45s %s\n", m.name, result)
+// report prints the result of a mutant.
+func (m mutant) report(format string, args ...any) {
+	fmt.Printf("%-45s %s\n", m.name, fmt.Sprintf(format, args...))
 }

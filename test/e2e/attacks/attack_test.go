@@ -166,8 +166,8 @@ type attempt struct {
 // lastID is the number of the attack that was sent last.
 var lastID atomic.Int32
 
-// send sends the attack to the server behind a door. An error means that there was no connection.
-func (a attack) send(ctx context.Context, d door, protocol, user string) (attempt, error) {
+// send sends the attack to a server. An error means that there was no connection.
+func (a attack) send(ctx context.Context, server endpoint, protocol, user string) (attempt, error) {
 	who, known := logins[user]
 	if !known {
 		return attempt{}, fmt.Errorf("nobody is called %q", user)
@@ -179,7 +179,7 @@ func (a attack) send(ctx context.Context, d door, protocol, user string) (attemp
 	if protocol == http1 {
 		send = sendHTTP1
 	}
-	out, err := send(ctx, d, who, a, fillPlaceholders(id, who))
+	out, err := send(ctx, server, who, a, fillPlaceholders(id, who))
 	return attempt{id, out}, err
 }
 
@@ -216,11 +216,11 @@ const (
 
 // mustSend sends the attack. It tries again after a connection that could not be opened in openTimeout, since this process
 // may have stood still. An earlier error fails the test.
-func (a attack) mustSend(t *testing.T, d door, protocol, user string) attempt {
+func (a attack) mustSend(t *testing.T, server endpoint, protocol, user string) attempt {
 	t.Helper()
 	for i := 1; ; i++ {
 		begun := time.Now()
-		sent, err := a.send(t.Context(), d, protocol, user)
+		sent, err := a.send(t.Context(), server, protocol, user)
 		if err == nil {
 			return sent
 		}

@@ -70,8 +70,8 @@ func certificateRights() []controlplane.Grant {
 	}
 }
 
-// furnishCertificates grants certificateRights and creates the users who log in with a certificate.
-func furnishCertificates(ctx context.Context) error {
+// createCertificateUsers grants certificateRights and creates the users who log in with a certificate.
+func createCertificateUsers(ctx context.Context) error {
 	if err := cp.GrantAll(ctx, certificateRights()...); err != nil {
 		return err
 	}

@@ -24,8 +24,8 @@ const (
 )
 
 // sendHTTP1 writes the attack and the follower on one connection, and reads to the connection's end.
-func sendHTTP1(ctx context.Context, d door, who login, a attack, fill *strings.Replacer) (outcome, error) {
-	conn, err := d.dial(ctx, http1, who.certificate)
+func sendHTTP1(ctx context.Context, server endpoint, who login, a attack, fill *strings.Replacer) (outcome, error) {
+	conn, err := server.dial(ctx, http1, who.certificate)
 	if err != nil {
 		return outcome{}, err
 	}

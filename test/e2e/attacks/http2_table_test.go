@@ -123,24 +123,24 @@ func postWith(more ...field) []field {
 func frameAttacks() []attack {
 	var out []attack
 	for _, tt := range []struct {
-		name      string
-		block     []field
-		noBody    bool
-		body      string
-		malformed bool
+		name       string
+		block      []field
+		onlyHeader bool
+		body       string
+		malformed  bool
 	}{
 		{name: "GET with a body", block: request(podsOfA), body: "x"},
 		{name: "GET with an empty body", block: request(podsOfA)},
 		{name: "body longer than content-length", block: postWith(field{"content-length", "2"}), body: "{}{}{}", malformed: true},
 		{name: "body shorter than content-length", block: postWith(field{"content-length", "20"}), body: "{}", malformed: true},
-		{name: "content-length without a body", block: postWith(field{"content-length", "20"}), noBody: true, malformed: true},
+		{name: "content-length without a body", block: postWith(field{"content-length", "20"}), onlyHeader: true, malformed: true},
 		{
 			name:  "two values of content-length",
 			block: postWith(field{"content-length", "2"}, field{"content-length", "3"}), body: "{}", malformed: true,
 		},
 	} {
 		out = append(out, attack{name: tt.name, malformedBody: tt.malformed, frames: func(w *wire) {
-			if tt.noBody {
+			if tt.onlyHeader {
 				w.headers(attackStream, endStream, tt.block...)
 				return
 			}

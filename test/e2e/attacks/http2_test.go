@@ -97,8 +97,8 @@ func request(target string, more ...field) []field {
 }
 
 // sendHTTP2 writes the attack and the follower on one connection, and reads until both are answered or the connection ends.
-func sendHTTP2(ctx context.Context, d door, who login, a attack, fill *strings.Replacer) (outcome, error) {
-	conn, err := d.dial(ctx, http2, who.certificate)
+func sendHTTP2(ctx context.Context, server endpoint, who login, a attack, fill *strings.Replacer) (outcome, error) {
+	conn, err := server.dial(ctx, http2, who.certificate)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -107,10 +107,10 @@ func sendHTTP2(ctx context.Context, d door, who login, a attack, fill *strings.R
 	w.framer.AllowIllegalWrites = true
 	w.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	w.encoder = hpack.NewEncoder(&w.encoded)
-	_, err = io.WriteString(conn, h2.ClientPreface)
-	if err := errors.Join(
-		err, w.framer.WriteSettings(h2.Setting{ID: h2.SettingInitialWindowSize, Val: window}), w.framer.WriteWindowUpdate(0, window),
-	); err != nil {
+	_, prefaceErr := io.WriteString(conn, h2.ClientPreface)
+	settingsErr := w.framer.WriteSettings(h2.Setting{ID: h2.SettingInitialWindowSize, Val: window})
+	const connection = 0 // the stream that stands for the whole connection
+	if err := errors.Join(prefaceErr, settingsErr, w.framer.WriteWindowUpdate(connection, window)); err != nil {
 		return outcome{}, err
 	}
 	written := make(chan struct{})

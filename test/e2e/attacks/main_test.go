@@ -35,7 +35,7 @@ var (
 	// logins are the credentials of users, by name.
 	logins = map[string]login{}
 	// direct leads to kube-apiserver, and proxied to listproxy.
-	direct, proxied door
+	direct, proxied endpoint
 )
 
 func TestMain(m *testing.M) {
@@ -71,7 +71,7 @@ func setUp(s *harness.Suite) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(furnish(s.Context()), furnishCertificates(s.Context())); err != nil {
+	if err := errors.Join(createUsersAndObjects(s.Context()), createCertificateUsers(s.Context())); err != nil {
 		return err
 	}
 	running, err := s.Proxy(harness.ProxyOptions{
@@ -81,11 +81,11 @@ func setUp(s *harness.Suite) error {
 	if err != nil {
 		return err
 	}
-	direct, proxied = newDoor(cp.URL(), cp.CA()), newDoor(running.URL(), running.CA())
+	direct, proxied = newEndpoint(cp.URL(), cp.CA()), newEndpoint(running.URL(), running.CA())
 	return nil
 }
 
-// The users who attack. furnish grants the rights of those that package controlplane does not have.
+// The users who attack. createUsersAndObjects grants the rights of those that package controlplane does not have.
 const (
 	admin     = controlplane.Admin
 	reader    = controlplane.Alice // lists pods in team-a
@@ -104,8 +104,8 @@ type login struct {
 	all         bool // the user may list everything
 }
 
-// furnish creates the users that package controlplane does not have, and the objects.
-func furnish(ctx context.Context) error {
+// createUsersAndObjects creates the users that package controlplane does not have, and the objects.
+func createUsersAndObjects(ctx context.Context) error {
 	for _, user := range []string{admin, reader, nobody, anonymous} {
 		logins[user] = login{token: cp.Token(user), all: user == admin}
 	}

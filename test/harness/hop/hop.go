@@ -179,15 +179,16 @@ func (h *Hop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if onRequest := h.onRequest.get(); onRequest != nil && onRequest(w, r) {
 		return
 	}
-	if err := h.keepBody(r); err != nil {
+	if err := h.rewriteBody(r); err != nil {
 		panic(http.ErrAbortHandler)
 	}
 	h.forward.ServeHTTP(w, r)
 }
 
-// keepBody reads the body of a request, unless it is long, so that the request can be sent again: kube-apiserver closes the
-// connection (GOAWAY) after each 401, and all requests through the hop share it.
-func (h *Hop) keepBody(r *http.Request) error {
+// rewriteBody changes the revisions in the body of a request to the upstream's, unless the body is long. It keeps the body, so that
+// the request can be sent again: kube-apiserver closes the connection (GOAWAY) after each 401, and all requests through the hop
+// share it.
+func (h *Hop) rewriteBody(r *http.Request) error {
 	const maxKept = 1 << 20
 	if r.ContentLength <= 0 || r.ContentLength > maxKept {
 		return nil
@@ -203,7 +204,7 @@ func (h *Hop) keepBody(r *http.Request) error {
 	return err
 }
 
-// modify changes an answer, and passes a watch through the hooks.
+// modify changes an answer. It has the events of a watch forwarded one by one.
 func (h *Hop) modify(resp *http.Response) error {
 	r := resp.Request
 	if onAnswer := h.onAnswer.get(); onAnswer != nil { //nolint:bodyclose // a function, not an answer
@@ -228,11 +229,11 @@ func (h *Hop) modify(resp *http.Response) error {
 // isWatch reports whether a request is a watch.
 func isWatch(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }
 
-// event is an event of a watch, or its end if err is not nil.
+// event is an event of a watch, or the watch's end if err is not nil.
 type event struct {
-	line []byte
+	line []byte // or a frame of protobuf
 	err  error
-	due  time.Time // when it is forwarded
+	due  time.Time // the time at which the event is forwarded
 }
 
 // readAhead reads events in advance, so that a delay does not add up from event to event.

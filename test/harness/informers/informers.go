@@ -52,12 +52,12 @@ const (
 )
 
 // New returns an informer of a resource by a kind of client.
-func New(cfg *rest.Config, client Client, r schema.GroupVersionResource, o Options) cache.SharedIndexInformer {
+func New(cfg *rest.Config, client Client, resource schema.GroupVersionResource, o Options) cache.SharedIndexInformer {
 	switch client {
 	case Dynamic:
-		return informer(dynamic.NewForConfigOrDie(cfg).Resource(r), &unstructured.Unstructured{}, o)
+		return informer(dynamic.NewForConfigOrDie(cfg).Resource(resource), &unstructured.Unstructured{}, o)
 	case Metadata:
-		return informer(metadata.NewForConfigOrDie(cfg).Resource(r), &metav1.PartialObjectMetadata{}, o)
+		return informer(metadata.NewForConfigOrDie(cfg).Resource(resource), &metav1.PartialObjectMetadata{}, o)
 	}
 	return NewOfPods(cfg, o)
 }

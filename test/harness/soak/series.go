@@ -21,8 +21,8 @@ func Sum(ctx context.Context, client *http.Client, url, name string, labels map[
 		}
 		for _, metric := range family.GetMetric() {
 			matches := true
-			for name, value := range labels {
-				matches = matches && label(metric, name) == value
+			for labelName, value := range labels {
+				matches = matches && label(metric, labelName) == value
 			}
 			if matches {
 				// A series has one of the three; the others are 0.

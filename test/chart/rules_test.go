@@ -103,7 +103,7 @@ func TestRunbooks(t *testing.T) {
 func TestDashboardQueriesKnownMetrics(t *testing.T) {
 	known := readVocabulary(t)
 	grafanaVariables := strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$instance", ".*")
-	asRules := "groups: [{name: queries, rules: ["
+	queriesAsRules := "groups: [{name: queries, rules: ["
 	for name, text := range dashboards(t) {
 		var d struct {
 			UID, Title string
@@ -126,11 +126,11 @@ func TestDashboardQueriesKnownMetrics(t *testing.T) {
 				for _, sentence := range known.unknown(expr) {
 					t.Errorf("%s: %q: %s", name, p.Title, sentence)
 				}
-				asRules += fmt.Sprintf("{record: 'panel%d:%s', expr: %q},\n", p.ID, target.RefID, expr)
+				queriesAsRules += fmt.Sprintf("{record: 'panel%d:%s', expr: %q},\n", p.ID, target.RefID, expr)
 			}
 		}
 	}
-	runPromtool(t, "check", "rules", writeValues(t, asRules+"]}]"))
+	runPromtool(t, "check", "rules", writeValues(t, queriesAsRules+"]}]"))
 }
 
 // dashboards returns the dashboards of the chart, by file name. Each must be in the ConfigMap unchanged: Helm must not render

@@ -20,6 +20,7 @@ import (
 
 const (
 	mib = 1 << 20
+
 	// perConnection is the memory that listproxy and the chart assume for a connection.
 	perConnection = 128 << 10
 	// perAnswer is the memory that both assume for a forwarded answer that the client stops reading.
@@ -71,6 +72,7 @@ func TestHeldMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var arrived, progress atomic.Int64
+			isOwnAnswer := tt.answer == nil // of listproxy
 			between := hop.Run(t, quietStage.plane.URL(), quietStage.plane.CA(), hop.Odd{})
 			between.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
 				if hop.Own(r) || !strings.Contains(tt.request, r.URL.Path) {
@@ -87,10 +89,10 @@ func TestHeldMemory(t *testing.T) {
 			before, _, err := process.Memory(p.PID())
 			expect.NoError(t, err)
 			for i := range tt.clients {
-				hold(t, p, i, tt.request, tt.answer == nil)
+				hold(t, p, i, tt.request, isOwnAnswer)
 			}
 			poll.Until(t, patience, "all requests have arrived", func() bool {
-				return tt.answer == nil || int(arrived.Load()) == tt.clients
+				return isOwnAnswer || int(arrived.Load()) == tt.clients
 			})
 			peak := awaitStablePeak(t, p, &progress)
 			got, want := float64(peak-before), float64(tt.clients*tt.wantBytesEach+firstUse)

@@ -159,19 +159,10 @@ func (s *scene) startReaders(reading *errgroup.Group) *atomic.Int64 {
 	for i := range readers { // in each representation and each encoding
 		accept := largeRepresentations[i%len(largeRepresentations)].Accept
 		encoding := encodings[i/len(largeRepresentations)]
+		encoded := client.WithHeader("Accept-Encoding", encoding)
 		reading.Go(func() error {
 			for range readsEach {
-				if err := poll.Retry(s.Context(), "a large list", func() error {
-					encoded := client.WithHeader("Accept-Encoding", encoding)
-					a, err := encoded.GetAs(s.Context(), accept, revisionKind.Path("")+"?"+ask.AnyVersion)
-					if err == nil && a.Code != http.StatusOK {
-						err = errors.New(a.String())
-					}
-					if err == nil && a.FromMemory() {
-						hits.Add(1)
-					}
-					return err
-				}); err != nil {
+				if err := s.readLarge(encoded, accept, hits); err != nil {
 					return err
 				}
 			}
@@ -179,4 +170,18 @@ func (s *scene) startReaders(reading *errgroup.Group) *atomic.Int64 {
 		})
 	}
 	return hits
+}
+
+// readLarge reads a whole large list, and counts it in hits if it comes from memory.
+func (s *scene) readLarge(client *ask.Client, accept string, hits *atomic.Int64) error {
+	return poll.Retry(s.Context(), "a large list", func() error {
+		a, err := client.GetAs(s.Context(), accept, revisionKind.Path("")+"?"+ask.AnyVersion)
+		if err == nil && a.Code != http.StatusOK {
+			err = errors.New(a.String())
+		}
+		if err == nil && a.FromMemory() {
+			hits.Add(1)
+		}
+		return err
+	})
 }

@@ -35,7 +35,7 @@ func attacksByProtocol() map[string]map[string][]attack {
 // TestAttacks: each attack gets the same answers through listproxy as from kube-apiserver directly, or is refused if the
 // table says so. kube-apiserver has seen the same requests of the same users in both cases.
 func TestAttacks(t *testing.T) {
-	warm(t)
+	awaitMemory(t)
 	// Run returns when its parallel subtests have ended, so the audit comes after all attacks.
 	t.Run("by", func(t *testing.T) {
 		for protocol, chapters := range attacksByProtocol() {
@@ -55,14 +55,14 @@ func TestAttacks(t *testing.T) {
 	t.Run("audit", testAudit)
 }
 
-// warm waits until the attacked lists come from memory.
-func warm(t *testing.T) {
+// awaitMemory waits until the attacked lists come from memory.
+func awaitMemory(t *testing.T) {
 	t.Helper()
 	for _, target := range []string{pods, podsOfA, podsOfB, configMaps, configMapsOfA} {
 		poll.Until(t, patience, target+" comes from memory", func() bool {
 			out, err := attack{target: target}.send(t.Context(), proxied, http2, admin)
-			// All lists but podsOfA have objects with the marker, which attacks may show.
-			return err == nil && out.hit() && out.shows(marker) == (target != podsOfA)
+			mustShowMarker := target != podsOfA // the only list without it
+			return err == nil && out.hit() && out.shows(marker) == mustShowMarker
 		})
 	}
 }
@@ -107,7 +107,7 @@ func run(t *testing.T, protocol string, a attack, user string) {
 	})
 }
 
-// sendBoth sends one attack as one user to kube-apiserver, and through listproxy. It tries again while the two differ.
+// sendBoth sends one attack as one user to kube-apiserver, and through listproxy. It sends both again while the outcomes differ.
 func sendBoth(t *testing.T, protocol string, a attack, user string) (fromUpstream, fromProxy attempt) {
 	t.Helper()
 	var upstreamAttempts []attempt // each is right: kube-apiserver's own answer may change from one to the next
@@ -145,8 +145,8 @@ func requireRefused(t *testing.T, user string, fromUpstream, fromProxy outcome, 
 	}
 	for i, a := range fromProxy.Answers {
 		isRefusal := a.Status == 0 || a.Status/100 == 4
-		isFollower := i > 0 && i < len(fromUpstream.Answers)
-		hasUpstreamStatus := isFollower && logins[user].certificate != nil && a.Status == fromUpstream.Answers[i].Status
+		isToFollower := i > 0 && i < len(fromUpstream.Answers)
+		hasUpstreamStatus := isToFollower && logins[user].certificate != nil && a.Status == fromUpstream.Answers[i].Status
 		if !isRefusal && !hasUpstreamStatus {
 			t.Errorf("answer %d has status %d, want a 4xx: %s", i, a.Status, a.Body)
 		}

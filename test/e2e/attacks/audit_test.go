@@ -73,12 +73,12 @@ func (r record) auditDiff(seen map[string]accounts) string {
 	}
 	got := withoutRepeats(seen[r.proxiedID].completed)
 	if r.verdict != answeredAsUpstream { // only the follower of a refused attack may arrive
-		return diffAccounts(nil, without(got, isFollower))
+		return diffAccounts(nil, exclude(got, isFollower))
 	}
 	sentDirectly := seen[r.directID].completed
 	hasDirectFollower := slices.ContainsFunc(sentDirectly, isFollower)
 	isUncertain := func(a account) bool { return r.isUncertain(a, hasDirectFollower) }
-	return diffAccounts(without(r.expected(sentDirectly, got), isUncertain), without(got, isUncertain))
+	return diffAccounts(exclude(r.expected(sentDirectly, got), isUncertain), exclude(got, isUncertain))
 }
 
 // isUncertain reports whether chance decides if kube-apiserver got a request, either directly or through listproxy.
@@ -91,8 +91,8 @@ func (r record) isUncertain(a account, hasDirectFollower bool) bool {
 	return isAttack(a) && r.interrupted
 }
 
-// expected returns those of the accounts of the direct attack that kube-apiserver must have of the attack through listproxy as
-// well. Where listproxy may have refused requests, the missing ones are left out.
+// expected returns the accounts that kube-apiserver must have of the attack through listproxy: those of the direct attack, except
+// for requests that listproxy answered itself. If listproxy may have refused requests, those that have not arrived are excepted, too.
 func (r record) expected(sentDirectly, got []account) []account {
 	isAnswered := func(a account) bool {
 		if isFollower(a) {
@@ -101,7 +101,7 @@ func (r record) expected(sentDirectly, got []account) []account {
 		return isAttack(a) && r.fromMemory
 	}
 	mayBeMissing := r.mayBeRefused && !r.fromMemory
-	return without(sentDirectly, func(a account) bool {
+	return exclude(sentDirectly, func(a account) bool {
 		hasArrived := slices.ContainsFunc(got, func(b account) bool { return gocmp.Equal(a, b) })
 		return isAnswered(a) || (mayBeMissing && !hasArrived)
 	})
@@ -109,9 +109,9 @@ func (r record) expected(sentDirectly, got []account) []account {
 
 func diffAccounts(want, got []account) string { return gocmp.Diff(want, got, cmpopts.EquateEmpty()) }
 
-// without returns the accounts for which isLeftOut is false.
-func without(all []account, isLeftOut func(account) bool) []account {
-	return slices.DeleteFunc(slices.Clone(all), isLeftOut)
+// exclude returns the accounts for which isExcluded is false.
+func exclude(all []account, isExcluded func(account) bool) []account {
+	return slices.DeleteFunc(slices.Clone(all), isExcluded)
 }
 
 // isAttack and isFollower tell the requests of an attack apart.

@@ -93,28 +93,28 @@ var harmlessClaims = []string{
 // credentialAttacks write Authorization in ways that a parser may misread.
 func credentialAttacks() []attack {
 	const authorization = "Authorization: "
-	const alice, boss = "Bearer {token:alice}", "Bearer {token:admin}"
+	const aliceToken, adminToken = "Bearer {token:alice}", "Bearer {token:admin}"
 	headers := []string{
 		"",
-		authorization + alice + "\n" + authorization + alice,
-		authorization + boss + "\n" + authorization + alice,
-		"authorization: " + alice + "\nAUTHORIZATION: " + boss,
+		authorization + aliceToken + "\n" + authorization + aliceToken,
+		authorization + adminToken + "\n" + authorization + aliceToken,
+		"authorization: " + aliceToken + "\nAUTHORIZATION: " + adminToken,
 		"Sec-WebSocket-Protocol: " + bearerProtocol + encodeToken("x") + ", v4.channel.k8s.io",
 	}
 	for _, value := range []string{ // other schemes, and a scheme or a token that is missing, doubled or malformed
-		"", "Bearer", "Bearer ", "{token:alice}", "Bearer  {token:alice}", "Bearer\t{token:alice}", alice + " x", alice + ",",
-		alice + ", " + boss, `Bearer "{token:alice}"`, "Basic " + base64.StdEncoding.EncodeToString([]byte("admin:admin")),
-		"Token {token:alice}", "Negotiate YII=", alice + "\xc3\xa9", alice + "\xff", "Bearer\u00a0{token:alice}",
+		"", "Bearer", "Bearer ", "{token:alice}", "Bearer  {token:alice}", "Bearer\t{token:alice}", aliceToken + " x", aliceToken + ",",
+		aliceToken + ", " + adminToken, `Bearer "{token:alice}"`, "Basic " + base64.StdEncoding.EncodeToString([]byte("admin:admin")),
+		"Token {token:alice}", "Negotiate YII=", aliceToken + "\xc3\xa9", aliceToken + "\xff", "Bearer\u00a0{token:alice}",
 		"Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZG1pbiIsImdyb3VwcyI6WyJzeXN0ZW06bWFzdGVycyJdfQ.",
 	} {
 		headers = append(headers, authorization+value)
 	}
-	for _, first := range []string{alice, "", "Basic eDp5", "Bearer x"} {
-		headers = append(headers, authorization+first+"\n"+authorization+boss)
+	for _, first := range []string{aliceToken, "", "Basic eDp5", "Bearer x"} {
+		headers = append(headers, authorization+first+"\n"+authorization+adminToken)
 	}
 	asAlice := []string{ // unusual spellings of alice's token
-		authorization + "bearer {token:alice}", authorization + "BEARER {token:alice}", authorization + "   " + alice,
-		authorization + alice + "   ",
+		authorization + "bearer {token:alice}", authorization + "BEARER {token:alice}", authorization + "   " + aliceToken,
+		authorization + aliceToken + "   ",
 	}
 	var out []attack
 	for _, header := range slices.Concat(headers, asAlice) {

@@ -36,7 +36,8 @@ type clusterCache struct {
 func startCache(t *testing.T, name, binary string, cluster *rest.Config) *clusterCache {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary) // #nosec G204 -- the tests' own words
-	cmd.Env, cmd.WaitDelay = environment(t, cluster, t.TempDir()), time.Second
+	cmd.Env = environment(t, cluster, t.TempDir())
+	cmd.WaitDelay = time.Second
 	in, err := cmd.StdinPipe()
 	expect.NoError(t, err)
 	out, err := cmd.StdoutPipe()

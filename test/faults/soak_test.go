@@ -84,18 +84,23 @@ func (s *scene) causeFaults(started time.Time, rest func()) map[string]int {
 		}
 		c := cases[deck[0]]
 		deck = deck[1:]
-		begun := time.Now()
-		s.faultBegins()
-		mended := c.fault(s)
-		s.awaitRecovery()
+		s.causeFault(c, started)
 		counts[c.name]++
-		seen := s.Tally.Counts(load.Window{})
-		harness.Log(fmt.Sprintf("soak: %v: %s for %.1f s, back after %.1f s; %d compared, %d wrong, %.0f %% from memory",
-			time.Since(started).Round(time.Second), c.name, mended.Sub(begun).Seconds(), time.Since(mended).Seconds(),
-			seen.Compared, len(seen.Mistakes), seen.HitPercent()))
 	}
 	rest()
 	return counts
+}
+
+// causeFault causes the fault of a case, waits for the recovery, and logs both with what the soak has counted so far.
+func (s *scene) causeFault(c faultCase, soakStarted time.Time) {
+	begun := time.Now()
+	s.faultBegins()
+	mended := c.fault(s)
+	s.awaitRecovery()
+	seen := s.Tally.Counts(load.Window{})
+	harness.Log(fmt.Sprintf("soak: %v: %s for %.1f s, back after %.1f s; %d compared, %d wrong, %.0f %% from memory",
+		time.Since(soakStarted).Round(time.Second), c.name, mended.Sub(begun).Seconds(), time.Since(mended).Seconds(),
+		seen.Compared, len(seen.Mistakes), seen.HitPercent()))
 }
 
 // judgeSoak reports what was counted, and fails the test for mistakes, growth, and a soak that was too short to show

@@ -123,9 +123,9 @@ func (a attack) http2(w *wire) {
 		fields = append(fields, field{strings.ToLower(name), strings.TrimSpace(value)})
 	}
 	endsRequest := a.body == ""
-	w.headers(attackStream, endsRequest, fields...)
+	w.writeHeaders(attackStream, endsRequest, fields...)
 	if !endsRequest {
-		w.data(endStream, a.body)
+		w.writeData(endStream, a.body)
 	}
 }
 
@@ -140,7 +140,7 @@ func (a attack) headerLines() []string {
 // maySeeMarker reports whether the attack by a user shows credentials of somebody who may list everything.
 func (a attack) maySeeMarker(user string) bool {
 	sent := a.target + a.header + a.bytes
-	return logins[user].all || strings.Contains(sent, "{token:admin") || strings.Contains(sent, "{bearer:admin")
+	return logins[user].mayListAll || strings.Contains(sent, "{token:admin") || strings.Contains(sent, "{bearer:admin")
 }
 
 // hasRefusedBody reports whether the attack's body is malformed, and listproxy has refused it.

@@ -97,13 +97,13 @@ func createCertificateUsers(ctx context.Context) error {
 		server   = func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }
 	)
 	type certificate struct {
-		subject   pkix.Name
-		change    func(*x509.Certificate)
-		authority *controlplane.Authority // clients' if it is nil
-		all       bool                    // its user may list everything
+		subject    pkix.Name
+		change     func(*x509.Certificate)
+		authority  *controlplane.Authority // clients' if it is nil
+		mayListAll bool                    // its user may list the objects of all namespaces
 	}
 	for user, c := range map[string]certificate{
-		adminCert:      {subject: adminSubject, all: true},
+		adminCert:      {subject: adminSubject, mayListAll: true},
 		readerCert:     {subject: pkix.Name{CommonName: reader}},
 		identifiedCert: {subject: pkix.Name{CommonName: reader, ExtraNames: []pkix.AttributeTypeAndValue{uid}}},
 		developerCert: {
@@ -137,9 +137,9 @@ func createCertificateUsers(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("the certificate of %s: %w", user, err)
 		}
-		logins[user] = login{certificate: &pair, all: c.all}
+		logins[user] = login{certificate: &pair, mayListAll: c.mayListAll}
 		for _, other := range []string{admin, reader, stranger} { // the same certificate with a token of another
-			logins[withToken(user, other)] = login{certificate: &pair, token: logins[other].token, all: c.all}
+			logins[withToken(user, other)] = login{certificate: &pair, token: logins[other].token, mayListAll: c.mayListAll}
 		}
 	}
 	return nil

@@ -13,9 +13,9 @@ const smuggled = "GET /api/v1/pods?smuggled=1 HTTP/1.1\r\nHost: {host}\r\nAudit-
 
 // The first lines of a GET of a list in memory and of a POST. More headers may follow.
 const (
-	getHead  = "GET " + podsOfA + " HTTP/1.1\r\n" + headers
-	postHead = "POST /api/v1/namespaces/team-a/pods HTTP/1.1\r\nContent-Type: application/json\r\n" + headers
-	headers  = "Host: {host}\r\nUser-Agent: attacker\r\nAudit-Id: {id}.1\r\n{authorization}"
+	getHead         = "GET " + podsOfA + " HTTP/1.1\r\n" + attackerHeaders
+	postHead        = "POST /api/v1/namespaces/team-a/pods HTTP/1.1\r\nContent-Type: application/json\r\n" + attackerHeaders
+	attackerHeaders = "Host: {host}\r\nUser-Agent: attacker\r\nAudit-Id: {id}.1\r\n{authorization}"
 )
 
 // nameAfter returns a name with the first bytes of a text.
@@ -31,7 +31,7 @@ func targetAttacks() []attack {
 	}
 	add := func(v verdict, lines ...string) {
 		for _, first := range lines {
-			out = append(out, attack{bytes: first + "\r\n" + headers + "\r\n", verdict: v})
+			out = append(out, attack{bytes: first + "\r\n" + attackerHeaders + "\r\n", verdict: v})
 		}
 	}
 	add(

@@ -7,7 +7,7 @@ import (
 
 // oneRequest returns frames with a header block alone, which ends the request.
 func oneRequest(block ...field) func(*wire) {
-	return func(w *wire) { w.headers(attackStream, endStream, block...) }
+	return func(w *wire) { w.writeHeaders(attackStream, endStream, block...) }
 }
 
 // listWith returns a request for a list with another value of a field that every request has.
@@ -141,27 +141,27 @@ func frameAttacks() []attack {
 	} {
 		out = append(out, attack{name: tt.name, malformedBody: tt.malformed, frames: func(w *wire) {
 			if tt.onlyHeader {
-				w.headers(attackStream, endStream, tt.block...)
+				w.writeHeaders(attackStream, endStream, tt.block...)
 				return
 			}
-			w.headers(attackStream, moreFollows, tt.block...)
-			w.data(endStream, tt.body)
+			w.writeHeaders(attackStream, moreFollows, tt.block...)
+			w.writeData(endStream, tt.body)
 		}})
 	}
 	out = append(
 		out,
 		attack{name: "identity in trailers", frames: func(w *wire) {
-			w.headers(attackStream, moreFollows, postWith(field{"trailer", "impersonate-user, authorization"})...)
-			w.data(moreFollows, "{}")
-			w.headers(attackStream, endStream, parseFields("impersonate-user=admin", "authorization=Bearer x", "x-remote-user=admin")...)
+			w.writeHeaders(attackStream, moreFollows, postWith(field{"trailer", "impersonate-user, authorization"})...)
+			w.writeData(moreFollows, "{}")
+			w.writeHeaders(attackStream, endStream, parseFields("impersonate-user=admin", "authorization=Bearer x", "x-remote-user=admin")...)
 		}},
 		attack{name: "identity in trailers of a GET", frames: func(w *wire) {
-			w.headers(attackStream, moreFollows, request(podsOfA, field{"trailer", "impersonate-user"})...)
-			w.headers(attackStream, endStream, field{"impersonate-user", "admin"})
+			w.writeHeaders(attackStream, moreFollows, request(podsOfA, field{"trailer", "impersonate-user"})...)
+			w.writeHeaders(attackStream, endStream, field{"impersonate-user", "admin"})
 		}},
 		attack{name: "path in trailers", malformedBody: true, frames: func(w *wire) {
-			w.headers(attackStream, moreFollows, postWith()...)
-			w.headers(attackStream, endStream, field{":path", pods})
+			w.writeHeaders(attackStream, moreFollows, postWith()...)
+			w.writeHeaders(attackStream, endStream, field{":path", pods})
 		}},
 		attack{
 			name:   "a header block of several frames",
@@ -169,7 +169,7 @@ func frameAttacks() []attack {
 		},
 		attack{name: "forty streams at a time", frames: func(w *wire) {
 			for i := range uint32(40) {
-				w.headers(attackStream+2*i, endStream, request(podsOfA)...)
+				w.writeHeaders(attackStream+2*i, endStream, request(podsOfA)...)
 			}
 		}},
 	)

@@ -57,8 +57,8 @@ func (w *wire) encode(fields []field) []byte {
 	return bytes.Clone(w.encoded.Bytes())
 }
 
-// headers writes a header block or trailers, in a HEADERS frame and as many CONTINUATION frames as needed.
-func (w *wire) headers(stream uint32, end bool, fields ...field) {
+// writeHeaders writes a header block or trailers, in a HEADERS frame and as many CONTINUATION frames as needed.
+func (w *wire) writeHeaders(stream uint32, end bool, fields ...field) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.opened[stream] = true
@@ -76,8 +76,8 @@ func (w *wire) headers(stream uint32, end bool, fields ...field) {
 	}
 }
 
-// data writes a part of the attack's body.
-func (w *wire) data(end bool, body string) {
+// writeData writes a part of the attack's body.
+func (w *wire) writeData(end bool, body string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_ = w.framer.WriteData(attackStream, end, []byte(body))
@@ -117,7 +117,7 @@ func sendHTTP2(ctx context.Context, server endpoint, who login, a attack, fill *
 	go func() {
 		defer close(written)
 		a.http2(w)
-		w.headers(followerStream, endStream, field{":method", http.MethodGet}, field{":scheme", "https"},
+		w.writeHeaders(followerStream, endStream, field{":method", http.MethodGet}, field{":scheme", "https"},
 			field{":authority", "{host}"}, field{":path", podsOfA},
 			field{"user-agent", "follower"}, field{"audit-id", "{id}.follower"})
 	}()

@@ -101,13 +101,13 @@ const (
 type login struct {
 	token       string
 	certificate *tls.Certificate
-	all         bool // the user may list everything
+	mayListAll  bool // the user may list the objects of all namespaces
 }
 
 // createUsersAndObjects creates the users that package controlplane does not have, and the objects.
 func createUsersAndObjects(ctx context.Context) error {
 	for _, user := range []string{admin, reader, nobody, anonymous} {
-		logins[user] = login{token: cp.Token(user), all: user == admin}
+		logins[user] = login{token: cp.Token(user), mayListAll: user == admin}
 	}
 	logins[stranger] = login{token: "of-a-stranger"}
 	// listproxy must emit neither this token nor the marker.

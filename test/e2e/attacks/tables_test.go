@@ -18,7 +18,7 @@ const (
 // podReaders may list podsOfA.
 var podReaders = []string{admin, reader}
 
-// targets returns GETs of targets, which some users get from memory.
+// targets returns GETs of targets, which some users must get from memory; nil: nobody must.
 func targets(wantHitFor []string, all ...string) []attack {
 	var out []attack
 	for _, target := range all {
@@ -136,7 +136,7 @@ func watchAttacks() []attack {
 		users:      []string{admin, nobody, reviewer, deputy},
 		wantHitFor: []string{deputy},
 	}
-	return append(withUsers(podReaders, byPodReaders...), append(withUsers([]string{named}, byNamed...), asReader)...)
+	return slices.Concat(withUsers(podReaders, byPodReaders...), withUsers([]string{named}, byNamed...), []attack{asReader})
 }
 
 // resourceAttacks try to learn which resources exist and which are kept, and ask for paths of the admin port. None of these

@@ -19,7 +19,7 @@ const (
 // upgradeAttacks try to change the protocol of an HTTP/1.1 connection. With a certificate, success would be worst: listproxy
 // sends its own credentials and Impersonate-User.
 func upgradeAttacks() []attack {
-	const execHead = "GET /api/v1/namespaces/team-a/pods/none/exec?command=x HTTP/1.1\r\n" + headers
+	const execHead = "GET /api/v1/namespaces/team-a/pods/none/exec?command=x HTTP/1.1\r\n" + attackerHeaders
 	behind := attack{
 		name:  "upgrade, and a request behind",
 		bytes: execHead + "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n" + smuggled, users: []string{reader, anonymous},
@@ -90,15 +90,15 @@ func tokensAsSubprotocol() []attack {
 	var out []attack
 	for _, user := range []string{anonymous, stranger, readerCert, expiredCert, foreignCert, withToken(expiredCert, stranger)} {
 		for _, protocols := range slices.Concat(readable, unreadable) {
-			verdict := answeredAsUpstream
+			want := answeredAsUpstream
 			hasCertificateOnly := user == expiredCert || user == foreignCert
 			if hasCertificateOnly && slices.Contains(unreadable, protocols) {
-				verdict = refusedAlike
+				want = refusedAlike
 			}
 			for _, target := range []string{podsOfA, pods, podsWatchOfA} {
 				out = append(out, attack{
 					name: protocols + ", " + target, target: target, header: webSocketAs + protocols,
-					users: []string{user}, verdict: verdict,
+					users: []string{user}, verdict: want,
 				})
 			}
 		}

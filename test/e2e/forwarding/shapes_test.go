@@ -30,11 +30,11 @@ type shape struct {
 
 	// Queries of lists and watches. {rv} stands for a revision and {token} for a continue token.
 
-	served          []string // from memory
-	consistent      []string // lists that are from memory with --consistent-lists only
-	watches         []string // from memory with --watches only
-	unserved        []string // lists in a representation that is always forwarded
-	unservedWatches []string // watches in such a representation
+	served           []string // from memory
+	consistent       []string // lists that are from memory with --consistent-lists only
+	watches          []string // from memory with --watches only
+	forwarded        []string // lists in a representation that is always forwarded
+	forwardedWatches []string // watches in such a representation
 }
 
 // A request is a query of a shape. For each of two listproxies it has the reason for which that one forwards the query, or hit.
@@ -57,8 +57,8 @@ func (s shape) requests() (all []request) {
 	add(s.served, hit, hit)
 	add(s.consistent, "consistent", hit)
 	add(s.watches, "watch", hit)
-	add(s.unserved, "representation", "representation")
-	add(s.unservedWatches, "watch", "representation")
+	add(s.forwarded, "representation", "representation")
+	add(s.forwardedWatches, "watch", "representation")
 	return all
 }
 
@@ -149,13 +149,13 @@ func shapes() []shape {
 		},
 		{
 			client: "client-go 1.38 without managed fields", httpMajor: 2, header: http.Header{"Accept": {dropping}, "Accept-Encoding": {"gzip"}},
-			unserved:        []string{"", "?limit=500&resourceVersion=0", "?limit=10&continue={token}"},
-			unservedWatches: []string{"?allowWatchBookmarks=true&resourceVersion={rv}" + goWatch, goStream},
+			forwarded:        []string{"", "?limit=500&resourceVersion=0", "?limit=10&continue={token}"},
+			forwardedWatches: []string{"?allowWatchBookmarks=true&resourceVersion={rv}" + goWatch, goStream},
 		},
 		{
 			client: "kubectl", httpMajor: 2,
-			header:   http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"}},
-			unserved: []string{"?limit=500"}, unservedWatches: []string{"?resourceVersion={rv}&watch=true"},
+			header:    http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"}},
+			forwarded: []string{"?limit=500"}, forwardedWatches: []string{"?resourceVersion={rv}&watch=true"},
 		},
 	}
 }

@@ -111,7 +111,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 		return err
 	}
 	const passed = 0
-	if harness.Verdict(passed) != passed {
+	if harness.KillRunning(passed) != passed {
 		return errors.New("a listproxy did not end as it should")
 	}
 	return nil

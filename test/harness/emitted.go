@@ -31,15 +31,15 @@ const adminPatience = 15 * time.Second
 var processes struct {
 	sync.Mutex
 	running map[*Proxy]bool
-	leaks   []error // emitted secrets, for [Verdict]
+	leaks   []error // emitted secrets, for [KillRunning]
 }
 
-// Verdict kills the listproxies that were left running, and returns the exit code for this process: code, but at least 1 if
+// KillRunning kills the listproxies that were left running, and returns the exit code for this process: code, but at least 1 if
 // any was left running or has ever emitted a secret. [Main] calls it for tests.
-func Verdict(code int) int { return verdict(code, os.Stderr) }
+func KillRunning(code int) (exitCode int) { return killRunning(code, os.Stderr) }
 
-// verdict is [Verdict], and writes its complaints to out.
-func verdict(code int, out io.Writer) int {
+// killRunning is [KillRunning], and writes its complaints to out.
+func killRunning(code int, out io.Writer) int {
 	complain := func(err error) {
 		_, _ = fmt.Fprintln(out, "--- FAIL:", err)
 		code = max(code, 1)

@@ -29,15 +29,15 @@ func launchStandIn(t *testing.T, ownToken, admin string) *Proxy {
 	return p
 }
 
-// forgetLeaks makes Verdict forget the emitted secrets.
+// forgetLeaks makes KillRunning forget the emitted secrets.
 func forgetLeaks() {
 	processes.Lock()
 	defer processes.Unlock()
 	processes.leaks = nil
 }
 
-// TestEmittedSecretsAreFound: the verdict fails if a process has emitted a secret, however the process ended, and if it was
-// left running. The verdict's own text has no secrets.
+// TestEmittedSecretsAreFound: the exit code is not 0 if a process has emitted a secret, however the process ended, and if it was
+// left running. The text that says so has no secrets.
 func TestEmittedSecretsAreFound(t *testing.T) {
 	own, client := strings.ToLower(rand.Text()), strings.ToLower(rand.Text())
 	stopped := (*Proxy).Stop
@@ -46,7 +46,7 @@ func TestEmittedSecretsAreFound(t *testing.T) {
 		logLine, adminAnswer string
 		keyIsPublic          bool               // the file of the key is readable for all
 		end                  func(*Proxy) error // nil: the process is left running
-		wantFailure          string             // in the verdict; "": it passes
+		wantFailure          string             // in the output of killRunning; "": none
 	}{
 		"no secret": {logLine: "msg=hello", adminAnswer: "ok", end: stopped},
 		"own token in the log": {
@@ -85,15 +85,15 @@ func TestEmittedSecretsAreFound(t *testing.T) {
 				err = tt.end(p)
 			}
 			var output strings.Builder
-			code := verdict(0, &output)
+			code := killRunning(0, &output)
 			forgetLeaks()
 			if hasFailed := code != 0; hasFailed != (tt.wantFailure != "") {
-				t.Errorf("the verdict is %d with %q, want the failure %q", code, &output, tt.wantFailure)
+				t.Errorf("the exit code is %d with %q, want the failure %q", code, &output, tt.wantFailure)
 			}
 			expect.Says(t, output.String(), tt.wantFailure)
 			for _, secret := range []string{own, client, keyLine} {
 				if strings.Contains(output.String(), secret) || err != nil && strings.Contains(err.Error(), secret) {
-					t.Errorf("the verdict or the error has a secret: %s, %v", &output, err)
+					t.Errorf("the output or the error has a secret: %s, %v", &output, err)
 				}
 			}
 		})

@@ -33,15 +33,15 @@ type Options struct {
 func Main(m *testing.M, o Options) {
 	flag.Parse()
 	code := run(m, o)
-	os.Exit(Verdict(code))
+	os.Exit(KillRunning(code))
 }
 
-// judged is true if the process ends with the [Verdict]. If it is false, LaunchProxy returns an error, since nothing would notice
-// emitted secrets.
-var judged atomic.Bool
+// runsMain is true if the tests run in [Main], which calls [KillRunning]. If it is false, LaunchProxy returns an error, since
+// nothing would notice emitted secrets.
+var runsMain atomic.Bool
 
 func run(m *testing.M, o Options) (code int) {
-	judged.Store(true)
+	runsMain.Store(true)
 	s := &Suite{}
 	defer func() {
 		if err := s.end(); err != nil {

@@ -88,7 +88,7 @@ func StartProxy(ctx context.Context, o ProxyOptions) (*Proxy, error) {
 
 // LaunchProxy runs listproxy and returns when it listens, ready or not.
 func LaunchProxy(ctx context.Context, o ProxyOptions) (_ *Proxy, err error) {
-	if testing.Testing() && !judged.Load() {
+	if testing.Testing() && !runsMain.Load() {
 		return nil, errors.New("the folder's TestMain must be harness.Main, which checks that listproxy has emitted no secrets")
 	}
 	if o.Binary == "" {
@@ -281,7 +281,7 @@ func (p *Proxy) Stop() error {
 	return errors.Join(exitErr, leak)
 }
 
-// Kill ends the process with SIGKILL. If it has emitted a secret, [Verdict] says so.
+// Kill ends the process with SIGKILL. If it has emitted a secret, [KillRunning] says so.
 func (p *Proxy) Kill() {
 	p.ending.Store(true)
 	p.collectAnswers()

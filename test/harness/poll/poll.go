@@ -46,7 +46,7 @@ func (w Wrong) Error() string { return string(w) }
 
 // Try calls look, with pauses, until it returns no error. It gives up at the first [Wrong], at the end of patience or of ctx,
 // and returns the last error of look, together with what.
-func Try(ctx context.Context, patience, between time.Duration, what string, look func() error) error {
+func Try(ctx context.Context, patience, pause time.Duration, what string, look func() error) error {
 	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	begun := time.Now()
@@ -65,7 +65,7 @@ func Try(ctx context.Context, patience, between time.Duration, what string, look
 		if lastErr == nil || !isCutShort {
 			lastErr = err
 		}
-		if !clock.Sleep(bounded, between) {
+		if !clock.Sleep(bounded, pause) {
 			return fmt.Errorf("%s: not within %v: %w", what, time.Since(begun).Round(time.Millisecond), lastErr)
 		}
 	}

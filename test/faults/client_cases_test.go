@@ -50,7 +50,7 @@ func clientCases() []faultCase {
 
 // killListproxy kills listproxy, and starts another one.
 func (s *scene) killListproxy() time.Time {
-	old := s.proxies.All()[0]
+	old := s.firstProxy()
 	old.Kill()
 	s.removeProxy(old)
 	s.faultBegins() // the last hits are before this
@@ -61,7 +61,7 @@ func (s *scene) killListproxy() time.Time {
 
 // signalTwice sends SIGTERM twice while a write waits for its body. The second signal must end listproxy at once.
 func (s *scene) signalTwice() time.Time {
-	old := s.proxies.All()[0]
+	old := s.firstProxy()
 	s.sendHalfWrite()
 	s.must(old.Signal(syscall.SIGTERM))
 	s.must(poll.Retry(s.Context(), "the shutdown to begin", func() error {
@@ -133,7 +133,7 @@ func (s *scene) replaceReplicas() time.Time {
 // sendHalfWrite sends the header and one byte of a write. listproxy has begun to read the body when it returns.
 func (s *scene) sendHalfWrite() {
 	s.Helper()
-	conn, err := dial(s.proxies.All()[0].Address(), s.proxiedConfig.CAData, 0)
+	conn, err := dial(s.firstProxy().Address(), s.proxiedConfig.CAData, 0)
 	s.must(err)
 	s.Cleanup(func() { _ = conn.Close() })
 	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
@@ -169,7 +169,7 @@ func (s *scene) whileSlowClientsRead(path, token string, do func()) {
 	defer cancel()
 	var clients sync.WaitGroup
 	for i := range slowClients + stuckClients {
-		conn, err := dial(s.proxies.All()[0].Address(), s.proxiedConfig.CAData, i)
+		conn, err := dial(s.firstProxy().Address(), s.proxiedConfig.CAData, i)
 		s.must(err)
 		clients.Go(func() {
 			defer func() { _ = conn.Close() }()

@@ -24,6 +24,16 @@
 // The cases are those that need real processes. TestModel in cmd/listproxy and the tests of package snapshot have a slow,
 // lying or restored upstream, a suspended machine, and a wall clock that is set.
 //
+// # Terms
+//
+//   - stage: a control plane that cases share, with places for some cases at a time
+//   - scene: everything around one case: its stage, its listproxies (replicas), its clients, and what they have counted
+//   - hit: an answer from memory
+//   - window: the time from the beginning of a fault to its end
+//   - recovery: the time until every collection is in memory again, with what was written after the fault
+//   - fleeting object: an object that is created and deleted at once
+//   - timeline: the history of one etcd. An etcd that is emptied, or restored from a snapshot, begins a new one
+//
 // # What is right
 //
 // Clients ask for any version, for one not older than the newest write, for exact revisions, and for consistent lists;

@@ -101,7 +101,7 @@ func (s *scene) writeLarge(method string) {
 // twice.
 func (s *scene) listLarge() time.Time {
 	s.Helper()
-	p := s.proxies.All()[0]
+	p := s.firstProxy()
 	s.awaitLargeHit("at the beginning")
 	var reading errgroup.Group
 	hits := s.startReaders(&reading)

@@ -111,6 +111,9 @@ func (s *scene) startListproxy() {
 	s.must(err)
 }
 
+// firstProxy returns the replica that has run for the longest time.
+func (s *scene) firstProxy() *harness.Proxy { return s.proxies.All()[0] }
+
 // eagerFlag returns the value of --eager with all changing kinds.
 func eagerFlag() string {
 	var names []string

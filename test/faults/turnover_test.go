@@ -209,7 +209,7 @@ func (t *turnover) idleOutAndLoad(ctx context.Context) {
 // awaitIdleOut waits until listproxy has dropped the idling collection.
 func (t *turnover) awaitIdleOut(ctx context.Context) error {
 	return poll.Try(ctx, patience, time.Second, "the idling collection to be dropped", func() error {
-		_, series, err := t.proxies.All()[0].Metric(ctx, "listproxy_collection_live", map[string]string{"resource": idling.Kind.Plural})
+		_, series, err := t.firstProxy().Metric(ctx, "listproxy_collection_live", map[string]string{"resource": idling.Kind.Plural})
 		if err == nil && series > 0 {
 			err = errors.New("it has a metric")
 		}
@@ -238,7 +238,7 @@ func (t *turnover) rest(number int) (samples []soak.Sample) {
 	t.listUsual()
 	for range samplesPerRest {
 		clock.Sleep(t.Context(), time.Second)
-		sample, err := soak.TakeSample(t.Context(), t.proxies.All()[0].AdminURL())
+		sample, err := soak.TakeSample(t.Context(), t.firstProxy().AdminURL())
 		t.must(err)
 		sample.Rest, sample.Upstream = number, float64(t.hop.Connections())
 		samples = append(samples, sample)

@@ -53,10 +53,7 @@ func upstreamCases() []faultCase {
 			name: "apiserver_killed", suite: makeTest, inSoak: true, wantReadersServed: true, bound: time.Minute,
 			fault: whileBroken(killServer, startServer),
 		},
-		{
-			name: "apiserver_ended", inSoak: true, wantReadersServed: true, bound: time.Minute,
-			fault: whileBroken(stopServer, startServer),
-		},
+		{name: "apiserver_ended", inSoak: true, wantReadersServed: true, bound: time.Minute, fault: whileBroken(stopServer, startServer)},
 		{name: "apiserver_paused", suite: makeTestAll, inSoak: true, fault: (*scene).pauseServer},
 		{name: "etcd_killed", inSoak: true, fault: whileBroken(killEtcd, startEtcd)},
 		{

@@ -117,7 +117,7 @@ func (s *scene) countSelfChecks(result string) float64 {
 	if result != "" {
 		labels["result"] = result
 	}
-	n, _, err := s.proxies.All()[0].Metric(s.Context(), "listproxy_selfchecks_total", labels)
+	n, _, err := s.firstProxy().Metric(s.Context(), "listproxy_selfchecks_total", labels)
 	s.must(err)
 	return n
 }

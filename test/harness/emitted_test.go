@@ -56,15 +56,9 @@ func TestEmittedSecretsAreFound(t *testing.T) {
 		"a client's token in an answer": {
 			adminAnswer: client, end: stopped, wantFailure: "a client's token was emitted in the admin port's answer to /",
 		},
-		"the serving key in the log": {
-			logLine: "KEY", end: stopped, wantFailure: "the key in tls.key was emitted in its output: [SECRET]",
-		},
-		"a key that all may read": {
-			keyIsPublic: true, end: stopped, wantFailure: "tls.key holds a private key and has mode -rw-r--r--",
-		},
-		"tokens, then killed": {
-			logLine: "token=" + own, adminAnswer: client, end: killed, wantFailure: "a client's token was emitted",
-		},
+		"the serving key in the log":         {logLine: "KEY", end: stopped, wantFailure: "the key in tls.key was emitted in its output: [SECRET]"},
+		"a key that all may read":            {keyIsPublic: true, end: stopped, wantFailure: "tls.key holds a private key and has mode -rw-r--r--"},
+		"tokens, then killed":                {logLine: "token=" + own, adminAnswer: client, end: killed, wantFailure: "a client's token was emitted"},
 		"no secret, left running":            {logLine: "msg=hello", wantFailure: "was neither stopped nor killed"},
 		"own token in the log, left running": {logLine: "token=" + own, wantFailure: "listproxy's own token was emitted"},
 	} {

@@ -11,6 +11,9 @@
 // After each attack, an innocent request without credentials follows on the same connection: the follower. Its answer shows
 // where a server believes that the attack ended, and whether the attack's identity stays with the connection.
 //
+// An attempt is an attack that was sent once, and its outcome: all that came back on its connection. An account is what
+// kube-apiserver's audit log says of one request. A hit is an answer from memory.
+//
 // # What must hold
 //
 //   - The answers (status, headers, bodies, trailers, how many, and how the connection or stream ended) are kube-apiserver's

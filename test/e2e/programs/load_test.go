@@ -44,11 +44,10 @@ type loadKind struct {
 var (
 	deployments = kinds.Kind{APIVersion: "apps/v1", Name: "Deployment", Plural: "deployments", Rest: workload}
 	replicaSets = kinds.Kind{APIVersion: "apps/v1", Name: "ReplicaSet", Plural: "replicasets", Rest: workload}
-	things      = kinds.Kind{APIVersion: "programs.listproxy.test/v1", Name: "Thing", Plural: "things"}
-)
 
-// firstTurnOfThings is the turn in which the custom resource is defined.
-const firstTurnOfThings = 1
+	// things are custom resources, which are defined in their first turn.
+	things = loadKind{Kind: kinds.Kind{APIVersion: "programs.listproxy.test/v1", Name: "Thing", Plural: "things"}, firstTurn: 1}
+)
 
 // loadKinds are the kinds of the load. Owners come before what they own.
 var loadKinds = []loadKind{
@@ -57,7 +56,7 @@ var loadKinds = []loadKind{
 	{Kind: deployments},
 	{Kind: replicaSets, owner: &deployments},
 	{Kind: kinds.Kind{APIVersion: "v1", Name: "Pod", Plural: "pods", Rest: `{"spec":` + containers + `}`}, owner: &replicaSets},
-	{Kind: things, firstTurn: firstTurnOfThings},
+	things,
 }
 
 // spaces are the namespaces of the load.
@@ -81,10 +80,10 @@ func (l load) do(t *testing.T, method, target string, object any) ask.Answer {
 	return a
 }
 
-// change writes the objects of a turn, and deletes one of each kind that the turn before has written.
+// change writes the objects of a turn, whose numbers begin with the turn's, and deletes the one with the number before.
 func (l load) change(t *testing.T, turn int) {
 	t.Helper()
-	if turn == firstTurnOfThings {
+	if turn == things.firstTurn {
 		l.do(t, http.MethodPost, kinds.Definitions, things.Definition())
 		poll.Until(t, patience, "the custom resource is served", func() bool {
 			_, err := l.client.Do(t.Context(), http.MethodGet, things.Path(""), nil)

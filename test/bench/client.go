@@ -18,32 +18,41 @@ import (
 
 // request is a GET that is measured.
 type request struct {
-	name string
-	// path has the query. [bench.resolve] replaces newestRevision and middlePage in it.
-	path, accept string
-	gzip, http1  bool
-	stream       bool          // a streaming list, which is read to the end of its initial events
-	mustHit      bool          // listproxy must answer from memory
-	changesPods  bool          // before each time, one pod of a hundred is changed
-	clients      int           // that ask at a time, each over its own connection; 0 is one
-	user         string        // of the control plane; "" is the admin
-	tokens       []string      // one for each client, in place of the user's; may be nil
-	spread       time.Duration // the time over which clients begin; 0 is at once
+	name        string
+	path        string // with the query; [bench.resolve] replaces newestRevision and middlePage
+	accept      string
+	gzip        bool
+	http1       bool
+	stream      bool          // it is a streaming list, of which the initial events are read
+	mustHit     bool          // listproxy must answer from memory
+	changesPods bool          // one pod of a hundred is changed before each time
+	clients     int           // how many clients send it at the same time; 0 is one
+	user        string        // of the control plane; "" is the admin
+	tokens      []string      // one for each client, in place of the user's; may be nil
+	spread      time.Duration // the time over which clients begin; 0 is at once
 }
+
+// volume is how many clients send a request, and how often each of them does, one time after the other.
+type volume struct{ clients, perClient int }
+
+// once is one request of one client.
+var once = volume{clients: 1, perClient: 1}
 
 const (
 	userAgent = "bench/v0.0.0 (linux/amd64) kubernetes/$Format"
-	// newestRevision stands for kube-apiserver's newest revision, and middlePage for the token that continues after half
-	// of the pods.
-	newestRevision, middlePage = "NEWEST", "MIDDLE"
+	// newestRevision stands for kube-apiserver's newest revision in a request's path.
+	newestRevision = "NEWEST"
+	// middlePage stands for the token that continues after half of the pods.
+	middlePage = "MIDDLE"
 	// maxConnections is the number of connections over which a crowd asks.
 	maxConnections = 100
-	// A client that is refused comes again after retryInterval, up to maxRefusals times.
-	maxRefusals   = 100
+	// maxRefusals is how often a client tries again that is refused.
+	maxRefusals = 100
+	// retryInterval is the time before a client tries again.
 	retryInterval = time.Second
 )
 
-// connection returns the connection of a client to a server; clients share maxConnections.
+// connection returns the connection of a client to a server. Clients beyond maxConnections share those of others.
 func (b *bench) connection(cfg *rest.Config, http1 bool, client int) (*http.Client, error) {
 	key := fmt.Sprint(cfg.Host, cfg.BearerToken, http1, client%maxConnections)
 	if connection := b.connections[key]; connection != nil {
@@ -56,7 +65,7 @@ func (b *bench) connection(cfg *rest.Config, http1 bool, client int) (*http.Clie
 	return connection, err
 }
 
-// newConnection returns a client that has one connection, as Go clients do.
+// newConnection returns an HTTP client with one connection, as Go clients of Kubernetes have.
 func newConnection(cfg *rest.Config, http1 bool) (*http.Client, error) {
 	tls, err := rest.TLSConfigFor(cfg)
 	if err != nil {
@@ -71,16 +80,16 @@ func newConnection(cfg *rest.Config, http1 bool) (*http.Client, error) {
 	}}, nil
 }
 
-// send has clients send a request, each of them the same number of times, and adds the answers to r.
-func (b *bench) send(ctx context.Context, to side, q request, clients, each int, r *result) error {
-	cfg := b.config(to, q.user)
+// send has clients send a request, and adds the answers to r.
+func (b *bench) send(ctx context.Context, target side, q request, v volume, r *row) error {
+	userConfig := b.config(target, q.user)
 	var sending sync.WaitGroup
 	var mu sync.Mutex // guards r and errs
 	var errs error
-	for client := range clients {
-		cfg := cfg
+	for client := range v.clients {
+		cfg := userConfig
 		if len(q.tokens) > 0 {
-			cfg = rest.CopyConfig(cfg)
+			cfg = rest.CopyConfig(userConfig)
 			cfg.BearerToken = q.tokens[client]
 		}
 		connection, err := b.connection(cfg, q.http1, client)
@@ -88,10 +97,11 @@ func (b *bench) send(ctx context.Context, to side, q request, clients, each int,
 			return err
 		}
 		sending.Go(func() {
-			if q.spread > 0 && !clock.Sleep(ctx, q.spread*time.Duration(client)/time.Duration(clients)) {
+			delay := q.spread * time.Duration(client) / time.Duration(v.clients)
+			if !clock.Sleep(ctx, delay) {
 				return
 			}
-			for range each {
+			for range v.perClient {
 				a, err := q.sendUntilAnswered(ctx, connection, cfg)
 				mu.Lock()
 				r.add(a)
@@ -112,14 +122,14 @@ func (b *bench) send(ctx context.Context, to side, q request, clients, each int,
 
 // answer is what one request got.
 type answer struct {
-	took     time.Duration // to the last byte, refusals before it included
-	bytes    int64         // of the body, as sent
-	hit      bool
-	refusals int
+	took     time.Duration // until the last byte, with the refusals before
+	bytes    int64         // size of the body as sent
+	hit      bool          // it came from memory
+	refusals int           // answers before it that refused the request
 }
 
 // sendUntilAnswered sends a request again while it is refused, as clients of Kubernetes do. A streaming list that ends too
-// early counts as refused: kube-apiserver ends those that it cannot write in time.
+// early counts as refused, since kube-apiserver ends streams that it cannot write in time.
 func (q request) sendUntilAnswered(ctx context.Context, connection *http.Client, cfg *rest.Config) (a answer, err error) {
 	begun := time.Now()
 	for refusals := 0; ; refusals++ {
@@ -132,13 +142,13 @@ func (q request) sendUntilAnswered(ctx context.Context, connection *http.Client,
 	}
 }
 
-// sendOnce sends a request and reads its answer. isRefused reports whether a client would come again.
+// sendOnce sends a request and reads its answer. isRefused reports whether a client would try again.
 func (q request) sendOnce(ctx context.Context, connection *http.Client, cfg *rest.Config) (a answer, isRefused bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the watch of a streaming list
+	defer cancel() // a streaming list would go on as a watch
 	resp, err := q.open(ctx, connection, cfg)
 	if err != nil {
-		return a, q.stream, err
+		return a, q.stream, err // kube-apiserver may end a streaming list before its header
 	}
 	defer resp.Body.Close()
 	a.hit = ask.FromMemory(resp.Header)

@@ -3,46 +3,46 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
 // compare sends each request whose name matches --rows to all sides in turn, round by round, and reports a table with a row
 // for each request and side. Turns begin with another side each time, so that a noisy machine disturbs all alike.
 func (b *bench) compare(ctx context.Context, caption string, sides []side, requests []request) (*table, error) {
+	requests = slices.DeleteFunc(slices.Clone(requests), func(q request) bool { return !b.settings.rows.MatchString(q.name) })
 	idle := make([]cpu[float64], len(sides))
-	for i, s := range sides {
+	for i, target := range sides {
 		var err error
-		if idle[i], err = b.idleShares(ctx, s); err != nil {
+		if idle[i], err = b.measureIdle(ctx, target); err != nil {
 			return nil, err
 		}
 	}
-	rows := make([][]*result, len(requests))
+	rows := make([][]*row, len(requests)) // by request and side
 	for round := range b.settings.rounds {
 		for i, q := range requests {
-			if !b.settings.rows.MatchString(q.name) {
-				continue
-			}
 			resolved, err := b.resolve(ctx, q)
 			if err != nil {
 				return nil, err
 			}
-			if round == 0 || resolved.path != q.path { // else the request is the same as in the first round
-				warm, err := b.warmUpAll(ctx, sides, resolved)
-				if err != nil {
-					return nil, err
-				}
-				if round == 0 {
-					rows[i] = warm
-				}
+			if round == 0 {
+				rows[i], err = b.warmUpAll(ctx, sides, resolved)
+			} else if resolved.path != q.path { // the path names another revision than in the round before
+				_, err = b.warmUpAll(ctx, sides, resolved)
 			}
+			if err != nil {
+				return nil, err
+			}
+			first := round + i
 			for turn := range sides {
-				next := (turn + round + i) % len(sides) // each request begins with another side
-				if err := b.measure(ctx, sides[next], idle[next], resolved, rows[i][next]); err != nil {
+				n := (first + turn) % len(sides)
+				if err := b.measure(ctx, sides[n], idle[n], resolved, rows[i][n]); err != nil {
 					return nil, err
 				}
 			}
@@ -50,47 +50,52 @@ func (b *bench) compare(ctx context.Context, caption string, sides []side, reque
 		b.log("round %d of %d", round+1, b.settings.rounds)
 	}
 	t := &table{caption: caption}
-	for _, ofRequest := range rows {
-		t.add(ofRequest...)
+	for i := range requests {
+		t.add(rows[i]...)
 	}
 	b.report(t)
 	return t, nil
 }
 
 // measure sends a request to a side as often as a round wants, and adds the cost to a row.
-func (b *bench) measure(ctx context.Context, at side, idle cpu[float64], q request, row *result) error {
+func (b *bench) measure(ctx context.Context, target side, idle cpu[float64], q request, r *row) error {
 	clients := max(1, q.clients)
-	perClient := max(1, b.repetitions(row.bytes)/clients)
-	sendMeasured := func(perClient int) error {
-		return b.measureCPU(at, idle, row, func() error { return b.send(ctx, at, q, clients, perClient, row) })
-	}
+	all := volume{clients: clients, perClient: max(1, b.repetitions(r.bytes)/clients)}
 	if !q.changesPods {
-		return sendMeasured(perClient)
+		return b.measureSend(ctx, target, idle, q, all, r)
 	}
-	for range perClient {
-		if err := b.changeHundredth(ctx, at, q.accept); err != nil {
+	for range all.perClient {
+		if err := b.changeHundredth(ctx, target, q.accept); err != nil {
 			return err
 		}
-		if err := sendMeasured(1); err != nil {
+		if err := b.measureSend(ctx, target, idle, q, volume{clients: clients, perClient: 1}, r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// megabytesPerRound bounds the size of all answers to a request in a round. At least three are sent, and at most
-// settings.requests.
-const megabytesPerRound = 100
+// measureSend sends a request, and adds the answers and the CPU time to a row.
+func (b *bench) measureSend(ctx context.Context, target side, idle cpu[float64], q request, v volume, r *row) error {
+	return b.measureCPU(target, idle, r, func() error { return b.send(ctx, target, q, v, r) })
+}
+
+const (
+	// bytesPerRound is about the size of all answers to a request in a round.
+	bytesPerRound = 100e6
+	// minPerRound is the smallest number of these answers, however large one is; settings.requests is the largest.
+	minPerRound = 3
+)
 
 // repetitions returns how often a request is sent in a round if its answer has so many bytes.
 func (b *bench) repetitions(bytes int64) int {
-	return min(b.settings.requests, max(3, int(megabytesPerRound*1e6/max(1, bytes))))
+	return min(b.settings.requests, max(minPerRound, int(bytesPerRound/max(1, bytes))))
 }
 
 // warmUpAll warms up all sides, checks that their answers have the same size, and returns their rows.
-func (b *bench) warmUpAll(ctx context.Context, sides []side, q request) (rows []*result, err error) {
-	for _, at := range sides {
-		r, err := b.warmUp(ctx, at, q)
+func (b *bench) warmUpAll(ctx context.Context, sides []side, q request) (rows []*row, err error) {
+	for _, target := range sides {
+		r, err := b.warmUp(ctx, target, q)
 		if err != nil {
 			return nil, err
 		}
@@ -104,31 +109,43 @@ func (b *bench) warmUpAll(ctx context.Context, sides []side, q request) (rows []
 
 // warmUp sends a request three times, and again until all three answers come from memory if q.mustHit. It returns the request's
 // row, in which only bytes are set.
-func (b *bench) warmUp(ctx context.Context, at side, q request) (*result, error) {
+func (b *bench) warmUp(ctx context.Context, target side, q request) (*row, error) {
 	begun := time.Now()
 	for {
-		r := &result{request: q.name, side: at.name}
-		if err := b.send(ctx, at, q, 1, 3, r); err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", q.name, at.name, err)
+		sample := &row{}
+		if err := b.send(ctx, target, q, volume{clients: 1, perClient: 3}, sample); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", q.name, target.name, err)
 		}
-		switch {
-		case !q.mustHit || at.proxy == nil || r.hits == r.answers:
-			return &result{request: q.name, side: at.name, bytes: r.bytes}, nil
-		case time.Since(begun) > patience:
+		if !q.mustHit || target.proxy == nil || sample.hits == sample.answers {
+			return &row{request: q.name, side: target.name, bytes: sample.bytes}, nil
+		}
+		if time.Since(begun) > patience {
 			return nil, fmt.Errorf("%s: not from memory within %v", q.path, patience)
-		case !clock.Sleep(ctx, pollInterval):
+		}
+		if !clock.Sleep(ctx, pollInterval) {
 			return nil, ctx.Err()
 		}
 	}
 }
 
-// sizeTolerance is the difference in bytes that answers with the same objects may have: a revision, and a token that holds a
-// revision, may have a digit more.
+// warmUpPods has listproxy answer lists of all pods from memory in some formats.
+func (b *bench) warmUpPods(ctx context.Context, target side, formats ...format) error {
+	for _, q := range fromMemory("", podsWith+ask.AnyVersion, formats...) {
+		if _, err := b.warmUp(ctx, target, q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sizeTolerance is the greatest difference in bytes of answers with the same objects: a revision, or a token with a revision,
+// may have a digit more.
 const sizeTolerance = 16
 
-// checkSizes returns an error if sides sent different numbers of bytes. It checks only requests that must be answered from
-// memory, since others may be answered at different states, and none whose size gzip or a stream changes.
-func checkSizes(rows []*result, q request) error {
+// checkSizes returns an error if sides sent different numbers of bytes. It accepts any sizes of these answers:
+//   - Forwarded ones may have different states.
+//   - Those with gzip, and streams, may have different sizes with the same objects.
+func checkSizes(rows []*row, q request) error {
 	if !q.mustHit || q.gzip || q.stream {
 		return nil
 	}
@@ -141,7 +158,7 @@ func checkSizes(rows []*result, q request) error {
 	return nil
 }
 
-// resolve replaces newestRevision and middlePage in a request by current values: older ones leave the history after a while.
+// resolve replaces newestRevision and middlePage in a request by current values. Older values leave the history after a while.
 func (b *bench) resolve(ctx context.Context, q request) (request, error) {
 	if !strings.Contains(q.path, newestRevision) && !strings.Contains(q.path, middlePage) {
 		return q, nil

@@ -16,24 +16,23 @@ import (
 	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
-// crowd measures many clients that send the same request at once: directly, to a listproxy that has pods in memory, and to
-// one that nobody has asked before.
+// crowd measures many clients that send the same request at once, at each of these sides:
+//   - kube-apiserver itself
+//   - a warm listproxy, which has pods in memory
+//   - a cold listproxy, which nobody has asked before
 func crowd(ctx context.Context, b *bench) error {
 	listPods := controlplane.Grant{
 		To:    []string{controlplane.TeamB + "/" + agentName},
 		Rules: []rbacv1.PolicyRule{controlplane.Rule("list", "", "pods")},
 	}
-	if err := b.cp.GrantAll(ctx, listPods); err != nil { // kube-apiserver applies it while pods are written
-		return err
-	}
-	if err := b.fillPods(ctx); err != nil {
+	if err := b.cp.GrantAll(ctx, listPods); err != nil {
 		return err
 	}
 	warm, err := b.startSide(ctx, "listproxy", "--watches", "--consistent-lists=true", "--eager", "pods")
 	if err != nil {
 		return err
 	}
-	if _, err := b.warmUp(ctx, warm, fromMemory("", podsWith+ask.AnyVersion, protobufPlain)[0]); err != nil {
+	if err := b.warmUpPods(ctx, warm, protobufPlain); err != nil {
 		return err
 	}
 	requests := slices.Concat(
@@ -62,17 +61,18 @@ func crowd(ctx context.Context, b *bench) error {
 	return stop()
 }
 
-// measureCrowd returns the rows of a request: directly, at the warm listproxy, and at one that is started for each round.
-func (b *bench) measureCrowd(ctx context.Context, q request, warm side) ([]*result, error) {
+// measureCrowd returns the rows of a request: at kube-apiserver, the warm listproxy, and a cold one, which is started for each
+// round.
+func (b *bench) measureCrowd(ctx context.Context, q request, warm side) ([]*row, error) {
 	const coldName = "listproxy, cold"
-	rows := []*result{{request: q.name, side: direct.name}, {request: q.name, side: warm.name}, {request: q.name, side: coldName}}
+	rows := []*row{{request: q.name, side: direct.name}, {request: q.name, side: warm.name}, {request: q.name, side: coldName}}
 	for range b.settings.rounds {
 		cold, err := b.startSide(ctx, coldName, "--watches", "--consistent-lists=true")
 		if err != nil {
 			return nil, err
 		}
-		for i, at := range []side{direct, warm, cold} {
-			if err := b.sendCrowd(ctx, at, q, rows[i]); err != nil {
+		for i, target := range []side{direct, warm, cold} {
+			if err := b.sendCrowd(ctx, target, q, rows[i]); err != nil {
 				return nil, err
 			}
 		}
@@ -83,23 +83,23 @@ func (b *bench) measureCrowd(ctx context.Context, q request, warm side) ([]*resu
 	return rows, nil
 }
 
-// sendCrowd has each client of the crowd send a request once, and adds the cost to a result. Clients of a request that is
-// spread over a time have new tokens.
-func (b *bench) sendCrowd(ctx context.Context, at side, q request, r *result) error {
+// sendCrowd has each client of the crowd send a request once, and adds the cost to a row. If the request is spread over a
+// time, the clients get new tokens.
+func (b *bench) sendCrowd(ctx context.Context, target side, q request, r *row) error {
 	if q.spread > 0 {
 		var err error
 		if q.tokens, err = b.newTokens(ctx); err != nil {
 			return err
 		}
 	}
-	before, err := b.wholeLists(ctx)
+	before, err := b.countWholeLists(ctx)
 	if err != nil {
 		return err
 	}
-	if err := b.measureCPU(at, notIdle, r, func() error { return b.send(ctx, at, q, b.settings.crowd, 1, r) }); err != nil {
+	if err := b.measureSend(ctx, target, noIdle, q, volume{clients: b.settings.crowd, perClient: 1}, r); err != nil {
 		return err
 	}
-	after, err := b.wholeLists(ctx)
+	after, err := b.countWholeLists(ctx)
 	r.wholeLists += after - before
 	return err
 }
@@ -109,14 +109,15 @@ const (
 	agentName = "agent"
 	// rolloutTime is the time over which the pods of a DaemonSet start.
 	rolloutTime = 10 * time.Second
+	// tokensAtATime is how many requests for tokens are sent at the same time.
+	tokensAtATime = 8
 )
 
-// newTokens returns a new token for each client of the crowd, all of one service account, as the pods of a DaemonSet have
-// them.
+// newTokens creates a token for each client of the crowd, all of one service account, like the tokens of a DaemonSet's pods.
 func (b *bench) newTokens(ctx context.Context) ([]string, error) {
 	tokens := make([]string, b.settings.crowd)
 	creating, ctx := errgroup.WithContext(ctx)
-	creating.SetLimit(8)
+	creating.SetLimit(tokensAtATime)
 	for i := range tokens {
 		creating.Go(func() (err error) {
 			tokens[i], err = b.cp.CreateServiceAccountToken(ctx, controlplane.TeamB, agentName)
@@ -126,9 +127,9 @@ func (b *bench) newTokens(ctx context.Context) ([]string, error) {
 	return tokens, creating.Wait()
 }
 
-// wholeLists returns the number of lists of all pods, streaming lists and pages included, that kube-apiserver has answered so
-// far, by its metrics.
-func (b *bench) wholeLists(ctx context.Context) (n int, err error) {
+// countWholeLists reads from kube-apiserver's metrics how many lists of all pods it has answered so far, with streaming lists
+// and pages.
+func (b *bench) countWholeLists(ctx context.Context) (n int, err error) {
 	client, err := rest.HTTPClientFor(b.cp.RESTConfig(controlplane.Admin))
 	if err != nil {
 		return 0, err

@@ -19,30 +19,29 @@ import (
 )
 
 const (
-	demoInformers = 10 // that start at the same time, as after a rollout
-	demoRequests  = 3
+	// demoInformers is the number of informers that start at the same time, as after a rollout.
+	demoInformers = 10
+	// demoRequests is how often each request is sent.
+	demoRequests = 3
 )
 
 // demo measures what comes from memory, compares each answer with kube-apiserver's, and then stays up to be tried by hand.
 // It fails if an answer differs or is not from memory.
 func demo(ctx context.Context, b *bench) error {
 	b.settings.requests, b.settings.rounds = min(b.settings.requests, demoRequests), 1
-	if err := b.fillPods(ctx); err != nil {
-		return err
-	}
 	proxied, err := b.startSide(ctx, "listproxy", "--eager", "pods", "--watches", "--consistent-lists=always")
 	if err != nil {
 		return err
 	}
 	page := strconv.Itoa(b.settings.page())
 	firstPage := podsWith + "limit=" + page + "&resourceVersion=" + newestRevision + "&resourceVersionMatch=Exact"
-	ofAlice := "/api/v1/namespaces/" + controlplane.TeamA + "/pods?" + ask.AnyVersion
+	alicesPods := "/api/v1/namespaces/" + controlplane.TeamA + "/pods?" + ask.AnyVersion
 	all := slices.Concat(
 		fromMemory("all pods", podsWith+ask.AnyVersion, jsonPlain, jsonGzip, protobufPlain, metadataJSON),
 		fromMemory("a page of "+page, firstPage, jsonPlain),
 		fromMemory("1% by label", byLabel+"&"+ask.AnyVersion, jsonPlain),
 		fromMemory("one node's", b.byNode()+"&"+ask.AnyVersion, jsonPlain),
-		modify(fromMemory("alice, her namespace", ofAlice, jsonPlain), func(q *request) { q.user = controlplane.Alice }),
+		modify(fromMemory("alice, her namespace", alicesPods, jsonPlain), func(q *request) { q.user = controlplane.Alice }),
 	)
 	for _, q := range all {
 		if err := b.requireSame(ctx, proxied, q); err != nil {
@@ -91,9 +90,9 @@ func (b *bench) demoWhileChanging(ctx context.Context, sides []side) error {
 	return nil
 }
 
-// requireSame compares listproxy's answer with kube-apiserver's. A list at any version is asked for at exactly the newest
-// revision, so that both must give the same state. It tries again, each time at the newest revision: listproxy may not have a
-// revision yet, and never gets one from before its load.
+// requireSame compares listproxy's answer with kube-apiserver's. If the request is for any version, it asks for exactly the newest
+// revision instead, so that both must give the same state. It tries again, each time at the newest revision: listproxy may not
+// have a revision yet, and never gets one from before its load.
 func (b *bench) requireSame(ctx context.Context, proxied side, q request) error {
 	q.path = strings.Replace(q.path, ask.AnyVersion, "resourceVersion="+newestRevision+"&resourceVersionMatch=Exact", 1)
 	return poll.Try(ctx, patience, pollInterval, q.name, func() error {
@@ -101,31 +100,36 @@ func (b *bench) requireSame(ctx context.Context, proxied side, q request) error 
 		if err != nil {
 			return err
 		}
-		var answers []ask.Answer
-		for _, s := range []side{proxied, direct} {
-			c, err := ask.New(b.config(s, q.user), patience)
-			if err != nil {
-				return err
-			}
-			a, err := c.GetAs(ctx, q.accept, resolved.path)
-			if err != nil {
-				return err
-			}
-			answers = append(answers, a)
+		got, err := b.get(ctx, proxied, resolved)
+		if err != nil {
+			return err
 		}
-		return compareAnswers(answers[0], answers[1])
+		want, err := b.get(ctx, direct, resolved)
+		if err != nil {
+			return err
+		}
+		return compareAnswers(got, want)
 	})
 }
 
+// get sends a request to a side once, and returns the whole answer.
+func (b *bench) get(ctx context.Context, target side, q request) (ask.Answer, error) {
+	client, err := ask.New(b.config(target, q.user), patience)
+	if err != nil {
+		return ask.Answer{}, err
+	}
+	return client.GetAs(ctx, q.accept, q.path)
+}
+
 // compareAnswers returns an error unless listproxy's answer is from memory, and equal to kube-apiserver's.
-func compareAnswers(proxied, direct ask.Answer) error {
+func compareAnswers(got, want ask.Answer) error {
 	switch {
-	case proxied.Code != http.StatusOK || direct.Code != http.StatusOK:
-		return fmt.Errorf("listproxy answers %d, kube-apiserver %d", proxied.Code, direct.Code)
-	case !proxied.FromMemory():
-		return fmt.Errorf("not from memory but %s", proxied.Source())
-	case !bytes.Equal(proxied.Body, direct.Body):
-		return fmt.Errorf("listproxy's answer of %d bytes is not kube-apiserver's of %d", len(proxied.Body), len(direct.Body))
+	case got.Code != http.StatusOK || want.Code != http.StatusOK:
+		return fmt.Errorf("listproxy answers %d, kube-apiserver %d", got.Code, want.Code)
+	case !got.FromMemory():
+		return fmt.Errorf("not from memory but %s", got.Source())
+	case !bytes.Equal(got.Body, want.Body):
+		return fmt.Errorf("listproxy's answer of %d bytes is not kube-apiserver's of %d", len(got.Body), len(want.Body))
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -22,9 +23,7 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 )
 
-// limitCommand is the argument with which this program runs as the limit: the least that a proxy in Go can cost. The limit
-// answers lists with stored bytes, writes what one watch of the upstream brings to each watch of the same target, and
-// forwards with [httputil.ReverseProxy] and nothing else.
+// limitCommand is the argument with which this program runs as the limit.
 const limitCommand = "serve-limit"
 
 // limitName is the name of the limit's side.
@@ -40,11 +39,11 @@ func (b *bench) addLimit(ctx context.Context, sides []side) ([]side, error) {
 	return append(sides, side{name: limitName, proxy: p}), err
 }
 
-// serveLimit is the limit's main. It parses the flags of listproxy that it needs, and ignores the others.
+// serveLimit is the main function of the limit. It parses the flags of listproxy that it needs, and ignores the others.
 func serveLimit(ctx context.Context, args []string) error {
 	flags := pflag.NewFlagSet(limitCommand, pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
-	kubeconfig, certificates := flags.String("kubeconfig", "", ""), flags.String("cert-dir", "", "")
+	kubeconfig, certDir := flags.String("kubeconfig", "", ""), flags.String("cert-dir", "", "")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -56,7 +55,7 @@ func serveLimit(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	clients, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
@@ -67,27 +66,31 @@ func serveLimit(ctx context.Context, args []string) error {
 	go func() {
 		_ = http.Serve(health, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) // #nosec G114 -- for this test alone
 	}()
-	fmt.Printf("msg=serving address=%s admin=%s\n", clients.Addr(), health.Addr()) // as in listproxy's log
-	server := &http.Server{Handler: handler}                                       // #nosec G112 -- for this test alone
+	fmt.Printf("msg=serving address=%s admin=%s\n", listener.Addr(), health.Addr()) // as in listproxy's log
+	server := &http.Server{Handler: handler}                                        // #nosec G112 -- for this test alone
 	context.AfterFunc(ctx, func() { _ = server.Close() })
-	if err := server.ServeTLS(clients, filepath.Join(*certificates, "tls.crt"), filepath.Join(*certificates, "tls.key")); ctx.Err() == nil {
-		return err
+	err = server.ServeTLS(listener, filepath.Join(*certDir, "tls.crt"), filepath.Join(*certDir, "tls.key"))
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil // ctx has ended
 	}
-	return nil
+	return err
 }
 
-// limit is the handler of [serveLimit]. It answers lists that name a revision or a token with the bytes that kube-apiserver
-// sent the first time.
+// limit is the least that a proxy in Go can cost. It forwards requests that name no revision and no token, with
+// [httputil.ReverseProxy] alone. It answers other lists with stored bytes, and passes the events of one upstream watch on to
+// all watches for the same key.
 type limit struct {
 	upstream *httputil.ReverseProxy
-	stored   sync.Map // limitKey → *recorder
 
 	mu      sync.Mutex
-	watched map[limitKey]*fanOut
+	stored  map[limitKey]*recorder // the first answer to each list
+	fanOuts map[limitKey]*fanOut
 }
 
-type limitKey struct{ target, accept, encoding string }
+// limitKey is what two requests with the same answer have in common.
+type limitKey struct{ uri, accept, encoding string }
 
+// newLimit returns a limit in front of the server of a configuration. Each client sends its own token.
 func newLimit(cfg *rest.Config) (*limit, error) {
 	base, err := url.Parse(cfg.Host)
 	if err != nil {
@@ -99,27 +102,36 @@ func newLimit(cfg *rest.Config) (*limit, error) {
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP2(true)
-	return &limit{watched: make(map[limitKey]*fanOut), upstream: &httputil.ReverseProxy{
+	upstream := &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(base) },
 		Transport: &http.Transport{TLSClientConfig: tls, Protocols: protocols, DisableCompression: true},
-	}}, nil
+	}
+	return &limit{upstream: upstream, stored: map[limitKey]*recorder{}, fanOuts: map[limitKey]*fanOut{}}, nil
 }
 
 // ServeHTTP implements [http.Handler].
 func (l *limit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !strings.Contains(r.URL.RawQuery, "resourceVersion=") && !strings.Contains(r.URL.RawQuery, "continue=") {
+	namesState := strings.Contains(r.URL.RawQuery, "resourceVersion=") || strings.Contains(r.URL.RawQuery, "continue=")
+	if !namesState {
 		l.upstream.ServeHTTP(w, r)
 		return
 	}
-	key := limitKey{target: r.URL.RequestURI(), accept: r.Header.Get("Accept"), encoding: r.Header.Get("Accept-Encoding")}
-	if query := r.URL.Query(); query.Has("watch") && !query.Has("sendInitialEvents") {
-		l.join(key, w, r)
+	key := limitKey{uri: r.URL.RequestURI(), accept: r.Header.Get("Accept"), encoding: r.Header.Get("Accept-Encoding")}
+	query := r.URL.Query()
+	if query.Has("watch") && !query.Has("sendInitialEvents") {
+		l.serveWatch(key, w, r)
 		return
 	}
-	if value, ok := l.stored.Load(key); ok {
-		if stored, ok := value.(*recorder); ok {
-			stored.replay(w)
-		}
+	l.serveList(key, w, r)
+}
+
+// serveList answers a list with stored bytes. The first list for a key is forwarded, and its answer is stored.
+func (l *limit) serveList(key limitKey, w http.ResponseWriter, r *http.Request) {
+	l.mu.Lock()
+	stored := l.stored[key]
+	l.mu.Unlock()
+	if stored != nil {
+		stored.replay(w)
 		return
 	}
 	recording := &recorder{ResponseWriter: w, code: http.StatusOK}
@@ -127,7 +139,9 @@ func (l *limit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = recover() // ReverseProxy panics when the client ends a streaming list after its initial events
 		if recording.code == http.StatusOK {
 			recording.header = w.Header().Clone()
-			l.stored.Store(key, recording)
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.stored[key] = recording
 		}
 	}()
 	l.upstream.ServeHTTP(recording, r)
@@ -156,13 +170,13 @@ func (r *recorder) Write(p []byte) (int, error) {
 // Unwrap lets [http.ResponseController] flush.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// chunkBytes are written at a time, as by listproxy.
+// chunkBytes is the size of a write, as it is in listproxy.
 const chunkBytes = 64 << 10
 
-// replay writes the copy.
+// replay writes the copy to another client.
 func (r *recorder) replay(w http.ResponseWriter) {
 	maps.Copy(w.Header(), r.header)
-	w.Header().Del("Content-Length") // listproxy sends none either
+	w.Header().Del("Content-Length") // listproxy does not send this header
 	w.Header().Set("Cache-Status", "listproxy; hit; detail=any")
 	for chunk := range slices.Chunk(r.body.Bytes(), chunkBytes) {
 		if _, err := w.Write(chunk); err != nil {
@@ -171,28 +185,18 @@ func (r *recorder) replay(w http.ResponseWriter) {
 	}
 }
 
-// join adds a client to the watches of a target, and writes events to it until it leaves. The first client's request
-// opens the watch of the upstream.
-func (l *limit) join(key limitKey, w http.ResponseWriter, r *http.Request) {
+// serveWatch writes the events of a fan-out to a client until the client leaves.
+func (l *limit) serveWatch(key limitKey, w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", key.accept+";stream=watch")
 	w.Header().Set("Cache-Status", "listproxy; hit; detail=watch")
 	_ = http.NewResponseController(w).Flush()
-	written := make(chan []byte, watchBacklog)
-	l.mu.Lock()
-	watches, ok := l.watched[key]
-	if !ok {
-		watches = &fanOut{}
-		l.watched[key] = watches
-		upstream := r.Clone(context.WithoutCancel(r.Context()))
-		go l.upstream.ServeHTTP(watches, upstream)
-	}
-	l.mu.Unlock()
-	watches.add(written)
+	events := make(chan []byte, watchBacklog)
+	l.fanOut(key, r).add(events)
 	for {
 		select {
 		case <-r.Context().Done():
 			return
-		case event := <-written:
+		case event := <-events:
 			if _, err := w.Write(event); err != nil {
 				return
 			}
@@ -201,11 +205,25 @@ func (l *limit) join(key limitKey, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// watchBacklog is the number of writes for which a client of a [fanOut] may be behind before the others wait for it.
+// fanOut returns the fan-out of a key. The first request for the key creates it, and opens its watch of the upstream.
+func (l *limit) fanOut(key limitKey, r *http.Request) *fanOut {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := l.fanOuts[key]
+	if f == nil {
+		f = &fanOut{header: http.Header{}}
+		l.fanOuts[key] = f
+		upstreamRequest := r.Clone(context.WithoutCancel(r.Context()))
+		go l.upstream.ServeHTTP(f, upstreamRequest)
+	}
+	return f
+}
+
+// watchBacklog is the number of events that may wait for a slow client before all other clients wait for it, too.
 const watchBacklog = 1000
 
-// fanOut is the response to the watch of the upstream. It passes each write on to all clients. None is ever removed, since the
-// clients of a benchmark leave together, at its end.
+// fanOut is the response to a watch of the upstream. It passes each write, which is an event, on to all clients. It removes no
+// client, since the clients of a benchmark leave together, at its end.
 type fanOut struct {
 	header http.Header
 
@@ -220,12 +238,7 @@ func (f *fanOut) add(client chan<- []byte) {
 }
 
 // Header implements [http.ResponseWriter].
-func (f *fanOut) Header() http.Header {
-	if f.header == nil {
-		f.header = make(http.Header)
-	}
-	return f.header
-}
+func (f *fanOut) Header() http.Header { return f.header }
 
 // WriteHeader implements [http.ResponseWriter].
 func (f *fanOut) WriteHeader(int) {}

@@ -14,11 +14,12 @@ import (
 
 const (
 	podsPath = "/api/v1/pods"
-	podsWith = podsPath + "?" // a query follows
-	// byLabel is the list of a hundredth of the pods.
+	// podsWith begins the path of pods with a query.
+	podsWith = podsPath + "?"
+	// byLabel is the path of a hundredth of the pods.
 	byLabel = podsWith + "labelSelector=" + workload.HundredthLabel + "%3D7"
-	// few is the number of config maps in a small list.
-	few = 10
+	// fewConfigMaps is the number of objects in a small list.
+	fewConfigMaps = 10
 )
 
 // format is a media type and a content encoding.
@@ -43,26 +44,27 @@ func (f format) accept() string {
 	return ask.JSON
 }
 
-// fromAnywhere returns requests for a path in some formats, whether they are answered from memory or forwarded.
+// newRequest returns a request without a name for a path in a format.
+func newRequest(path string, f format) request {
+	return request{path: path, accept: f.accept(), gzip: f == jsonGzip || f == clientGo}
+}
+
+// fromAnywhere returns requests for a path in some formats, which may be answered from memory or forwarded.
 func fromAnywhere(name, path string, formats ...format) (requests []request) {
 	for _, f := range formats {
-		requests = append(requests, request{
-			name: name + ", " + string(f), path: path, accept: f.accept(), gzip: f == jsonGzip || f == clientGo,
-		})
+		q := newRequest(path, f)
+		q.name = name + ", " + string(f)
+		requests = append(requests, q)
 	}
 	return requests
 }
 
-// fromMemory returns requests as fromAnywhere does, but each must be answered from memory.
+// fromMemory returns requests for a path in some formats, which must be answered from memory.
 func fromMemory(name, path string, formats ...format) []request {
-	requests := fromAnywhere(name, path, formats...)
-	for i := range requests {
-		requests[i].mustHit = true
-	}
-	return requests
+	return modify(fromAnywhere(name, path, formats...), func(q *request) { q.mustHit = true })
 }
 
-// modify returns the requests, each modified.
+// modify changes each of the requests, and returns them.
 func modify(requests []request, change func(q *request)) []request {
 	for i := range requests {
 		change(&requests[i])
@@ -72,10 +74,7 @@ func modify(requests []request, change func(q *request)) []request {
 
 // lists measures what comes from memory while nothing changes.
 func lists(ctx context.Context, b *bench) error {
-	if err := b.fillPods(ctx); err != nil {
-		return err
-	}
-	if err := workload.FillConfigMaps(ctx, b.cp, configMapsNamespace(few), few, configMapBytes); err != nil {
+	if err := workload.FillConfigMaps(ctx, b.cp, configMapsNamespace(fewConfigMaps), fewConfigMaps, configMapBytes); err != nil {
 		return err
 	}
 	sides, err := b.startAllSides(ctx, "--eager", "pods", "--watches")
@@ -92,7 +91,7 @@ func lists(ctx context.Context, b *bench) error {
 		podName    = b.podShape().Pod(0, workload.NamespaceOf(0)).Name
 		byName     = podsWith + "fieldSelector=metadata.name%3D" + podName
 		stream     = podsWith + strings.Replace(ask.StreamingList, "&", "&resourceVersion=0&", 1)
-		configMaps = "/api/v1/namespaces/" + configMapsNamespace(few) + "/configmaps?" + ask.AnyVersion
+		configMaps = "/api/v1/namespaces/" + configMapsNamespace(fewConfigMaps) + "/configmaps?" + ask.AnyVersion
 	)
 	all := slices.Concat(
 		fromMemory("all", allPods, jsonPlain, jsonGzip, protobufPlain, clientGo, metadataJSON),
@@ -105,14 +104,15 @@ func lists(ctx context.Context, b *bench) error {
 		fromMemory("one node's", b.byNode()+"&"+ask.AnyVersion, jsonPlain, clientGo),
 		fromMemory("one by name", byName+"&"+ask.AnyVersion, jsonPlain, clientGo),
 		modify(fromMemory("streaming list", stream, jsonPlain, protobufPlain), func(q *request) { q.stream = true }),
-		fromMemory(strconv.Itoa(few)+" config maps", configMaps, jsonPlain, clientGo),
+		fromMemory(strconv.Itoa(fewConfigMaps)+" config maps", configMaps, jsonPlain, clientGo),
 	)
 	_, err = b.compare(ctx, fmt.Sprintf("Lists of %d pods at `resourceVersion=0` unless the row says otherwise, over HTTP/2, pages of %s. "+
 		"CPU is that of the processes for one answer.", b.settings.pods, page), sides, all)
 	return err
 }
 
-// startAllSides starts listproxy, with --before that of another commit, and the limit. It returns kube-apiserver and these sides.
+// startAllSides starts listproxy, with --before also that of the commit before, and the limit. It returns kube-apiserver and
+// these sides.
 func (b *bench) startAllSides(ctx context.Context, args ...string) ([]side, error) {
 	proxied, err := b.startSides(ctx, "listproxy", args...)
 	if err != nil {
@@ -121,16 +121,13 @@ func (b *bench) startAllSides(ctx context.Context, args ...string) ([]side, erro
 	return b.addLimit(ctx, append([]side{direct}, proxied...))
 }
 
-// byNode returns the list of the pods of one node.
+// byNode returns the path of the pods of one node.
 func (b *bench) byNode() string {
 	return podsWith + "fieldSelector=spec.nodeName%3D" + b.podShape().Node(1)
 }
 
 // forward measures what listproxy adds to what it forwards.
 func forward(ctx context.Context, b *bench) error {
-	if err := b.fillPods(ctx); err != nil {
-		return err
-	}
 	sides, err := b.startAllSides(ctx, "--eager", "pods")
 	if err != nil {
 		return err
@@ -156,15 +153,12 @@ func forward(ctx context.Context, b *bench) error {
 // configMapBytes of data make a config map of about 1 kB.
 const configMapBytes = 600
 
-// configMapsNamespace returns the namespace with n config maps. That of 0 has the one config map that [bench.startWrites]
-// changes.
+// configMapsNamespace returns the namespace with n config maps. The namespace of 0 is an exception: it has the config map that
+// [bench.startWrites] changes.
 func configMapsNamespace(n int) string { return "objects-" + strconv.Itoa(n) }
 
-// newest measures consistent lists, of few objects and of many: while these objects change, and while others do.
+// newest measures consistent lists of few objects and of many, first while other objects change, and then while these do.
 func newest(ctx context.Context, b *bench) error {
-	if err := b.fillPods(ctx); err != nil {
-		return err
-	}
 	for _, n := range b.settings.objects {
 		if err := workload.FillConfigMaps(ctx, b.cp, configMapsNamespace(n), n, configMapBytes); err != nil {
 			return err
@@ -196,7 +190,7 @@ func newest(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// startModes starts listproxy with each value of --consistent-lists, with pods in memory in every representation. It returns
+// startModes starts a listproxy for each value of --consistent-lists, with pods in memory in all representations. It returns
 // kube-apiserver and these sides.
 func (b *bench) startModes(ctx context.Context) ([]side, error) {
 	sides := []side{direct}
@@ -206,11 +200,9 @@ func (b *bench) startModes(ctx context.Context) ([]side, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, q := range fromMemory("", podsWith+ask.AnyVersion, jsonPlain, protobufPlain, metadataJSON) {
-			for _, s := range proxied {
-				if _, err := b.warmUp(ctx, s, q); err != nil {
-					return nil, err
-				}
+		for _, target := range proxied {
+			if err := b.warmUpPods(ctx, target, jsonPlain, protobufPlain, metadataJSON); err != nil {
+				return nil, err
 			}
 		}
 		sides = append(sides, proxied...)

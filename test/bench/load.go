@@ -11,11 +11,9 @@ import (
 	"github.com/listproxy/listproxy/test/harness/process"
 )
 
-// loads measures what it costs to load (streaming lists), to start, and to follow changes, and the memory after each.
+// loads measures the CPU time of loads (streaming lists), of a start, and of changes, and the memory after the start and the
+// changes.
 func loads(ctx context.Context, b *bench) error {
-	if err := b.fillPods(ctx); err != nil {
-		return err
-	}
 	streams := modify(
 		fromAnywhere("a streaming list", podsWith+ask.StreamingList, jsonPlain, jsonGzip, protobufPlain, clientGo),
 		func(q *request) { q.stream = true },
@@ -25,29 +23,27 @@ func loads(ctx context.Context, b *bench) error {
 	if _, err := b.compare(ctx, caption, []side{direct}, streams); err != nil {
 		return err
 	}
-	listOfAll, err := b.warmUp(ctx, direct, fromAnywhere("", podsWith+ask.AnyVersion, jsonPlain)[0]) // for its size
+	listOfAll, err := b.warmUp(ctx, direct, newRequest(podsWith+ask.AnyVersion, jsonPlain))
 	if err != nil {
 		return err
 	}
-	used, err := process.Used(func() error {
-		const clients, perClient = 1, 1
-		return b.send(ctx, direct, streams[0], clients, perClient, &result{})
-	}, os.Getpid())
+	readStream := func() error { return b.send(ctx, direct, streams[0], once, &row{}) }
+	used, err := process.Used(readStream, os.Getpid())
 	if err != nil {
 		return err
 	}
-	readerOnly := &result{request: "a start", side: limitName, answers: 1, proxyCPU: used[0]}
+	limitOfStart := &row{request: "a start", side: limitName, answers: 1, proxyCPU: used[0]}
 
 	starts := &table{caption: "A start of listproxy: until it is ready, with pods loaded in JSON; and the memory of both processes then, " +
 		"of which `for` is the bytes of the list. The limit is a client that reads the same streaming list and keeps nothing."}
 	changes := &table{caption: fmt.Sprintf("What a change costs at %d a second, and the memory after these changes, of which `for` is the bytes "+
 		"of the list and of every changed pod: all are kept for --history-window.", changesPerSecond)}
-	for _, build := range b.programs() {
-		started, rows, err := b.measureStart(ctx, build, listOfAll.bytes)
+	for _, listproxy := range b.programs() {
+		started, rows, err := b.measureStart(ctx, listproxy, listOfAll.bytes)
 		if err != nil {
 			return err
 		}
-		starts.add(append(rows, readerOnly)...)
+		starts.add(append(rows, limitOfStart)...)
 		changed, err := b.measureChanges(ctx, started, listOfAll.bytes)
 		if err != nil {
 			return err
@@ -62,46 +58,48 @@ func loads(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// measureStart starts a program, and returns it with the rows of kube-apiserver and of the start. listBytes is the size of the
-// list of all pods.
-func (b *bench) measureStart(ctx context.Context, build program, listBytes int64) (started side, rows []*result, err error) {
-	kube := &result{request: "a start", side: direct.name, storedBytes: listBytes}
-	r := &result{request: "a start", side: "listproxy" + build.suffix, answers: 1, storedBytes: listBytes}
+// measureStart starts a program, and returns its side, and the rows of a start: kube-apiserver's and the program's. listBytes
+// is the size of the list of all pods.
+func (b *bench) measureStart(ctx context.Context, listproxy program, listBytes int64) (started side, rows []*row, err error) {
+	kube := &row{request: "a start", side: direct.name, storedBytes: listBytes}
+	r := &row{request: "a start", side: "listproxy" + listproxy.suffix, answers: 1, storedBytes: listBytes}
 	begun := time.Now()
-	// The CPU time of kube-apiserver, while listproxy starts.
-	if err := b.measureCPU(direct, notIdle, r, func() (err error) {
-		started, err = b.startProgram(ctx, build, "listproxy", "--eager", "pods")
+	err = b.measureCPU(direct, noIdle, r, func() (err error) { // of kube-apiserver, while listproxy starts
+		started, err = b.startProgram(ctx, listproxy, "listproxy", "--eager", "pods")
 		return err
-	}); err != nil {
+	})
+	if err != nil {
 		return started, nil, err
 	}
 	r.times = []time.Duration{time.Since(begun)}
-	if r.proxyCPU, err = process.CPU(started.proxy.PID()); err != nil { // since the process began
+	r.proxyCPU, err = process.CPU(started.proxy.PID()) // since the process began
+	if err != nil {
 		return started, nil, err
 	}
 	kube.memory, r.memory, err = b.residentMemory(started)
-	return started, []*result{kube, r}, err
+	return started, []*row{kube, r}, err
 }
 
 // measureChanges changes pods and returns the row of a change at a side.
-func (b *bench) measureChanges(ctx context.Context, at side, listBytes int64) (*result, error) {
-	r := &result{request: "a change", side: at.name}
+func (b *bench) measureChanges(ctx context.Context, target side, listBytes int64) (*row, error) {
+	r := &row{request: "a change", side: target.name}
 	pods, err := b.readPods(ctx, "", b.settings.pods)
 	if err != nil {
 		return nil, err
 	}
-	idle, err := b.idleShares(ctx, at)
+	idle, err := b.measureIdle(ctx, target)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.measureCPU(at, idle, r, func() (err error) {
+	err = b.measureCPU(target, idle, r, func() (err error) {
 		r.answers, err = b.changePods(ctx, pods, changesPerSecond, changesPerSecond*b.settings.seconds)
 		clock.Sleep(ctx, time.Second) // until listproxy has the last changes
 		return err
-	}); err != nil {
+	})
+	if err != nil {
 		return nil, err
 	}
-	_, r.memory, err = b.residentMemory(at)
+	_, r.memory, err = b.residentMemory(target)
 	podBytes := listBytes / int64(b.settings.pods)
 	r.storedBytes = listBytes + podBytes*int64(r.answers) // every changed version of a pod is kept
 	return r, err

@@ -2,8 +2,16 @@
 // kube-apiserver on this machine. It prints tables in Markdown. make bench and make demo run it, and docs/benchmarks.md has
 // results.
 //
+// These words have a meaning of their own here:
+//
+//   - A side is a server to which the same requests go: kube-apiserver, a listproxy, a listproxy of the commit before (--before),
+//     or the limit.
+//   - The limit is the least that a proxy in Go can cost. This program runs it, as a process of its own.
+//   - A row of a table is what a request costs at a side.
+//   - A round sends each request to all sides, one after the other.
+//
 // Most measurements have their own file. rig.go starts processes, client.go sends requests, compare.go measures them at all
-// sides in turn, writes.go changes objects, and report.go formats tables.
+// sides, limit.go is the limit, writes.go changes objects, and report.go formats tables.
 package main
 
 import (
@@ -52,19 +60,18 @@ type settings struct {
 	objects []int
 	once    bool
 	rows    *regexp.Regexp
+	before  string   // path of a program of listproxy as of the commit before
 	args    []string // --listproxy
-	// otherProgram is --before: the path of another program of listproxy.
-	otherProgram string
 }
 
 const (
-	// maxPage is the number of pods on a page, unless that is more than half of all.
+	// maxPage is the largest number of pods on a page.
 	maxPage = 500
 	// changesPerSecond is the number of pods that change in a second.
 	changesPerSecond = 25
 )
 
-// page returns the number of pods on a page, so that there is one in the middle.
+// page returns the number of pods on a page. There are at least two pages, so that one can begin in the middle.
 func (s settings) page() int { return min(maxPage, s.pods/2) }
 
 // measurements returns all measurements by name.
@@ -103,10 +110,10 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	b := &bench{settings: s, out: out, connections: map[string]*http.Client{}, log: func(format string, args ...any) {
 		_, _ = fmt.Fprintf(progress, "%6s  %s\n", time.Since(begun).Round(time.Second), fmt.Sprintf(format, args...))
 	}}
-	if err := b.open(ctx); err != nil {
-		return errors.Join(err, b.close())
+	err = b.open(ctx)
+	if err == nil {
+		err = measurements()[name](ctx, b)
 	}
-	err = measurements()[name](ctx, b)
 	if err = errors.Join(err, b.close()); err != nil {
 		return err
 	}
@@ -133,7 +140,7 @@ func parse(args []string, complaints io.Writer) (s settings, err error) {
 	count(&s.crowd, "crowd", 100, "crowd, mix, watches, restart: how many clients there are (mix: agents; restart: informers)")
 	count(&s.seconds, "seconds", 20, "mix, watches, restart, load: for how long")
 	flags.IntSliceVar(&s.objects, "objects", []int{1, 10, 100, 1000, 10_000}, "newest: how many config maps a list has")
-	flags.StringVar(&s.otherProgram, "before", "",
+	flags.StringVar(&s.before, "before", "",
 		"lists, forward, newest, load: another `program` of listproxy, as of the commit before, that is measured beside this one")
 	rows := flags.String("rows", "", "lists, forward, newest: only requests whose name this `regexp` matches")
 	flags.StringArrayVar(&s.args, "listproxy", nil, "another `argument` for listproxy, as --listproxy=--log-level=debug")

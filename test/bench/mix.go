@@ -28,17 +28,14 @@ import (
 )
 
 const (
-	// mixInformers watch all pods; --crowd agents watch the pods of their node.
+	// mixInformers is the number of informers, which watch all pods. (--crowd agents watch the pods of their node.)
 	mixInformers = 20
-	// mixNodes report their status, and renew a Lease.
+	// mixNodes is the number of nodes, which report their status and renew a Lease.
 	mixNodes = 50
 )
 
 // mix measures what the clients of a cluster cost together, and how long each kind of them waits.
 func mix(ctx context.Context, b *bench) error {
-	if err := b.fillPods(ctx); err != nil {
-		return err
-	}
 	if err := b.fillNodes(ctx); err != nil {
 		return err
 	}
@@ -48,14 +45,14 @@ func mix(ctx context.Context, b *bench) error {
 		{name: "listproxy, `always`", args: []string{"--watches", "--consistent-lists=always"}},
 	}
 	clients := b.clientKinds()
-	results := make([]*mixResult, len(sides))
+	rows := make([]*mixRows, len(sides))
 	for i, s := range sides {
-		results[i] = newMixResult(clients, s.name)
+		rows[i] = newMixRows(clients, s.name)
 	}
 	for round := range b.settings.rounds {
 		for turn := range sides {
 			n := (round + turn) % len(sides)
-			if err := b.measureMix(ctx, sides[n], clients, results[n]); err != nil {
+			if err := b.measureMix(ctx, sides[n], clients, rows[n]); err != nil {
 				return fmt.Errorf("%s: %w", sides[n].name, err)
 			}
 		}
@@ -65,12 +62,12 @@ func mix(ctx context.Context, b *bench) error {
 		"requests a second: %s. CPU is that of the processes for %d s, all rounds together. A walk and an informer's start count as one "+
 		"answer; an event's time is from before its change is sent.",
 		b.settings.crowd, mixInformers, b.settings.pods, rates(clients), b.settings.seconds)}
-	for row := range results[0].rows() {
-		var ofSides []*result
-		for _, r := range results {
-			ofSides = append(ofSides, r.rows()[row])
+	for i := range rows[0].list() {
+		var sameRow []*row
+		for _, m := range rows {
+			sameRow = append(sameRow, m.list()[i])
 		}
-		t.add(ofSides...)
+		t.add(sameRow...)
 	}
 	b.report(t)
 	return nil
@@ -79,27 +76,28 @@ func mix(ctx context.Context, b *bench) error {
 // mixSide is a side that is started for each round.
 type mixSide struct {
 	name string
-	args []string // of listproxy; nil: kube-apiserver itself
+	args []string // of listproxy; nil for kube-apiserver
 }
 
-// mixResult has the rows of a side.
-type mixResult struct {
-	kinds       []*result // in the order of the client kinds
-	events, all *result
+// mixRows are the rows of a side.
+type mixRows struct {
+	kinds  []*row // in the order of the client kinds
+	events *row
+	all    *row
 }
 
-func newMixResult(clients []clientKind, side string) *mixResult {
-	m := &mixResult{
-		events: &result{request: "events for agents and informers", side: side},
-		all:    &result{request: "all", side: side},
+func newMixRows(clients []clientKind, side string) *mixRows {
+	m := &mixRows{
+		events: &row{request: "events for agents and informers", side: side},
+		all:    &row{request: "all", side: side},
 	}
 	for _, k := range clients {
-		m.kinds = append(m.kinds, &result{request: k.name, side: side})
+		m.kinds = append(m.kinds, &row{request: k.name, side: side})
 	}
 	return m
 }
 
-func (m *mixResult) rows() []*result { return append(slices.Clone(m.kinds), m.events, m.all) }
+func (m *mixRows) list() []*row { return append(slices.Clone(m.kinds), m.events, m.all) }
 
 // rates describes the rate of each kind.
 func rates(clients []clientKind) string {
@@ -110,13 +108,15 @@ func rates(clients []clientKind) string {
 	return strings.Join(descriptions, ", ")
 }
 
-// clientKind is a kind of clients of the mix. Its requests are sent at a rate, and do not wait for those before.
+// clientKind is a kind of clients of the mix. Its requests are sent at a rate: none waits for the answers to those before.
 type clientKind struct {
 	name      string
 	perSecond float64
-	// send sends the nth request.
-	send func(ctx context.Context, c caller, n int) (answer, error)
+	send      sendFunc
 }
+
+// sendFunc sends the nth request of a client kind.
+type sendFunc func(ctx context.Context, c caller, n int) (answer, error)
 
 // caller is a client of a side, with one connection.
 type caller struct {
@@ -124,27 +124,22 @@ type caller struct {
 	http *http.Client
 }
 
-// clientKinds returns the kinds that a cluster has, besides agents and informers that only watch.
+// clientKinds returns the kinds of clients of a cluster, without the agents and informers that only watch.
 func (b *bench) clientKinds() []clientKind {
-	// Reads.
-	team := "/api/v1/namespaces/" + controlplane.TeamA + "/pods"
-	read := func(q request) func(context.Context, caller, int) (answer, error) {
-		return func(ctx context.Context, c caller, _ int) (answer, error) {
-			return q.sendUntilAnswered(ctx, c.http, c.cfg)
-		}
-	}
-	start := fromAnywhere("", podsWith+ask.StreamingList, clientGo)[0]
-	start.stream = true
-	table := fromAnywhere("", team, jsonGzip)[0]
-	table.accept = "application/json;as=Table;g=meta.k8s.io;v=v1" // as kubectl get
+	// Requests of clients that read lists.
+	teamPods := newRequest("/api/v1/namespaces/"+controlplane.TeamA+"/pods", jsonGzip)
+	informerStart := newRequest(podsWith+ask.StreamingList, clientGo)
+	informerStart.stream = true
+	kubectlGet := teamPods
+	kubectlGet.accept = "application/json;as=Table;g=meta.k8s.io;v=v1"
 
-	// The paths of objects, and changes of them.
-	pod := func(i int) string {
+	// The paths and changes of single objects.
+	podPath := func(i int) string {
 		i %= b.settings.pods
 		return "/api/v1/namespaces/" + workload.NamespaceOf(i) + "/pods/" + b.podShape().Pod(i, workload.NamespaceOf(i)).Name
 	}
 	podChange := func() any {
-		return kinds.Fields{"metadata": kinds.Fields{"annotations": kinds.Fields{"bench.listproxy.io/at": stamp(time.Now())}}}
+		return kinds.Fields{"metadata": kinds.Fields{"annotations": kinds.Fields{"bench.listproxy.io/at": formatStamp(time.Now())}}}
 	}
 	node := func(i int) string { return b.podShape().Node(i % mixNodes) }
 	statusPath := func(i int) string { return "/api/v1/nodes/" + node(i) + "/status" }
@@ -157,28 +152,36 @@ func (b *bench) clientKinds() []clientKind {
 	}
 	leaseChange := func() any { return kinds.Fields{"spec": kinds.Fields{"renewTime": metav1.NowMicro()}} }
 	return []clientKind{
-		{name: "informers that start", perSecond: 0.5, send: read(start)},
-		{name: "lists of all pods at resourceVersion=0", perSecond: 2, send: read(fromAnywhere("", podsWith+ask.AnyVersion, clientGo)[0])},
-		{name: "polls of a namespace, newest", perSecond: 5, send: read(fromAnywhere("", team, jsonGzip)[0])},
+		{name: "informers that start", perSecond: 0.5, send: readList(informerStart)},
+		{name: "lists of all pods at resourceVersion=0", perSecond: 2, send: readList(newRequest(podsWith+ask.AnyVersion, clientGo))},
+		{name: "polls of a namespace, newest", perSecond: 5, send: readList(teamPods)},
 		{name: "walks over all pods, 500 a page", perSecond: 0.5, send: b.walk},
-		{name: "lists by label, newest", perSecond: 2, send: read(fromAnywhere("", byLabel, jsonGzip)[0])},
-		{name: "tables of a namespace", perSecond: 0.5, send: read(table)},
-		{name: "GETs of a pod", perSecond: 3.5, send: oneObject(http.MethodGet, pod, nil)},
-		{name: "changes of a pod", perSecond: 8, send: oneObject(http.MethodPatch, pod, podChange)},
+		{name: "lists by label, newest", perSecond: 2, send: readList(newRequest(byLabel, jsonGzip))},
+		{name: "tables of a namespace", perSecond: 0.5, send: readList(kubectlGet)},
+		{name: "GETs of a pod", perSecond: 3.5, send: oneObject(http.MethodGet, podPath, nil)},
+		{name: "changes of a pod", perSecond: 8, send: oneObject(http.MethodPatch, podPath, podChange)},
 		{name: "reports of a node's status", perSecond: 21, send: oneObject(http.MethodPatch, statusPath, statusChange)},
 		{name: "renewals of a Lease", perSecond: 60, send: oneObject(http.MethodPatch, leasePath, leaseChange)},
 	}
 }
 
-// oneObject returns a function that sends a request for one object. Without a body the request has none.
-func oneObject(method string, path func(i int) string, body func() any) func(context.Context, caller, int) (answer, error) {
-	return func(ctx context.Context, c caller, i int) (answer, error) {
-		var object any
-		if body != nil {
-			object = body()
+// readList returns a function that sends a request for a list.
+func readList(q request) sendFunc {
+	return func(ctx context.Context, c caller, _ int) (answer, error) {
+		return q.sendUntilAnswered(ctx, c.http, c.cfg)
+	}
+}
+
+// oneObject returns a function whose nth call sends a request for the object at path(n), with the body that newBody makes. A nil
+// newBody makes none.
+func oneObject(method string, path func(n int) string, newBody func() any) sendFunc {
+	return func(ctx context.Context, c caller, n int) (answer, error) {
+		var body any
+		if newBody != nil {
+			body = newBody()
 		}
 		begun := time.Now()
-		a, err := c.client().Do(ctx, method, path(i), object)
+		a, err := c.client().Do(ctx, method, path(n), body)
 		return answer{took: time.Since(begun), bytes: int64(len(a.Body)), hit: a.FromMemory()}, err
 	}
 }
@@ -194,11 +197,11 @@ func (b *bench) walk(ctx context.Context, c caller, _ int) (walked answer, err e
 	page := url.Values{"limit": {strconv.Itoa(b.settings.page())}}
 	for {
 		a, err := client.GetAs(ctx, protobufPlain.accept(), podsWith+page.Encode())
-		if err == nil && a.Code != http.StatusOK {
-			err = errors.New(a.String())
-		}
 		if err != nil {
 			return answer{}, err
+		}
+		if a.Code != http.StatusOK {
+			return answer{}, errors.New(a.String())
 		}
 		walked.hit, walked.took = a.FromMemory(), time.Since(begun)
 		walked.bytes += int64(len(a.Body))
@@ -227,10 +230,10 @@ func (b *bench) fillNodes(ctx context.Context) error {
 	lease := kinds.Kind{APIVersion: "coordination.k8s.io/v1", Name: "Lease", Plural: "leases"}
 	for i := range mixNodes {
 		name := b.podShape().Node(i)
-		err := admin.Ensure(ctx, node.Path(""), node.Object(name))
-		if err == nil {
-			err = admin.Ensure(ctx, lease.Path(corev1.NamespaceNodeLease), lease.Object(name))
-		}
+		err := errors.Join(
+			admin.Ensure(ctx, node.Path(""), node.Object(name)),
+			admin.Ensure(ctx, lease.Path(corev1.NamespaceNodeLease), lease.Object(name)),
+		)
 		if err != nil {
 			return err
 		}
@@ -238,59 +241,56 @@ func (b *bench) fillNodes(ctx context.Context) error {
 	return nil
 }
 
-// measureMix measures the mix once. A listproxy is started for it, with pods in memory.
-func (b *bench) measureMix(ctx context.Context, s mixSide, clients []clientKind, r *mixResult) (err error) {
-	at := direct
+// measureMix measures the mix once at a side, for which it starts a listproxy with pods in memory.
+func (b *bench) measureMix(ctx context.Context, s mixSide, clients []clientKind, rows *mixRows) (err error) {
+	target := direct
 	if s.args != nil {
-		if at, err = b.startSide(ctx, s.name, append(slices.Clone(s.args), "--eager", "pods")...); err != nil {
+		if target, err = b.startSide(ctx, s.name, append(slices.Clone(s.args), "--eager", "pods")...); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, b.stopLast()) }()
-		for _, q := range fromMemory("", podsWith+ask.AnyVersion, jsonPlain, protobufPlain) {
-			if _, err := b.warmUp(ctx, at, q); err != nil {
-				return err
-			}
+		if err := b.warmUpPods(ctx, target, jsonPlain, protobufPlain); err != nil {
+			return err
 		}
 	}
-	crowd := &watchers{}
+	watching := &watchers{}
 	watchCtx, stop := context.WithCancel(ctx)
-	defer crowd.running.Wait()
+	defer watching.running.Wait()
 	defer stop()
-	if err := b.watchMix(watchCtx, at, crowd); err != nil {
+	if err := b.watchMix(watchCtx, target, watching); err != nil {
 		return err
 	}
 	callers := make([]caller, len(clients))
 	for i := range callers {
-		cfg := b.config(at, "")
-		client, err := newConnection(cfg, false)
+		cfg := b.config(target, "")
+		connection, err := newConnection(cfg, false)
 		if err != nil {
 			return err
 		}
-		defer client.CloseIdleConnections()
-		callers[i] = caller{cfg: cfg, http: client}
+		defer connection.CloseIdleConnections()
+		callers[i] = caller{cfg: cfg, http: connection}
 	}
-	err = b.measureCPU(at, notIdle, r.all, func() error { return b.sendMix(ctx, clients, callers, r) })
-	crowd.mu.Lock()
-	defer crowd.mu.Unlock()
-	for _, delay := range crowd.delays {
-		r.events.add(answer{took: delay})
+	err = b.measureCPU(target, noIdle, rows.all, func() error { return b.sendMix(ctx, clients, callers, rows) })
+	delays, watchErr := watching.received()
+	for _, delay := range delays {
+		rows.events.add(answer{took: delay})
 	}
-	r.events.hits = r.events.answers * crowd.hits / (b.settings.crowd + mixInformers)
-	return errors.Join(err, crowd.lastErr)
+	rows.events.hits = rows.events.answers * watching.hits / (b.settings.crowd + mixInformers)
+	return errors.Join(err, watchErr)
 }
 
 // watchMix opens the watches of informers and agents.
-func (b *bench) watchMix(ctx context.Context, at side, crowd *watchers) error {
+func (b *bench) watchMix(ctx context.Context, target side, watching *watchers) error {
 	list, err := b.kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return err
 	}
 	for i := range b.settings.crowd + mixInformers {
-		path := podsWith + "watch=true&allowWatchBookmarks=true&timeoutSeconds=3000&resourceVersion=" + list.ResourceVersion
-		if i >= mixInformers {
+		path := podsWith + watchFrom(list.ResourceVersion)
+		if isAgent := i >= mixInformers; isAgent {
 			path += "&fieldSelector=spec.nodeName%3D" + b.podShape().Node(i)
 		}
-		if err := crowd.watch(ctx, b, at, request{accept: protobufPlain.accept(), path: path}); err != nil {
+		if err := watching.watch(ctx, b, target, path); err != nil {
 			return err
 		}
 	}
@@ -298,11 +298,11 @@ func (b *bench) watchMix(ctx context.Context, at side, crowd *watchers) error {
 }
 
 // sendMix sends the requests of all client kinds, each by the caller of its kind, for --seconds.
-func (b *bench) sendMix(ctx context.Context, clients []clientKind, callers []caller, r *mixResult) error {
+func (b *bench) sendMix(ctx context.Context, clients []clientKind, callers []caller, rows *mixRows) error {
 	tickCtx, stop := context.WithTimeout(ctx, time.Duration(b.settings.seconds)*time.Second)
 	defer stop()
 	var sending errgroup.Group
-	var mu sync.Mutex // guards r
+	var mu sync.Mutex // guards rows
 	for i, k := range clients {
 		sending.Go(func() error {
 			for n := range poll.Ticks(tickCtx, time.Duration(float64(time.Second)/k.perSecond)) {
@@ -313,9 +313,9 @@ func (b *bench) sendMix(ctx context.Context, clients []clientKind, callers []cal
 					}
 					mu.Lock()
 					defer mu.Unlock()
-					r.kinds[i].add(a)
+					rows.kinds[i].add(a)
 					a.bytes = 0 // answers of several kinds have no common size
-					r.all.add(a)
+					rows.all.add(a)
 					return nil
 				})
 			}

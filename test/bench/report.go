@@ -9,31 +9,33 @@ import (
 	"time"
 )
 
-// result is a row of a table: what a request cost at a side. A side is a server to which the same requests go: kube-apiserver,
-// a listproxy, a listproxy of the commit before (--before), or the limit, the least that a proxy can cost.
-type result struct {
+// row is a row of a table: what a request cost at a side.
+type row struct {
 	request string
 	side    string
 
-	answers, hits, refusals int             // hits are answers from memory
-	bytes                   int64           // size of one answer as sent
-	kubeCPU, proxyCPU       time.Duration   // CPU of both processes for all answers
-	times                   []time.Duration // how long each answer took
-	wholeLists              int             // lists of all objects that reached kube-apiserver, from clients or listproxy
-	memory                  int64           // resident bytes of the process that the caption names
-	storedBytes             int64           // size of the objects that the process stores
+	answers     int
+	hits        int // answers from memory
+	refusals    int
+	bytes       int64           // size of one answer as sent
+	kubeCPU     time.Duration   // CPU time of kube-apiserver for all answers
+	proxyCPU    time.Duration   // CPU time of the side's proxy for all answers
+	times       []time.Duration // how long each answer took
+	wholeLists  int             // lists of all objects that reached kube-apiserver, from clients or listproxy
+	memory      int64           // resident bytes of the process that the caption names
+	storedBytes int64           // size of the objects that the process stores
 
 	// Rows of the same request at other sides, set by [table.add].
-	first  *result // the first row, which is kube-apiserver's if that was measured; may be this row itself
-	limit  *result // the limit; nil if it was not measured
-	before *result // the listproxy of the commit before; nil if it was not measured
+	first  *row // the first row: kube-apiserver's, wherever that was measured; may be this row itself
+	limit  *row // the limit; nil if it was not measured
+	before *row // the listproxy of the commit before; nil if it was not measured
 }
 
-// beforeSuffix ends the side of a listproxy of the commit before.
+// beforeSuffix ends the name of a side that is a listproxy of the commit before.
 const beforeSuffix = ", before"
 
 // add adds an answer.
-func (r *result) add(a answer) {
+func (r *row) add(a answer) {
 	r.answers++
 	r.refusals += a.refusals
 	if a.hit {
@@ -45,23 +47,23 @@ func (r *result) add(a answer) {
 	r.times = append(r.times, a.took)
 }
 
-// quantile returns the q-quantile of the times; 0 if there are none.
-func (r *result) quantile(q float64) time.Duration {
+// quantile returns the time than which this fraction of all times is shorter; 0 if there are none.
+func (r *row) quantile(fraction float64) time.Duration {
 	if len(r.times) == 0 {
 		return 0
 	}
 	sorted := slices.Sorted(slices.Values(r.times))
-	shorter := int(q * float64(len(sorted))) // as many times come before the quantile
+	shorter := int(fraction * float64(len(sorted)))
 	return sorted[min(shorter, len(sorted)-1)]
 }
 
 // perAnswer divides a duration by the number of answers.
-func (r *result) perAnswer(d time.Duration) time.Duration {
+func (r *row) perAnswer(d time.Duration) time.Duration {
 	return d / time.Duration(max(1, r.answers))
 }
 
-// cpuRatio returns the row's proxy CPU for an answer divided by other's, or 0 if other was not measured.
-func (r *result) cpuRatio(other *result) float64 {
+// cpuRatio returns the proxy's CPU time for an answer, divided by that of another row. It returns 0 if other is nil or has none.
+func (r *row) cpuRatio(other *row) float64 {
 	if other == nil || other.perAnswer(other.proxyCPU) <= 0 {
 		return 0
 	}
@@ -71,12 +73,12 @@ func (r *result) cpuRatio(other *result) float64 {
 // column is a column of a table. A cell is empty where there is no value.
 type column struct {
 	head string
-	cell func(r *result) string
+	cell func(r *row) string
 }
 
 func columns() []column {
-	formatMillisOf := func(duration func(r *result) time.Duration) func(*result) string {
-		return func(r *result) string {
+	millis := func(duration func(*row) time.Duration) func(*row) string {
+		return func(r *row) string {
 			if duration(r) <= 0 {
 				return ""
 			}
@@ -84,8 +86,8 @@ func columns() []column {
 		}
 	}
 	// unlessFirst leaves the cell empty in the row of kube-apiserver, with which the other rows are compared.
-	unlessFirst := func(cell func(*result) string) func(*result) string {
-		return func(r *result) string {
+	unlessFirst := func(cell func(*row) string) func(*row) string {
+		return func(r *row) string {
 			if r == r.first {
 				return ""
 			}
@@ -93,42 +95,42 @@ func columns() []column {
 		}
 	}
 	return []column{
-		{"asked", func(r *result) string { return r.request }},
-		{"of", func(r *result) string { return r.side }},
-		{"answers", func(r *result) string { return formatCount(r.answers) }},
-		{"from memory", unlessFirst(func(r *result) string { return strconv.Itoa(100*r.hits/max(1, r.answers)) + "%" })},
-		{"refused", func(r *result) string { return formatCount(r.refusals) }},
-		{"bytes", func(r *result) string { return formatBytes(r.bytes) }},
-		{"kube-apiserver, CPU", formatMillisOf(func(r *result) time.Duration { return r.perAnswer(r.kubeCPU) })},
-		{"listproxy", formatMillisOf(func(r *result) time.Duration { return r.perAnswer(r.proxyCPU) })},
-		{"× limit", func(r *result) string { return formatRatio(r.cpuRatio(r.limit), 1) }},
-		{"× before", func(r *result) string { return formatRatio(r.cpuRatio(r.before), 1) }},
+		{"asked", func(r *row) string { return r.request }},
+		{"of", func(r *row) string { return r.side }},
+		{"answers", func(r *row) string { return formatCount(r.answers) }},
+		{"from memory", unlessFirst(func(r *row) string { return strconv.Itoa(100*r.hits/max(1, r.answers)) + "%" })},
+		{"refused", func(r *row) string { return formatCount(r.refusals) }},
+		{"bytes", func(r *row) string { return formatBytes(r.bytes) }},
+		{"kube-apiserver, CPU", millis(func(r *row) time.Duration { return r.perAnswer(r.kubeCPU) })},
+		{"listproxy", millis(func(r *row) time.Duration { return r.perAnswer(r.proxyCPU) })},
+		{"× limit", func(r *row) string { return formatRatio(r.cpuRatio(r.limit), 1) }},
+		{"× before", func(r *row) string { return formatRatio(r.cpuRatio(r.before), 1) }},
 		// How many times less CPU both processes take than kube-apiserver alone.
-		{"both, less", unlessFirst(func(r *result) string {
+		{"both, less", unlessFirst(func(r *row) string {
 			return formatRatio(float64(r.first.perAnswer(r.first.kubeCPU+r.first.proxyCPU)), float64(r.perAnswer(r.kubeCPU+r.proxyCPU)))
 		})},
-		{"median", formatMillisOf(func(r *result) time.Duration { return r.quantile(0.5) })},
-		{"99%", formatMillisOf(func(r *result) time.Duration { return r.quantile(0.99) })},
+		{"median", millis(func(r *row) time.Duration { return r.quantile(0.5) })},
+		{"99%", millis(func(r *row) time.Duration { return r.quantile(0.99) })},
 		// How many times shorter the median is than kube-apiserver's.
-		{"median, less", unlessFirst(func(r *result) string {
+		{"median, less", unlessFirst(func(r *row) string {
 			return formatRatio(float64(r.first.quantile(0.5)), float64(r.quantile(0.5)))
 		})},
-		{"whole lists at kube-apiserver", func(r *result) string { return strconv.Itoa(r.wholeLists) }},
-		{"memory", func(r *result) string { return formatBytes(r.memory) }},
+		{"whole lists at kube-apiserver", func(r *row) string { return strconv.Itoa(r.wholeLists) }},
+		{"memory", func(r *row) string { return formatBytes(r.memory) }},
 		// The bytes for which the memory is used.
-		{"for", func(r *result) string { return formatBytes(r.storedBytes) }},
-		{"memory/for", func(r *result) string { return formatRatio(float64(r.memory), float64(r.storedBytes)) }},
+		{"for", func(r *row) string { return formatBytes(r.storedBytes) }},
+		{"memory/for", func(r *row) string { return formatRatio(float64(r.memory), float64(r.storedBytes)) }},
 	}
 }
 
 // table is a table of results.
 type table struct {
 	caption string
-	rows    []*result
+	rows    []*row
 }
 
 // add adds the rows of one request at several sides, that of kube-apiserver first.
-func (t *table) add(rows ...*result) {
+func (t *table) add(rows ...*row) {
 	for _, r := range rows {
 		r.first = rows[0]
 		isListproxy := r != r.first && r.side != limitName
@@ -144,22 +146,22 @@ func (t *table) add(rows ...*result) {
 	}
 }
 
-// noisePercent is how much more CPU, in percent, a row may take than at the commit before and not count as slower.
+// noisePercent is the increase of a row's CPU time over the commit before, in percent, up to which it does not count as slower.
 const noisePercent = 5
 
-// slower returns a sentence that names the rows for which listproxy takes more CPU than at the commit before. It returns "" if
-// the commit before was not measured.
-func (t *table) slower() string {
-	var rows []string
+// compareBefore returns a sentence that names the rows for which listproxy takes more CPU than at the commit before. It returns
+// "" if the commit before was not measured.
+func (t *table) compareBefore() string {
+	var slower []string
 	for _, r := range t.rows {
 		if increase := r.cpuRatio(r.before); increase > 1+noisePercent/100.0 {
-			rows = append(rows, fmt.Sprintf("%s (%s)", r.request, formatRatio(increase, 1)))
+			slower = append(slower, fmt.Sprintf("%s (%s)", r.request, formatRatio(increase, 1)))
 		}
 	}
 	switch {
-	case len(rows) > 0:
-		return fmt.Sprintf("Slower than before by more than %d %%: %s.\n", noisePercent, strings.Join(rows, "; "))
-	case slices.ContainsFunc(t.rows, func(r *result) bool { return r.before != nil }):
+	case len(slower) > 0:
+		return fmt.Sprintf("Slower than before by more than %d %%: %s.\n", noisePercent, strings.Join(slower, "; "))
+	case slices.ContainsFunc(t.rows, func(r *row) bool { return r.before != nil }):
 		return fmt.Sprintf("No row is slower than before by more than %d %%.\n", noisePercent)
 	}
 	return ""
@@ -167,7 +169,7 @@ func (t *table) slower() string {
 
 // String returns the table in Markdown, aligned to be readable as plain text. It omits columns without a value.
 func (t *table) String() string {
-	var shown [][]string // cells by column, the head first
+	var lists [][]string // by column: its head and its cells
 	for _, c := range columns() {
 		cells, hasValue := []string{c.head}, false
 		for _, r := range t.rows {
@@ -177,26 +179,26 @@ func (t *table) String() string {
 			cells = append(cells, cell)
 		}
 		if hasValue {
-			shown = append(shown, cells)
+			lists = append(lists, cells)
 		}
 	}
-	var b strings.Builder
-	_, _ = fmt.Fprintf(&b, "%s\n\n", t.caption)
-	aligned := tabwriter.NewWriter(&b, 0, 0, 1, ' ', 0)
+	var text strings.Builder
+	_, _ = fmt.Fprintf(&text, "%s\n\n", t.caption)
+	aligned := tabwriter.NewWriter(&text, 0, 0, 1, ' ', 0)
 	for line := range len(t.rows) + 1 {
-		for _, cells := range shown {
+		for _, cells := range lists {
 			_, _ = fmt.Fprintf(aligned, "| %s\t", cells[line])
 		}
 		_, _ = fmt.Fprintln(aligned, "|")
 		if line == 0 {
-			_, _ = fmt.Fprintln(aligned, strings.Repeat("|---\t", len(shown))+"|")
+			_, _ = fmt.Fprintln(aligned, strings.Repeat("|---\t", len(lists))+"|")
 		}
 	}
 	_ = aligned.Flush() // a strings.Builder returns no errors
-	return b.String()
+	return text.String()
 }
 
-func (b *bench) report(t *table) { _, _ = fmt.Fprintf(b.out, "\n%s\n%s", t, t.slower()) }
+func (b *bench) report(t *table) { _, _ = fmt.Fprintf(b.out, "\n%s\n%s", t, t.compareBefore()) }
 
 // formatCount formats a number; 0 as "".
 func formatCount(n int) string {

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -26,23 +27,20 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// informersPerPoller is the number of informers for each poller.
-const informersPerPoller = 2
+const (
+	// informersPerPoller is the number of informers for each poller.
+	informersPerPoller = 2
+	// catchUpTime is the time in which informers must reach the true state. At kube-apiserver, a hundred need minutes: all list
+	// again, and a kube-apiserver that has just started ends the watches that fall behind.
+	catchUpTime = 10 * time.Minute
+	// headStart is the time for which pollers list before the restart, so that listproxy knows their right to list.
+	headStart = 2 * time.Second
+)
 
-// catchUpTime is the time that informers have to reach the true state. Directly, a hundred need minutes: all list again, and
-// a kube-apiserver that has just started ends the watches that fall behind.
-const catchUpTime = 10 * time.Minute
-
-// headStart is the time for which pollers list before the restart, so that listproxy knows their right to list.
-const headStart = 2 * time.Second
-
-// restarts measures how many whole lists reach a kube-apiserver that restarts, and how many lists come from memory. It does
-// so with one kube-apiserver and with two behind a TCP balancer, without and with writes of pods. It fails if an informer
-// does not reach the true state.
+// restarts measures how many whole lists reach a kube-apiserver that restarts, and how many lists come from memory: with one
+// kube-apiserver, and with two behind a TCP balancer. It measures each without and with writes of pods. It fails if an
+// informer does not reach the true state.
 func restarts(ctx context.Context, b *bench) error {
-	if err := b.fillPods(ctx); err != nil {
-		return err
-	}
 	t := &table{caption: fmt.Sprintf("kube-apiserver is ended with SIGTERM and started again before %d informers of %d pods and %d pollers, "+
 		"who list all at resourceVersion=0 once a second; written: %d pods change a second. Counted is from two seconds before the end of the old process "+
 		"to %d s after the new one is ready. Answers are the pollers'; refused is what failed. Whole lists are those of informers and of "+
@@ -76,22 +74,24 @@ func (b *bench) restartQuietAndWritten(ctx context.Context, name string, balance
 	for _, load := range []struct {
 		name       string
 		writesPods bool
-	}{{name: "quiet"}, {name: "written", writesPods: true}} {
-		request := name + ", " + load.name
-		rows := []*result{{request: request, side: direct.name}, {request: request, side: "listproxy"}}
+	}{
+		{name: name + ", quiet"},
+		{name: name + ", written", writesPods: true},
+	} {
+		rows := []*row{{request: load.name, side: direct.name}, {request: load.name, side: "listproxy"}}
 		for _, r := range rows {
 			if err := b.restart(ctx, "https://"+balancer.Address(), r, load.writesPods); err != nil {
-				return fmt.Errorf("%s: %s: %w", request, r.side, err)
+				return fmt.Errorf("%s: %s: %w", load.name, r.side, err)
 			}
-			b.log("%s, %s: %d whole lists, %d of %d lists from memory", request, r.side, r.wholeLists, r.hits, r.answers)
+			b.log("%s, %s: %d whole lists, %d of %d lists from memory", load.name, r.side, r.wholeLists, r.hits, r.answers)
 		}
 		t.add(rows...)
 	}
 	return nil
 }
 
-// restart measures one restart at the side of the row r, while pods are written or not.
-func (b *bench) restart(ctx context.Context, upstream string, r *result, writesPods bool) (err error) {
+// restart measures one restart at the side that r names, while pods are written or not.
+func (b *bench) restart(ctx context.Context, upstream string, r *row, writesPods bool) (err error) {
 	counter, err := hop.Start(upstream, b.cp.CA(), hop.Odd{})
 	if err != nil {
 		return err
@@ -116,31 +116,33 @@ func (b *bench) restart(ctx context.Context, upstream string, r *result, writesP
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	all, err := b.startInformers(ctx, cfg)
+	crowd, err := b.startInformers(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	wholeLists.Store(0) // without those of informers that start
+	wholeLists.Store(0) // the lists of informers that start do not count
 	if err := b.restartUnderLoad(ctx, cfg, r, writesPods); err != nil {
 		return err
 	}
 	r.wholeLists = int(wholeLists.Load())
-	return b.awaitInformers(ctx, all)
+	return b.awaitInformers(ctx, crowd)
 }
 
 // restartUnderLoad restarts kube-apiserver while pollers list, and pods are written or not.
-func (b *bench) restartUnderLoad(ctx context.Context, cfg *rest.Config, r *result, writesPods bool) error {
+func (b *bench) restartUnderLoad(ctx context.Context, cfg *rest.Config, r *row, writesPods bool) error {
 	pods, err := b.readPods(ctx, controlplane.TeamA, changingPods)
 	if err != nil {
 		return err
 	}
 	loadCtx, stopLoad := context.WithCancel(ctx)
-	var loading sync.WaitGroup
-	defer loading.Wait()
+	var loading errgroup.Group
+	defer func() { _ = loading.Wait() }()
 	defer stopLoad()
-	var writeErr error
 	if writesPods {
-		loading.Go(func() { _, writeErr = b.changePods(loadCtx, pods, changesPerSecond, unlimited) })
+		loading.Go(func() error {
+			_, err := b.changePods(loadCtx, pods, changesPerSecond, unlimited)
+			return err
+		})
 	}
 	if err := b.startPollers(loadCtx, cfg, &loading, r); err != nil {
 		return err
@@ -154,104 +156,111 @@ func (b *bench) restartUnderLoad(ctx context.Context, cfg *rest.Config, r *resul
 	}
 	clock.Sleep(ctx, time.Duration(b.settings.seconds)*time.Second)
 	stopLoad()
-	loading.Wait()
-	return writeErr
+	return loading.Wait()
 }
 
-// awaitInformers waits until all informers have the true state.
-func (b *bench) awaitInformers(ctx context.Context, all []cache.SharedIndexInformer) error {
+// awaitInformers waits until each informer of a crowd has the true state.
+func (b *bench) awaitInformers(ctx context.Context, crowd []cache.SharedIndexInformer) error {
 	list, err := b.kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
-	var truth []ask.Identity
+	var pods []ask.Identity
 	for _, pod := range list.Items {
-		truth = append(truth, ask.IdentityOf(&pod))
+		pods = append(pods, ask.IdentityOf(&pod))
 	}
-	want := ask.Versions(truth)
-	for i, informer := range all {
-		if err := poll.Try(ctx, catchUpTime, pollInterval, fmt.Sprintf("informer %d", i), func() error {
+	want := ask.Versions(pods)
+	for i, informer := range crowd {
+		err := poll.Try(ctx, catchUpTime, pollInterval, fmt.Sprintf("informer %d", i), func() error {
 			if got := ask.Versions(informers.Stored(informer)); !maps.Equal(got, want) {
 				return fmt.Errorf("its %d pods are not the %d true ones", len(got), len(want))
 			}
 			return nil
-		}); err != nil {
+		})
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// minLoadPage is the smallest limit of a page with which listproxy loads a state. Before a load, a feed lists fewer objects
-// as a sample (snapshot/source/learn.go).
+// minLoadPage is the smallest limit of a page with which listproxy loads a state. The sample that a feed lists before a load
+// (snapshot/source/learn.go) has a smaller limit.
 const minLoadPage = 50
 
-// isWhole reports whether a request is for the whole state of pods, or for the first page of a consistent list.
+// isWhole reports whether a request is one of these:
+//   - a streaming list of all pods
+//   - a list of all pods without a limit
+//   - the first page of a consistent list of all pods
 func isWhole(r *http.Request) bool {
-	q := r.URL.Query()
+	query := r.URL.Query()
 	if r.Method != http.MethodGet || r.URL.Path != podsPath {
 		return false
 	}
-	if q.Get("watch") == "true" {
-		return q.Get("sendInitialEvents") == "true"
+	if query.Get("watch") == "true" {
+		return query.Get("sendInitialEvents") == "true"
 	}
-	if q.Has("continue") || q.Has("fieldSelector") || q.Has("labelSelector") {
+	if query.Has("continue") || query.Has("fieldSelector") || query.Has("labelSelector") {
 		return false
 	}
-	if limit, err := strconv.Atoi(q.Get("limit")); err == nil {
-		return limit >= minLoadPage && !q.Has("resourceVersion")
+	if limit, err := strconv.Atoi(query.Get("limit")); err == nil {
+		return limit >= minLoadPage && !query.Has("resourceVersion")
 	}
 	return true
 }
 
-// startInformers starts a crowd of informers, each over its own connection, and waits until all have synced. To save memory,
-// they keep only the identities of pods.
-func (b *bench) startInformers(ctx context.Context, cfg *rest.Config) (all []cache.SharedIndexInformer, err error) {
+// keepIdentity is a transform of informers that saves memory: it drops all of a pod but its identity.
+func keepIdentity(object any) (any, error) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil
+	}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+	}}, nil
+}
+
+// startInformers starts a crowd of informers, each over its own connection, and waits until all have synced.
+func (b *bench) startInformers(ctx context.Context, cfg *rest.Config) (crowd []cache.SharedIndexInformer, err error) {
 	var synced []cache.InformerSynced
 	for range b.settings.crowd {
 		own := rest.CopyConfig(cfg)
 		own.UserAgent = "informer"
 		own.Dial = (&net.Dialer{}).DialContext // without it, client-go would share connections
 		informer := informers.NewOfPods(own, informers.Options{})
-		if err := informer.SetTransform(func(object any) (any, error) {
-			if pod, ok := object.(*corev1.Pod); ok {
-				object = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-					Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
-				}}
-			}
-			return object, nil
-		}); err != nil {
+		if err := informer.SetTransform(keepIdentity); err != nil {
 			return nil, err
 		}
 		if err := informers.Start(ctx, informer); err != nil {
 			return nil, err
 		}
-		all, synced = append(all, informer), append(synced, informer.HasSynced)
+		crowd = append(crowd, informer)
+		synced = append(synced, informer.HasSynced)
 	}
 	syncCtx, cancel := context.WithTimeout(ctx, catchUpTime)
 	defer cancel()
 	if !cache.WaitForCacheSync(syncCtx.Done(), synced...) {
 		return nil, fmt.Errorf("not all informers have synced within %v", catchUpTime)
 	}
-	return all, nil
+	return crowd, nil
 }
 
-// startPollers starts pollers in a group, which list until ctx ends and add their answers to a result.
-func (b *bench) startPollers(ctx context.Context, cfg *rest.Config, group *sync.WaitGroup, r *result) error {
-	q := fromAnywhere("", podsWith+ask.AnyVersion, clientGo)[0]
+// startPollers starts pollers in a group. They list until ctx ends, and add their answers to a row.
+func (b *bench) startPollers(ctx context.Context, cfg *rest.Config, group *errgroup.Group, r *row) error {
+	q := newRequest(podsWith+ask.AnyVersion, clientGo)
 	var mu sync.Mutex // guards r
 	for range b.pollers() {
 		connection, err := newConnection(cfg, false)
 		if err != nil {
 			return err
 		}
-		group.Go(func() {
+		group.Go(func() error {
 			for range poll.Ticks(ctx, time.Second) {
 				begun := time.Now()
 				a, _, err := q.sendOnce(ctx, connection, cfg)
 				a.took = time.Since(begun)
 				if ctx.Err() != nil {
-					return // cut off, not failed
+					break // cut off, not failed
 				}
 				mu.Lock()
 				if err != nil {
@@ -261,6 +270,7 @@ func (b *bench) startPollers(ctx context.Context, cfg *rest.Config, group *sync.
 				}
 				mu.Unlock()
 			}
+			return nil
 		})
 	}
 	return nil

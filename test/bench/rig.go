@@ -24,10 +24,11 @@ import (
 
 const (
 	podsPerNode = 30
-	// patience ends a wait for something that must come, and pollInterval is the time between two looks.
-	patience     = 2 * time.Minute
+	// patience is the longest wait for something that must come.
+	patience = 2 * time.Minute
+	// pollInterval is the time between two checks whether it has come.
 	pollInterval = 100 * time.Millisecond
-	// idleTime is the time for which CPU is measured while nobody asks.
+	// idleTime is the time for which the CPU use of idle processes is measured.
 	idleTime = 3 * time.Second
 	// writesPerSecond is the rate of each of the writers that [bench.startWrites] starts.
 	writesPerSecond = 47
@@ -39,7 +40,7 @@ type bench struct {
 	out      io.Writer // for tables
 	log      func(format string, args ...any)
 
-	connections map[string]*http.Client // those of bench.connection
+	connections map[string]*http.Client // by what [bench.connection] has of them
 
 	cp      *controlplane.ControlPlane
 	binary  string // the program of listproxy, built as it is shipped
@@ -49,11 +50,11 @@ type bench struct {
 
 	changedPods  []*corev1.Pod // all pods, once changeHundredth has been called
 	changeRounds int           // calls of changeHundredth
-	// writesCompared means that objects in compared answers are being written, so that answers of two sides may differ.
+	// writesCompared reports that objects in compared answers are being written, so that answers of two sides may differ.
 	writesCompared bool
 }
 
-// open starts a control plane. The bench must be closed, also after an error.
+// open starts a control plane with pods. The bench must be closed, also after an error.
 func (b *bench) open(ctx context.Context) (err error) {
 	if b.binary, err = harness.BuildPlainProxy(); err != nil {
 		return err
@@ -67,7 +68,10 @@ func (b *bench) open(ctx context.Context) (err error) {
 	}
 	b.store = workload.NewStore(b.cp)
 	b.kube, err = kubernetes.NewForConfig(b.cp.RESTConfig(controlplane.Admin))
-	return err
+	if err != nil {
+		return err
+	}
+	return b.fillPods(ctx)
 }
 
 func (b *bench) close() (err error) {
@@ -96,7 +100,7 @@ func (b *bench) fillPods(ctx context.Context) error {
 	return workload.FillConfigMaps(ctx, b.cp, configMapsNamespace(0), 1, configMapBytes)
 }
 
-// start starts a program of listproxy, or the limit, before an upstream.
+// start starts a program of listproxy, or the limit, in front of an upstream.
 func (b *bench) start(ctx context.Context, program string, upstream *rest.Config, args ...string) (*harness.Proxy, error) {
 	p, err := harness.StartProxy(ctx, harness.ProxyOptions{
 		Upstream: upstream, Binary: program, Args: slices.Concat([]string{"--log-level", "info"}, args, b.settings.args),
@@ -118,10 +122,10 @@ func (b *bench) stopLast() error {
 // side is a server to which the same requests go.
 type side struct {
 	name  string
-	proxy *harness.Proxy // nil: kube-apiserver itself
+	proxy *harness.Proxy // a listproxy or the limit; nil for kube-apiserver
 }
 
-// direct is kube-apiserver itself.
+// direct is kube-apiserver, without a proxy before it.
 var direct = side{name: "kube-apiserver"}
 
 // startSide starts a listproxy as it is shipped.
@@ -129,28 +133,28 @@ func (b *bench) startSide(ctx context.Context, name string, args ...string) (sid
 	return b.startProgram(ctx, program{path: b.binary}, name, args...)
 }
 
-// startProgram starts a program of listproxy.
-func (b *bench) startProgram(ctx context.Context, build program, name string, args ...string) (side, error) {
-	p, err := b.start(ctx, build.path, b.cp.RESTConfig(controlplane.Feed), args...)
-	return side{name: name + build.suffix, proxy: p}, err
-}
-
-// program is a build of listproxy; suffix tells its sides from those of another build.
+// program is a program of listproxy. suffix ends the names of its sides.
 type program struct{ path, suffix string }
 
-// programs returns listproxy and, if --before names one, that of another commit.
+// startProgram starts a program of listproxy.
+func (b *bench) startProgram(ctx context.Context, listproxy program, name string, args ...string) (side, error) {
+	p, err := b.start(ctx, listproxy.path, b.cp.RESTConfig(controlplane.Feed), args...)
+	return side{name: name + listproxy.suffix, proxy: p}, err
+}
+
+// programs returns listproxy and, with --before, that of the commit before.
 func (b *bench) programs() []program {
 	all := []program{{path: b.binary}}
-	if b.settings.otherProgram != "" {
-		all = append(all, program{path: b.settings.otherProgram, suffix: beforeSuffix})
+	if b.settings.before != "" {
+		all = append(all, program{path: b.settings.before, suffix: beforeSuffix})
 	}
 	return all
 }
 
 // startSides starts each of the programs.
 func (b *bench) startSides(ctx context.Context, name string, args ...string) (sides []side, err error) {
-	for _, build := range b.programs() {
-		started, err := b.startProgram(ctx, build, name, args...)
+	for _, listproxy := range b.programs() {
+		started, err := b.startProgram(ctx, listproxy, name, args...)
 		if err != nil {
 			return nil, err
 		}
@@ -160,32 +164,32 @@ func (b *bench) startSides(ctx context.Context, name string, args ...string) (si
 }
 
 // config returns the configuration of a user's client, or of the admin's for "".
-func (b *bench) config(at side, user string) *rest.Config {
+func (b *bench) config(target side, user string) *rest.Config {
 	cfg := b.cp.RESTConfig(cmp.Or(user, controlplane.Admin))
-	if at.proxy != nil {
-		return at.proxy.RESTConfig(cfg)
+	if target.proxy != nil {
+		return target.proxy.RESTConfig(cfg)
 	}
 	return cfg
 }
 
-// pids returns the processes that a request costs CPU: kube-apiserver's, and the side's proxy if it has one.
-func (b *bench) pids(at side) ([]int, error) {
+// pids returns the processes of a side: kube-apiserver, and the side's proxy if it has one.
+func (b *bench) pids(target side) ([]int, error) {
 	kube, err := b.cp.First.PID()
-	if err != nil || at.proxy == nil {
+	if err != nil || target.proxy == nil {
 		return []int{kube}, err
 	}
-	return []int{kube, at.proxy.PID()}, nil
+	return []int{kube, target.proxy.PID()}, nil
 }
 
 // cpu is what kube-apiserver and the proxy of a side use: times, or shares of one CPU.
 type cpu[T time.Duration | float64] struct{ kube, proxy T }
 
-// notIdle makes measureCPU subtract nothing.
-var notIdle cpu[float64]
+// noIdle makes [bench.measureCPU] subtract nothing.
+var noIdle cpu[float64]
 
-// usedCPU returns the CPU time that the processes of a side use while do runs, and the time that do takes.
-func (b *bench) usedCPU(at side, do func() error) (used cpu[time.Duration], took time.Duration, err error) {
-	pids, err := b.pids(at)
+// runMeasured calls do, and returns the CPU time that the processes of a side use meanwhile, and the time that do takes.
+func (b *bench) runMeasured(target side, do func() error) (used cpu[time.Duration], took time.Duration, err error) {
+	pids, err := b.pids(target)
 	if err != nil {
 		return used, 0, err
 	}
@@ -195,43 +199,45 @@ func (b *bench) usedCPU(at side, do func() error) (used cpu[time.Duration], took
 		return used, 0, err
 	}
 	used.kube = byProcess[0]
-	if len(byProcess) > 1 {
+	if target.proxy != nil {
 		used.proxy = byProcess[1]
 	}
 	return used, time.Since(begun), nil
 }
 
-// measureCPU adds to r the CPU time that the processes of a side use while do runs, without the shares that they use when idle.
-func (b *bench) measureCPU(at side, idle cpu[float64], r *result, do func() error) error {
-	used, took, err := b.usedCPU(at, do)
+// measureCPU calls do, and adds to r the CPU time that the processes of a side use meanwhile beyond their shares when idle.
+func (b *bench) measureCPU(target side, idle cpu[float64], r *row, do func() error) error {
+	used, took, err := b.runMeasured(target, do)
 	if err != nil {
-		return fmt.Errorf("%s: %s: %w", r.request, at.name, err)
+		return fmt.Errorf("%s: %s: %w", r.request, target.name, err)
 	}
 	r.kubeCPU += used.kube - time.Duration(idle.kube*float64(took))
 	r.proxyCPU += used.proxy - time.Duration(idle.proxy*float64(took))
 	return nil
 }
 
-// idleShares returns the shares of a CPU that kube-apiserver and the proxy of a side use while nobody asks.
-func (b *bench) idleShares(ctx context.Context, at side) (cpu[float64], error) {
-	used, took, err := b.usedCPU(at, func() error {
+// measureIdle waits for idleTime, and returns the shares of a CPU that kube-apiserver and the proxy of a side use meanwhile.
+func (b *bench) measureIdle(ctx context.Context, target side) (cpu[float64], error) {
+	used, took, err := b.runMeasured(target, func() error {
 		clock.Sleep(ctx, idleTime)
 		return ctx.Err()
 	})
 	if err != nil {
-		return cpu[float64]{}, fmt.Errorf("%s, idle: %w", at.name, err)
+		return cpu[float64]{}, fmt.Errorf("%s, idle: %w", target.name, err)
 	}
 	return cpu[float64]{kube: used.kube.Seconds() / took.Seconds(), proxy: used.proxy.Seconds() / took.Seconds()}, nil
 }
 
 // residentMemory returns the resident bytes of kube-apiserver, and of the side's proxy if it has one.
-func (b *bench) residentMemory(at side) (kube, proxy int64, err error) {
-	pids, err := b.pids(at)
+func (b *bench) residentMemory(target side) (kube, proxy int64, err error) {
+	pids, err := b.pids(target)
 	if err != nil {
 		return 0, 0, err
 	}
-	if kube, _, err = process.Memory(pids[0]); err == nil && len(pids) > 1 {
-		proxy, _, err = process.Memory(pids[1])
+	kube, _, err = process.Memory(pids[0])
+	if err != nil || target.proxy == nil {
+		return kube, 0, err
 	}
+	proxy, _, err = process.Memory(pids[1])
 	return kube, proxy, err
 }

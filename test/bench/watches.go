@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,14 +19,11 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// settleTime is the time after which memory is read, once watches are open.
+// settleTime is the time between the opening of watches and the reading of their memory.
 const settleTime = 5 * time.Second
 
 // watches measures events for many watches, and the memory of a watch without events.
 func watches(ctx context.Context, b *bench) error {
-	if err := b.fillPods(ctx); err != nil {
-		return err
-	}
 	forwarding, err := b.startSide(ctx, "listproxy, forwarded", "--eager", "pods")
 	if err != nil {
 		return err
@@ -36,8 +32,8 @@ func watches(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	for _, at := range []side{forwarding, serving} {
-		if _, err := b.warmUp(ctx, at, fromMemory("", podsWith+ask.AnyVersion, protobufPlain)[0]); err != nil {
+	for _, target := range []side{forwarding, serving} {
+		if err := b.warmUpPods(ctx, target, protobufPlain); err != nil {
 			return err
 		}
 	}
@@ -49,14 +45,14 @@ func watches(ctx context.Context, b *bench) error {
 		"An answer is an event; its time is from before its change is written into etcd.",
 		b.settings.crowd, changesPerSecond, b.settings.seconds)}
 	idleTable := &table{caption: "What one of these watches takes of the memory of both processes before it is told anything."}
-	var eventRows, idleRows []*result
-	for _, at := range sides {
-		event, watch, err := b.measureWatches(ctx, at)
+	var eventRows, idleRows []*row
+	for _, target := range sides {
+		eventRow, idleRow, err := b.measureWatches(ctx, target)
 		if err != nil {
-			return fmt.Errorf("%s: %w", at.name, err)
+			return fmt.Errorf("%s: %w", target.name, err)
 		}
-		eventRows, idleRows = append(eventRows, event), append(idleRows, watch)
-		b.log("%s: %d events", at.name, event.answers)
+		eventRows, idleRows = append(eventRows, eventRow), append(idleRows, idleRow)
+		b.log("%s: %d events", target.name, eventRow.answers)
 	}
 	eventTable.add(eventRows...)
 	idleTable.add(idleRows...)
@@ -66,99 +62,101 @@ func watches(ctx context.Context, b *bench) error {
 }
 
 // measureWatches has a crowd watch the same pods at a side, and returns the row of an event and that of an idle watch.
-func (b *bench) measureWatches(ctx context.Context, at side) (event, watch *result, err error) {
-	crowd := &watchers{}
+func (b *bench) measureWatches(ctx context.Context, target side) (eventRow, idleRow *row, err error) {
+	clients := &watchers{}
 	watchCtx, stop := context.WithCancel(ctx)
-	defer crowd.running.Wait()
+	defer clients.running.Wait()
 	defer stop()
-	watch, err = b.measureIdleWatches(ctx, watchCtx, at, crowd)
+	idleRow, err = b.measureIdleWatches(watchCtx, target, clients)
 	if err != nil {
 		return nil, nil, err
 	}
-	event, err = b.measureEvents(ctx, at, crowd)
-	return event, watch, err
+	eventRow, err = b.measureEvents(ctx, target, clients)
+	return eventRow, idleRow, err
 }
 
-// measureIdleWatches opens the crowd's watches, which last until watchCtx ends, and measures the memory that one takes.
-func (b *bench) measureIdleWatches(ctx, watchCtx context.Context, at side, crowd *watchers) (*result, error) {
+// measureIdleWatches opens the watches of clients, which last until ctx ends, and returns the row of the memory that one takes.
+func (b *bench) measureIdleWatches(ctx context.Context, target side, clients *watchers) (*row, error) {
 	list, err := b.kube.CoreV1().Pods(controlplane.TeamA).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return nil, err
 	}
-	q := request{accept: protobufPlain.accept(), path: "/api/v1/namespaces/" + controlplane.TeamA +
-		"/pods?allowWatchBookmarks=true&resourceVersion=" + list.ResourceVersion + "&timeoutSeconds=3000&watch=true"}
-	kubeBefore, proxyBefore, err := b.residentMemory(at)
+	path := "/api/v1/namespaces/" + controlplane.TeamA + "/pods?" + watchFrom(list.ResourceVersion)
+	kubeBefore, proxyBefore, err := b.residentMemory(target)
 	if err != nil {
 		return nil, err
 	}
 	for range b.settings.crowd {
-		if err := crowd.watch(watchCtx, b, at, q); err != nil {
+		if err := clients.watch(ctx, b, target, path); err != nil {
 			return nil, err
 		}
 	}
 	clock.Sleep(ctx, settleTime)
-	kubeAfter, proxyAfter, err := b.residentMemory(at)
+	kubeAfter, proxyAfter, err := b.residentMemory(target)
 	if err != nil {
 		return nil, err
 	}
-	grown := kubeAfter - kubeBefore + proxyAfter - proxyBefore
-	return &result{request: "a watch", side: at.name, memory: grown / int64(b.settings.crowd)}, nil
+	growth := (kubeAfter - kubeBefore) + (proxyAfter - proxyBefore)
+	return &row{request: "a watch", side: target.name, memory: growth / int64(b.settings.crowd)}, nil
 }
 
-// measureEvents changes pods and waits until each of the crowd was told of each change.
-func (b *bench) measureEvents(ctx context.Context, at side, crowd *watchers) (*result, error) {
+// watchFrom returns the query of a watch that begins after a revision.
+func watchFrom(revision string) string {
+	return "allowWatchBookmarks=true&resourceVersion=" + revision + "&timeoutSeconds=3000&watch=true"
+}
+
+// measureEvents changes pods, waits until each client has got an event for each change, and returns the row of an event.
+func (b *bench) measureEvents(ctx context.Context, target side, clients *watchers) (*row, error) {
 	pods, err := b.readPods(ctx, controlplane.TeamA, changingPods)
 	if err != nil {
 		return nil, err
 	}
-	event := &result{request: "an event", side: at.name}
+	r := &row{request: "an event", side: target.name}
 	changes := changesPerSecond * b.settings.seconds
-	want := int64(changes) * int64(b.settings.crowd)
-	err = b.measureCPU(at, notIdle, event, func() error {
+	want := changes * b.settings.crowd
+	err = b.measureCPU(target, noIdle, r, func() error {
 		if _, err := b.changePods(ctx, pods, changesPerSecond, changes); err != nil {
 			return err
 		}
 		return poll.Try(ctx, patience, pollInterval, "events", func() error {
-			if n := crowd.events.Load(); n < want {
-				return errors.Join(fmt.Errorf("%d of %d", n, want), crowd.err())
+			delays, err := clients.received()
+			if len(delays) < want {
+				return errors.Join(fmt.Errorf("%d of %d", len(delays), want), err)
 			}
 			return nil
 		})
 	})
-	crowd.mu.Lock()
-	defer crowd.mu.Unlock()
-	event.times = crowd.delays
-	event.answers = len(crowd.delays)
-	event.hits = event.answers * crowd.hits / b.settings.crowd
-	return event, err
+	r.times, _ = clients.received()
+	r.answers = len(r.times)
+	r.hits = r.answers * clients.hits / b.settings.crowd
+	return r, err
 }
 
 // watchers are clients with one watch each.
 type watchers struct {
 	running sync.WaitGroup
-	events  atomic.Int64 // stamped ones
-	hits    int          // watches from memory; written by watch alone
+	hits    int // watches from memory; only watch writes it
 
 	mu      sync.Mutex
-	delays  []time.Duration // of events, from their stamps
-	lastErr error
+	delays  []time.Duration // of events with a stamp: the time since the change
+	lastErr error           // with which a watch ended before its context; may be nil
 }
 
-// err returns the error with which a watch has ended, if one has.
-func (w *watchers) err() error {
+// received returns the delays of all events with a stamp so far, and an error if a watch has ended too early.
+func (w *watchers) received() (delays []time.Duration, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.lastErr
+	return w.delays, w.lastErr
 }
 
-// watch opens a watch over its own connection, and reads it until ctx ends.
-func (w *watchers) watch(ctx context.Context, b *bench, at side, q request) error {
-	cfg := b.config(at, controlplane.Admin)
+// watch opens a watch over its own connection, and has it read until ctx ends.
+func (w *watchers) watch(ctx context.Context, b *bench, target side, path string) error {
+	cfg := b.config(target, controlplane.Admin)
 	connection, err := newConnection(cfg, false)
 	if err != nil {
 		return err
 	}
-	resp, err := q.open(ctx, connection, cfg)
+	resp, err := request{accept: protobufPlain.accept(), path: path}.open(ctx, connection, cfg)
 	if err != nil {
 		return err
 	}
@@ -171,42 +169,50 @@ func (w *watchers) watch(ctx context.Context, b *bench, at side, q request) erro
 	w.running.Go(func() {
 		defer connection.CloseIdleConnections()
 		defer resp.Body.Close()
-		stream := events.NewReader(resp.Body, resp.Header.Get("Content-Type"))
-		for {
-			frame, err := stream.Frame()
-			if err != nil {
-				if ctx.Err() == nil {
-					w.mu.Lock()
-					w.lastErr = fmt.Errorf("a watch ended: %w", err)
-					w.mu.Unlock()
-				}
-				return
-			}
-			if stamp, ok := findStamp(frame); ok {
-				delay := time.Since(stamp)
-				w.mu.Lock()
-				w.delays = append(w.delays, delay)
-				w.mu.Unlock()
-				w.events.Add(1)
-			}
+		err := w.readEvents(events.NewReader(resp.Body, resp.Header.Get("Content-Type")))
+		if ctx.Err() == nil {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.lastErr = fmt.Errorf("a watch ended: %w", err)
 		}
 	})
 	return nil
 }
 
-// stampMark begins the annotation with the time of a change.
-const stampMark = "at-nanoseconds-"
+// readEvents adds the delays of events until the stream ends, and returns the error with which it ends.
+func (w *watchers) readEvents(stream *events.Reader) error {
+	for {
+		frame, err := stream.Frame()
+		if err != nil {
+			return err
+		}
+		if stamp, ok := findStamp(frame); ok {
+			delay := time.Since(stamp)
+			w.mu.Lock()
+			w.delays = append(w.delays, delay)
+			w.mu.Unlock()
+		}
+	}
+}
 
-// stamp returns the value of this annotation.
-func stamp(at time.Time) string { return stampMark + strconv.FormatInt(at.UnixNano(), 10) + "." }
+// A stamp is the time of a change, in an annotation of the changed object: stampBegin, nanoseconds, stampEnd.
+const (
+	stampBegin = "at-nanoseconds-"
+	stampEnd   = "."
+)
 
-// findStamp returns the time in an event.
-func findStamp(frame []byte) (time.Time, bool) {
-	_, rest, ok := bytes.Cut(frame, []byte(stampMark))
-	if !ok {
+// formatStamp returns the stamp of a time.
+func formatStamp(t time.Time) string {
+	return stampBegin + strconv.FormatInt(t.UnixNano(), 10) + stampEnd
+}
+
+// findStamp returns the time in the stamp of an event. ok reports whether the event has a stamp.
+func findStamp(event []byte) (t time.Time, ok bool) {
+	_, stamp, found := bytes.Cut(event, []byte(stampBegin))
+	if !found {
 		return time.Time{}, false
 	}
-	digits, _, ok := bytes.Cut(rest, []byte("."))
+	digits, _, _ := bytes.Cut(stamp, []byte(stampEnd))
 	nanoseconds, err := strconv.ParseInt(string(digits), 10, 64)
-	return time.Unix(0, nanoseconds), ok && err == nil
+	return time.Unix(0, nanoseconds), err == nil
 }

@@ -33,15 +33,15 @@ func (b *bench) readPods(ctx context.Context, namespace string, n int) ([]*corev
 // changingPods is the number of pods that change while something is measured.
 const changingPods = 10
 
-// unlimited changes are made until the context ends.
+// unlimited is the count with which [bench.changePods] makes changes until ctx ends.
 const unlimited = 0
 
-// changePods changes pods in turn, at a rate, until ctx ends or count changes are made, and returns the number of changes. It
-// writes to etcd, so that the writing costs kube-apiserver nothing.
+// changePods changes pods in turn, at a rate, until ctx ends or count changes are made. It returns the number of changes. It
+// writes to etcd, so that writing costs kube-apiserver nothing.
 func (b *bench) changePods(ctx context.Context, pods []*corev1.Pod, perSecond, count int) (made int, err error) {
 	for i := range poll.Ticks(ctx, time.Second/time.Duration(perSecond)) {
 		changed := pods[i%len(pods)].DeepCopy()
-		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, "bench.listproxy.io/at", stamp(time.Now()))
+		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, "bench.listproxy.io/at", formatStamp(time.Now()))
 		err := b.store.Put(ctx, changed)
 		if ctx.Err() != nil {
 			break
@@ -57,12 +57,12 @@ func (b *bench) changePods(ctx context.Context, pods []*corev1.Pod, perSecond, c
 	return made, nil
 }
 
-// changeHundredth changes every hundredth pod, other ones each time, and waits until a side has the changes.
-func (b *bench) changeHundredth(ctx context.Context, at side, accept string) error {
+// changeHundredth changes every hundredth pod, and waits until a side has the changes. Each call changes other pods.
+func (b *bench) changeHundredth(ctx context.Context, target side, accept string) error {
 	const (
-		step      = 100
-		perSecond = 1000
-		settle    = 300 * time.Millisecond
+		step       = 100
+		perSecond  = 1000
+		settleTime = 300 * time.Millisecond // listproxy applies the changes to its other representations, which costs CPU, too
 	)
 	if b.changedPods == nil {
 		var err error
@@ -78,26 +78,26 @@ func (b *bench) changeHundredth(ctx context.Context, at side, accept string) err
 	if _, err := b.changePods(ctx, chosen, perSecond, len(chosen)); err != nil {
 		return err
 	}
-	// This request is answered at the newest revision only, so that listproxy has the changes in its representation.
+	// listproxy answers this request once it has the changes, in the representation of the request.
 	newest, err := b.resolve(ctx, request{path: podsWith + "limit=1&resourceVersion=" + newestRevision, accept: accept})
 	if err != nil {
 		return err
 	}
-	clock.Sleep(ctx, settle) // listproxy applies the changes to its other representations, which costs CPU, too
-	return b.send(ctx, at, newest, 1, 1, &result{})
+	clock.Sleep(ctx, settleTime)
+	return b.send(ctx, target, newest, once, &row{})
 }
 
 // writing is what [bench.startWrites] writes.
 type writing int
 
 const (
-	// quiet writes a namespace, which is in no answer that is compared.
+	// quiet is a namespace, which no compared answer contains.
 	quiet writing = iota
-	// busy writes changingPods and a config map, too.
+	// busy is the namespace, changingPods and a config map.
 	busy
 )
 
-// startWrites writes objects again and again, until stop is called.
+// startWrites starts a writer of each kind of objects, at writesPerSecond. All write until stop is called.
 func (b *bench) startWrites(ctx context.Context, what writing) (stop func() error, err error) {
 	var pods []*corev1.Pod
 	if what == busy {
@@ -108,24 +108,24 @@ func (b *bench) startWrites(ctx context.Context, what writing) (stop func() erro
 	b.writesCompared = what == busy
 	ctx, cancel := context.WithCancel(ctx)
 	writers, ctx := errgroup.WithContext(ctx)
-	startWriter := func(write func(patch []byte) error) {
+	startPatching := func(send func(patch []byte) error) {
 		writers.Go(func() error {
 			for i := range poll.Ticks(ctx, time.Second/writesPerSecond) {
 				patch := []byte(`{"metadata":{"annotations":{"bench.listproxy.io/n":"` + strconv.Itoa(i) + `"}}}`)
-				if err := write(patch); err != nil && ctx.Err() == nil {
+				if err := send(patch); err != nil && ctx.Err() == nil {
 					return err
 				}
 			}
 			return nil
 		})
 	}
-	startWriter(func(patch []byte) error {
+	startPatching(func(patch []byte) error {
 		_, err := b.kube.CoreV1().Namespaces().Patch(ctx, metav1.NamespaceDefault, types.MergePatchType, patch, metav1.PatchOptions{})
 		return err
 	})
 	if what == busy {
 		configMaps := b.kube.CoreV1().ConfigMaps(configMapsNamespace(0))
-		startWriter(func(patch []byte) error {
+		startPatching(func(patch []byte) error {
 			_, err := configMaps.Patch(ctx, workload.ConfigMapName(0), types.MergePatchType, patch, metav1.PatchOptions{})
 			return err
 		})

@@ -21,15 +21,16 @@ import (
 )
 
 const (
-	// patience ends a wait for something that must come.
+	// patience is the longest wait for something that must come.
 	patience = 5 * time.Minute
 	// nodeIP is the address of the only node. The loopback interface has it: the cluster has no other interface.
 	nodeIP = "192.0.2.1"
-	// Image is listproxy's, without the tag; the chart's version is the tag.
+	// Image is the name of listproxy's image without the tag, which is the chart's version.
 	Image = "ghcr.io/listproxy/listproxy"
-
-	// serviceCIDR and dnsAddress are the addresses of Services, as in controlplane's arguments and files/addons.yaml.
-	serviceCIDR, dnsAddress = "10.0.0.0/16", "10.0.0.10:53"
+	// serviceCIDR is the range of the addresses of Services, as in controlplane's arguments.
+	serviceCIDR = "10.0.0.0/16"
+	// dnsAddress is the address of CoreDNS, as in files/addons.yaml.
+	dnsAddress = "10.0.0.10:53"
 	// otlpPort is Jaeger's port for traces.
 	otlpPort = "4317"
 )
@@ -53,20 +54,15 @@ type Cluster struct {
 // Start starts the cluster, in a process that [Enter] has started. When a program of the cluster ends, it calls cancel.
 func Start(ctx context.Context, log func(string), cancel context.CancelCauseFunc) (c *Cluster, err error) {
 	c = &Cluster{log: log, cancel: cancel}
-	if err := c.isolate(ctx); err != nil {
+	if err := isolate(ctx); err != nil {
 		return nil, err
 	}
 	if c.bin, err = binDir(); err != nil {
 		return nil, err
 	}
-	charts, err := filepath.Glob(filepath.Join(dir, "dist", "*.tgz"))
-	if err != nil {
+	if c.Chart, err = releasedFile("*.tgz"); err != nil {
 		return nil, err
 	}
-	if len(charts) != 1 {
-		return nil, fmt.Errorf("the release has %d charts, want one: %q", len(charts), charts)
-	}
-	c.Chart = charts[0]
 	if err := c.configure(); err != nil {
 		return nil, err
 	}
@@ -81,6 +77,18 @@ func Start(ctx context.Context, log func(string), cancel context.CancelCauseFunc
 		return nil, err
 	}
 	return c, c.start(ctx)
+}
+
+// releasedFile returns the path of the only file of the release with a name of this pattern.
+func releasedFile(pattern string) (string, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "dist", pattern))
+	if err != nil {
+		return "", err
+	}
+	if len(paths) != 1 {
+		return "", fmt.Errorf("the release has %d files %s, want one: %q", len(paths), pattern, paths)
+	}
+	return paths[0], nil
 }
 
 // configure writes the programs' configuration files to dir.
@@ -102,8 +110,8 @@ func (c *Cluster) configure() error {
 }
 
 // isolate sets up the new namespaces.
-func (c *Cluster) isolate(ctx context.Context) error {
-	for _, step := range []func() error{mountOwn, overlayVarLib, copySettings, makeCgroups} {
+func isolate(ctx context.Context) error {
+	for _, step := range []func() error{mountFresh, overlayVarLib, copySettings, makeCgroups} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -111,8 +119,8 @@ func (c *Cluster) isolate(ctx context.Context) error {
 	return setUpNetwork(ctx)
 }
 
-// mountOwn mounts what belongs to the namespaces.
-func mountOwn() error {
+// mountFresh mounts file systems that only processes inside see.
+func mountFresh() error {
 	for target, filesystem := range map[string]string{"/proc": "proc", "/run": "tmpfs", "/var/log": "tmpfs"} {
 		if err := syscall.Mount(filesystem, target, filesystem, 0, ""); err != nil {
 			return fmt.Errorf("mount %s: %w", target, err)
@@ -121,10 +129,11 @@ func mountOwn() error {
 	return nil
 }
 
-// overlayVarLib mounts an overlay over /var/lib. It takes what programs write there, and goes with the namespace. dir is
-// mounted over the overlay, so that its files stay visible outside.
+// overlayVarLib mounts an overlay over /var/lib, so that files that programs write there end with the namespaces. It mounts dir
+// over the overlay, so that the files of dir stay visible outside.
 func overlayVarLib() error {
-	for _, folder := range []string{"/run/keep", "/run/upper", "/run/work"} {
+	const dirMount = "/run/dir" // keeps dir until the overlay is there
+	for _, folder := range []string{dirMount, "/run/upper", "/run/work"} {
 		if err := os.Mkdir(folder, 0o755); err != nil { // #nosec G301 -- as /var/lib is
 			return err
 		}
@@ -134,9 +143,9 @@ func overlayVarLib() error {
 		flags                      uintptr
 		data                       string
 	}{
-		{source: dir, target: "/run/keep", flags: syscall.MS_BIND},
+		{source: dir, target: dirMount, flags: syscall.MS_BIND},
 		{source: "overlay", target: "/var/lib", filesystem: "overlay", data: "lowerdir=/var/lib,upperdir=/run/upper,workdir=/run/work"},
-		{source: "/run/keep", target: dir, flags: syscall.MS_BIND},
+		{source: dirMount, target: dir, flags: syscall.MS_BIND},
 	} {
 		if err := syscall.Mount(mount.source, mount.target, mount.filesystem, mount.flags, mount.data); err != nil {
 			return fmt.Errorf("a copy of /var/lib: %w", err)
@@ -145,7 +154,7 @@ func overlayVarLib() error {
 	return nil
 }
 
-// copySettings mounts copies over the kernel settings that kubelet writes: they are those of the whole machine.
+// copySettings mounts copies over the kernel settings that kubelet writes, because they are settings of the whole machine.
 func copySettings() error {
 	for _, setting := range []string{
 		"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes",
@@ -168,7 +177,7 @@ func copySettings() error {
 // makeCgroups makes the control groups of pods.
 func makeCgroups() error {
 	for _, path := range cgroups() {
-		// With version 2 of control groups, controllers must be enabled; version 1 has no such file.
+		// Version 2 of control groups needs controllers to be enabled. Version 1 has no file for it, so that errors do not count.
 		for _, controller := range []string{"cpuset", "cpu", "memory", "pids", "hugetlb"} {
 			_ = os.WriteFile(filepath.Join(filepath.Dir(path), "cgroup.subtree_control"), []byte("+"+controller), 0o600)
 		}
@@ -197,13 +206,35 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err := c.importImages(ctx); err != nil {
 		return err
 	}
+	if err := c.startComponents(); err != nil {
+		return err
+	}
+	for _, args := range []string{
+		"apply -f " + dir + "/addons.yaml", "wait --for=create node/node --timeout=5m", "wait --for=condition=Ready node/node --timeout=5m",
+		"rollout status deployment/coredns -n kube-system --timeout=5m",
+	} {
+		if _, err := c.Kubectl(ctx, "", strings.Fields(args)...); err != nil {
+			return err
+		}
+	}
+	// kube-apiserver cannot resolve names of Services, so it sends its traces to this port.
+	traces, err := net.Listen("tcp", "127.0.0.1:"+otlpPort)
+	if err != nil {
+		return err
+	}
+	go forward(traces, "jaeger.tracing:"+otlpPort)
+	return nil
+}
+
+// startComponents starts the programs that log in to kube-apiserver with a certificate.
+func (c *Cluster) startComponents() error {
 	for _, p := range []struct {
 		name   string
-		user   string // of its kubeconfig
+		user   string
 		groups []string
-		// configHasKubeconfig reports that the program's configuration file names the kubeconfig, and not a flag.
+		args   []string
+		// configHasKubeconfig reports that the program's configuration file names its kubeconfig. Other programs have a flag for it.
 		configHasKubeconfig bool
-		args                []string
 	}{
 		{name: "kube-controller-manager", user: "system:kube-controller-manager", args: []string{
 			"--leader-elect=false", "--use-service-account-credentials", "--root-ca-file=" + c.CAPath(),
@@ -233,20 +264,7 @@ func (c *Cluster) start(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, args := range []string{
-		"apply -f " + dir + "/addons.yaml", "wait --for=create node/node --timeout=5m", "wait --for=condition=Ready node/node --timeout=5m",
-		"rollout status deployment/coredns -n kube-system --timeout=5m",
-	} {
-		if _, err := c.Kubectl(ctx, "", strings.Fields(args)...); err != nil {
-			return err
-		}
-	}
-	// kube-apiserver cannot resolve names of Services, so it sends its traces to this port.
-	traces, err := net.Listen("tcp", "127.0.0.1:"+otlpPort)
-	if err == nil {
-		go forward(traces, "jaeger.tracing:"+otlpPort)
-	}
-	return err
+	return nil
 }
 
 // importImages imports the packed images into containerd.
@@ -267,18 +285,15 @@ func (c *Cluster) importImages(ctx context.Context) error {
 			return err
 		}
 	}
-	released, err := filepath.Glob(filepath.Join(dir, "dist", "*-image.tar"))
+	released, err := releasedFile("*-image.tar")
 	if err != nil {
 		return err
 	}
-	if len(released) != 1 {
-		return fmt.Errorf("the release has %d images, want one: %q", len(released), released)
-	}
 	version := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(c.Chart), "listproxy-"), ".tgz")
-	return ctr("images", "import", "--index-name="+Image+":"+version, released[0])
+	return ctr("images", "import", "--index-name="+Image+":"+version, released)
 }
 
-// run starts a program. When the program ends, so does the cluster.
+// run starts a program. When the program ends, run cancels the cluster.
 func (c *Cluster) run(name string, args ...string) error {
 	output, err := os.Create(filepath.Join(dir, name+".log"))
 	if err != nil {
@@ -303,8 +318,8 @@ var Dialer = net.Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: func(ctx c
 	return (&net.Dialer{}).DialContext(ctx, network, dnsAddress)
 }}}
 
-// Forward forwards connections to a Service, as "name.namespace:80", and returns the address at which they arrive. The port
-// is the nth, from 0 on, of those that [Enter] opened outside and this process inherited.
+// Forward forwards connections to a Service, as "name.namespace:80", and returns the address at which they arrive. n is the
+// index of one of the ports that [Enter] has opened outside and this process has inherited.
 func Forward(n int, service string) (string, error) {
 	const firstInherited = 3                                                  // file descriptor of exec.Cmd.ExtraFiles[0]
 	l, err := net.FileListener(os.NewFile(uintptr(firstInherited+n), "port")) // #nosec G115 -- a small number

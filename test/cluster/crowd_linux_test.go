@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -25,9 +24,10 @@ import (
 // crowd is an informer and clients that poll, page and write, all at one server.
 type crowd struct {
 	informer cache.SharedIndexInformer
+	clients  sync.WaitGroup
 
 	mu       sync.Mutex
-	requests map[string]int // by what they do
+	requests map[string]int // number of requests by name
 	failures []string
 }
 
@@ -37,64 +37,45 @@ func whileClientsWork(t *testing.T, through, direct *rest.Config, disturb func()
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var clients errgroup.Group
-	proxied, control := startCrowd(ctx, t, through, &clients), startCrowd(ctx, t, direct, &clients)
+	proxyCrowd := startCrowd(ctx, t, through)
+	directCrowd := startCrowd(ctx, t, direct)
 	disturb()
-	poll.Until(t, patience, "both informers have the same pods", func() bool { return maps.Equal(proxied.stored(), control.stored()) })
+	poll.Until(t, patience, "both informers have the same pods", func() bool { return maps.Equal(proxyCrowd.pods(), directCrowd.pods()) })
 	cancel()
-	_ = clients.Wait()
-	t.Logf("through listproxy: %v, %d failed", proxied.requests, len(proxied.failures))
-	t.Logf("directly: %v, %d failed", control.requests, len(control.failures))
-	unexpected := slices.DeleteFunc(proxied.failures, func(failure string) bool {
-		return slices.ContainsFunc(tolerated, func(text string) bool { return strings.Contains(failure, text) })
-	})
+	proxyCrowd.clients.Wait()
+	directCrowd.clients.Wait()
+	t.Logf("through listproxy: %v, %d failed", proxyCrowd.requests, len(proxyCrowd.failures))
+	t.Logf("directly: %v, %d failed", directCrowd.requests, len(directCrowd.failures))
+	unexpected := proxyCrowd.failuresWithout(tolerated)
 	if len(unexpected) > 0 {
-		t.Errorf("%d requests failed through listproxy, and %d directly; the first: %s", len(unexpected), len(control.failures), unexpected[0])
+		t.Errorf("%d requests failed through listproxy, and %d directly; the first: %s", len(unexpected), len(directCrowd.failures), unexpected[0])
 	}
 }
 
+// failuresWithout returns the failures that contain none of the tolerated texts.
+func (c *crowd) failuresWithout(tolerated []string) (unexpected []string) {
+	for _, failure := range c.failures {
+		if !slices.ContainsFunc(tolerated, func(text string) bool { return strings.Contains(failure, text) }) {
+			unexpected = append(unexpected, failure)
+		}
+	}
+	return unexpected
+}
+
 // startCrowd starts a crowd, which works until ctx ends, and waits until its informer has synced.
-func startCrowd(ctx context.Context, t *testing.T, cfg *rest.Config, clients *errgroup.Group) *crowd {
+func startCrowd(ctx context.Context, t *testing.T, cfg *rest.Config) *crowd {
 	t.Helper()
-	c := &crowd{requests: map[string]int{}}
 	client, err := kubernetes.NewForConfig(cfg)
 	expect.NoError(t, err)
-	c.informer = informers.NewOfPods(cfg, informers.Options{})
+	c := &crowd{informer: informers.NewOfPods(cfg, informers.Options{}), requests: map[string]int{}}
 	expect.NoError(t, informers.Start(ctx, c.informer))
 	poll.Until(t, patience, "the informer has synced", c.informer.HasSynced)
-	configMaps := client.CoreV1().ConfigMaps(team)
-	const pause = 100 * time.Millisecond // of each client between two requests
-	for name, send := range map[string]func() error{
-		"poll": func() error {
-			_, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-			return err
-		},
-		"consistent list": func() error {
-			_, err := client.CoreV1().Pods(team).List(ctx, metav1.ListOptions{})
-			return err
-		},
-		"page": func() error {
-			options := metav1.ListOptions{Limit: 2}
-			for {
-				page, err := client.CoreV1().Pods("").List(ctx, options)
-				if err != nil || page.Continue == "" {
-					return err
-				}
-				options.Continue = page.Continue
-			}
-		},
-		"write": func() error {
-			object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "crowd-"}}
-			created, err := configMaps.Create(ctx, object, metav1.CreateOptions{})
-			if err != nil {
-				return err
-			}
-			return configMaps.Delete(ctx, created.Name, metav1.DeleteOptions{})
-		},
+	for name, send := range map[string]func(context.Context, kubernetes.Interface) error{
+		"poll": pollPods, "consistent list": listTeamPods, "page": pagePods, "write": writeConfigMap,
 	} {
-		clients.Go(func() error {
-			for range poll.Ticks(ctx, pause) {
-				err := send()
+		c.clients.Go(func() {
+			for range poll.Ticks(ctx, time.Second/10) {
+				err := send(ctx, client)
 				if ctx.Err() != nil {
 					break // cut off, not failed
 				}
@@ -105,11 +86,41 @@ func startCrowd(ctx context.Context, t *testing.T, cfg *rest.Config, clients *er
 				}
 				c.mu.Unlock()
 			}
-			return nil
 		})
 	}
 	return c
 }
 
-// stored returns the pods that the informer has.
-func (c *crowd) stored() map[string]string { return ask.Versions(informers.Stored(c.informer)) }
+// pods returns the versions of the pods that the informer has.
+func (c *crowd) pods() map[string]string { return ask.Versions(informers.Stored(c.informer)) }
+
+func pollPods(ctx context.Context, client kubernetes.Interface) error {
+	_, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	return err
+}
+
+func listTeamPods(ctx context.Context, client kubernetes.Interface) error {
+	_, err := client.CoreV1().Pods(team).List(ctx, metav1.ListOptions{})
+	return err
+}
+
+func pagePods(ctx context.Context, client kubernetes.Interface) error {
+	options := metav1.ListOptions{Limit: 2}
+	for {
+		page, err := client.CoreV1().Pods("").List(ctx, options)
+		if err != nil || page.Continue == "" {
+			return err
+		}
+		options.Continue = page.Continue
+	}
+}
+
+func writeConfigMap(ctx context.Context, client kubernetes.Interface) error {
+	configMaps := client.CoreV1().ConfigMaps(team)
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "crowd-"}}
+	created, err := configMaps.Create(ctx, object, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	return configMaps.Delete(ctx, created.Name, metav1.DeleteOptions{})
+}

@@ -34,8 +34,8 @@ const (
 // Inside reports whether this process is in the cluster's namespaces.
 func Inside() bool { return os.Getenv(insideEnv) != "" }
 
-// Missing describes what this machine lacks. Check it first: the next steps take long.
-func Missing() (descriptions []string) {
+// missing describes what this machine lacks.
+func missing() (descriptions []string) {
 	add := func(description string) { descriptions = append(descriptions, description) }
 	if os.Geteuid() != 0 {
 		add("root, since a kubelet mounts, and makes namespaces and control groups (sudo --preserve-env=PATH make …)")
@@ -62,10 +62,16 @@ func Missing() (descriptions []string) {
 	return descriptions
 }
 
-// Enter runs this program again with the same arguments, inside the cluster's namespaces, and returns its exit code. If ctx
-// ends, it stops the program and returns 0. Before it returns, it removes the cluster. ports is the number of ports that it
-// opens outside for [Forward].
+// Enter builds and packs the cluster's programs, runs this program again inside the cluster's namespaces, with the same
+// arguments, and returns its exit code. If ctx ends, Enter stops the program and returns 0. Before Enter returns, it removes
+// the cluster. ports is the number of ports that it opens outside for [Forward].
 func Enter(ctx context.Context, log func(string), ports int) (code int, err error) {
+	if lacking := missing(); len(lacking) > 0 {
+		return 1, fmt.Errorf("this machine lacks:\n  %s", strings.Join(lacking, "\n  "))
+	}
+	if err := build(ctx, log); err != nil {
+		return 1, err
+	}
 	lock, err := net.Listen("unix", lockSocket)
 	if err != nil {
 		return 1, fmt.Errorf("another cluster runs on this machine: %w", err)

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"testing/fstest"
 
 	"github.com/listproxy/listproxy/test/controlplane/binaries"
@@ -24,8 +25,8 @@ var tools = []string{
 	"kubelet", "kube-proxy", "kube-controller-manager", "kube-scheduler", "helm", "cyclonedx-gomod", "release-image",
 }
 
-// images are packed from one program each. Jaeger's has the name and the environment that docs/observability.md expects. The
-// other names cannot be pulled from a registry.
+// images are packed from one program each. Jaeger's image has the name and the environment that docs/observability.md expects.
+// No registry has images with the other names.
 var images = []struct {
 	program string
 	name    string
@@ -39,21 +40,19 @@ var images = []struct {
 	{program: "jaeger", name: "docker.io/jaegertracing/jaeger:2.13.0", env: []string{"JAEGER_LISTEN_HOST=0.0.0.0"}, isTool: true},
 }
 
-// Build builds all programs that bin/ lacks, which takes long the first time.
-func Build(ctx context.Context, log func(string)) error {
+// build builds all programs that bin/ lacks, which takes long the first time.
+func build(ctx context.Context, log func(string)) error {
 	if _, _, err := binaries.ControlPlane(ctx, log, ""); err != nil {
 		return err
 	}
-	for _, name := range tools {
-		if _, err := binaries.Tool(ctx, log, name); err != nil {
-			return err
+	names := slices.Clone(tools)
+	for _, image := range images {
+		if image.isTool {
+			names = append(names, image.program)
 		}
 	}
-	for _, image := range images {
-		if !image.isTool {
-			continue
-		}
-		if _, err := binaries.Tool(ctx, log, image.program); err != nil {
+	for _, name := range names {
+		if _, err := binaries.Tool(ctx, log, name); err != nil {
 			return err
 		}
 	}

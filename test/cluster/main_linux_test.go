@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -45,12 +43,6 @@ func runTests(ctx context.Context, m *testing.M) (int, error) {
 	}
 	if cluster.Inside() {
 		return runInside(ctx, m)
-	}
-	if missing := cluster.Missing(); len(missing) > 0 {
-		return 1, fmt.Errorf("this machine lacks:\n  %s", strings.Join(missing, "\n  "))
-	}
-	if err := cluster.Build(ctx, harness.Log); err != nil {
-		return 1, err
 	}
 	const openPorts = 0 // the tests need no port outside of the namespaces
 	code, err := cluster.Enter(ctx, harness.Log, openPorts)

@@ -42,17 +42,10 @@ func main() {
 	os.Exit(code)
 }
 
-// run shows the cluster if this process is inside its namespaces, or else enters them. It returns the exit code of the
-// program inside.
+// run shows the cluster inside its namespaces. The first process enters them, and returns the exit code of the second.
 func run(ctx context.Context) (code int, err error) {
 	if cluster.Inside() {
 		return 0, show(ctx)
-	}
-	if missing := cluster.Missing(); len(missing) > 0 {
-		return 0, fmt.Errorf("this machine lacks:\n  %s", strings.Join(missing, "\n  "))
-	}
-	if err := cluster.Build(ctx, log); err != nil {
-		return 0, err
 	}
 	return cluster.Enter(ctx, log, len(forwarded))
 }

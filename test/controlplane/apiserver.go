@@ -44,14 +44,11 @@ func (cp *ControlPlane) newAPIServer() (*APIServer, error) {
 
 // AddAPIServer starts one more API server, with the same certificates, tokens and keys, and returns when it is ready.
 // version and args are those of [APIServer.Use]; without either, the API server is like the first one.
-func (cp *ControlPlane) AddAPIServer(ctx context.Context, version string, args ...string) (*APIServer, error) {
-	cp.mu.Lock()
-	if cp.stopped {
-		cp.mu.Unlock()
-		return nil, errStopped
-	}
-	s, err := cp.newAPIServer()
-	cp.mu.Unlock()
+func (cp *ControlPlane) AddAPIServer(ctx context.Context, version string, args ...string) (s *APIServer, err error) {
+	err = cp.whileRunning(ctx, func(context.Context) (err error) {
+		s, err = cp.newAPIServer()
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -48,14 +48,8 @@ func Users() []User {
 			Name: Admin, Rights: "everything (group system:masters); token and client certificate",
 			login: Admin, groups: []string{groupMasters}, token: true, cert: true,
 		},
-		{
-			Name: Alice, Rights: "list, get and watch pods in namespace team-a",
-			login: Alice, token: true,
-		},
-		{
-			Name: Carol, Rights: "what every authenticated user may: discovery, and reviews of her own rights",
-			login: Carol, token: true,
-		},
+		{Name: Alice, Rights: "list, get and watch pods in namespace team-a", login: Alice, token: true},
+		{Name: Carol, Rights: "what every authenticated user may: discovery, and reviews of her own rights", login: Carol, token: true},
 		{
 			Name: Nobody, Rights: "nothing, not even a review of their own rights",
 			login: Nobody, groups: []string{groupUnauthenticated}, token: true,
@@ -64,10 +58,7 @@ func Users() []User {
 			Name: Feed, Rights: "list and watch every resource (the proxy's own user, named " + FeedUserName + ")",
 			login: FeedUserName, token: true,
 		},
-		{
-			Name: CertUser, Rights: "what every authenticated user may; client certificate, no token",
-			login: CertUser, cert: true,
-		},
+		{Name: CertUser, Rights: "what every authenticated user may; client certificate, no token", login: CertUser, cert: true},
 		{Name: Anonymous, Rights: "what system:anonymous may; no credentials"},
 	}
 }

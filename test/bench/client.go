@@ -21,8 +21,7 @@ type request struct {
 	name        string
 	path        string // with the query; [bench.resolve] replaces newestRevision and middlePage
 	accept      string
-	gzip        bool
-	http1       bool
+	gzip, http1 bool
 	stream      bool          // it is a streaming list, of which the initial events are read
 	mustHit     bool          // listproxy must answer from memory
 	changesPods bool          // one pod of a hundred is changed before each time

@@ -39,7 +39,7 @@ func (b *bench) compare(ctx context.Context, caption string, sides []side, reque
 			if err != nil {
 				return nil, err
 			}
-			first := round + i
+			first := round + i // modulo the number of sides: the side whose turn is first
 			for turn := range sides {
 				n := (first + turn) % len(sides)
 				if err := b.measure(ctx, sides[n], idle[n], resolved, rows[i][n]); err != nil {

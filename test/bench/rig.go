@@ -40,7 +40,7 @@ type bench struct {
 	out      io.Writer // for tables
 	log      func(format string, args ...any)
 
-	connections map[string]*http.Client // by what [bench.connection] has of them
+	connections map[string]*http.Client // by server, user, protocol and client; [bench.connection] adds them
 
 	cp      *controlplane.ControlPlane
 	binary  string // the program of listproxy, built as it is shipped

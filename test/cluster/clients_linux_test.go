@@ -18,7 +18,8 @@ import (
 // runPod runs a pod of the team to its end, and returns its output.
 func (c *tester) runPod(t *testing.T, labels map[string]string, spec corev1.PodSpec) string {
 	t.Helper()
-	spec.RestartPolicy, spec.ServiceAccountName = corev1.RestartPolicyNever, "robot"
+	spec.RestartPolicy = corev1.RestartPolicyNever
+	spec.ServiceAccountName = "robot"
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "client-", Labels: labels}, Spec: spec}
 	pod, err := c.admin.CoreV1().Pods(team).Create(t.Context(), pod, metav1.CreateOptions{})
 	expect.NoError(t, err)
@@ -34,8 +35,8 @@ func (c *tester) runPod(t *testing.T, labels map[string]string, spec corev1.PodS
 	return output
 }
 
-// documentedPod returns the pod in docs/clients.md that contains a text; "": a pod that knows nothing of listproxy. Its only
-// container is kubectl, which loads its configuration as client-go does, also in a cluster, and prints response headers.
+// documentedPod returns the pod in docs/clients.md that contains a text, or a plain pod for "". Its only container is kubectl,
+// which loads its configuration as client-go does in a cluster, and prints response headers.
 func documentedPod(t *testing.T, contains string) corev1.PodSpec {
 	t.Helper()
 	var pod struct{ Spec corev1.PodSpec }
@@ -58,8 +59,8 @@ func (c *tester) awaitHit(t *testing.T, labels map[string]string, contains strin
 	})
 }
 
-// checkClientPods checks that the pods of docs/clients.md, and those that the chart's admission policy changes, get lists from
-// memory. Other pods must not get any.
+// checkClientPods checks that pods get lists from memory if they are as in docs/clients.md, or if the chart's admission policy
+// changes them. Plain pods must not.
 func checkClientPods(t *testing.T, c *tester) {
 	for name, tt := range map[string]struct {
 		contains string
@@ -73,7 +74,7 @@ func checkClientPods(t *testing.T, c *tester) {
 	}
 	output := c.runPod(t, nil, documentedPod(t, ""))
 	if !strings.Contains(output, "PodList") || strings.Contains(output, "Cache-Status") {
-		t.Errorf("a pod that knows nothing of listproxy:\n%s", output)
+		t.Errorf("a plain pod:\n%s", output)
 	}
 	t.Run("certificate of the cluster's CA", func(t *testing.T) {
 		cert, key, err := c.IssueServingCert("listproxy.listproxy.svc", "kubernetes.default.svc")

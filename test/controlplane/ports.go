@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -14,15 +13,14 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// Ports are below the ranges that Linux (from 32768) and macOS (from 49152) give to
-// outgoing connections, so that the port of a server that is down stays free.
+// Reserved ports are below the ranges that Linux (from 32768) and macOS (from 49152) give to outgoing connections, so that the
+// port of a server that is down stays free.
 const (
 	firstPort = 20000
 	portCount = 10000
 )
 
-// A port is a TCP port of loopback that no other control plane of this user gets
-// before release, or before this process ends.
+// A port is a TCP port of loopback that is reserved until release, or until this process ends.
 type port struct {
 	number int
 	lock   *filelock.Lock
@@ -50,8 +48,7 @@ func reservePort() (*port, error) {
 		}
 		lock.Unlock()
 	}
-	return nil, errors.New("no free port on 127.0.0.1 between " + strconv.Itoa(firstPort) +
-		" and " + strconv.Itoa(firstPort+portCount-1))
+	return nil, fmt.Errorf("no free port on 127.0.0.1 between %d and %d", firstPort, firstPort+portCount-1)
 }
 
 // FreePort reserves a port of loopback until the test ends, for a server that may be down in between.

@@ -33,8 +33,8 @@ func Rule(verbs, group, resources string, names ...string) rbacv1.PolicyRule {
 	}
 }
 
-// ReviewsAs returns rules that allow SelfSubjectAccessReviews as a user, and nothing else as that
-// user (constrained impersonation, KEP-5284).
+// ReviewsAs returns rules that allow to impersonate a user in SelfSubjectAccessReviews only (constrained impersonation,
+// KEP-5284).
 func ReviewsAs(user string) []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		Rule("impersonate:user-info", "authentication.k8s.io", "users", user),
@@ -45,21 +45,21 @@ func ReviewsAs(user string) []rbacv1.PolicyRule {
 // Grant grants rights, as [Admin], until revoke is called. The API server's authorizer applies either change a moment later.
 func (cp *ControlPlane) Grant(ctx context.Context, g Grant) (revoke func(context.Context) error, err error) {
 	path := "/apis/" + rbacv1.GroupName + "/v1/"
-	role, binding := "clusterroles", "clusterrolebindings"
-	kind := "ClusterRole"
+	roles, bindings := path+"clusterroles", path+"clusterrolebindings"
+	kind := "ClusterRole" // of the role that is bound
 	if g.Namespace != "" {
 		path += "namespaces/" + g.Namespace + "/"
-		role, binding = "roles", "rolebindings"
+		roles, bindings = path+"roles", path+"rolebindings"
 		if g.Role == "" {
 			kind = "Role"
 		}
 	}
 	meta := metav1.ObjectMeta{Name: "granted-" + strings.ToLower(rand.Text())}
-	created := []string{path + binding + "/" + meta.Name}
+	created := []string{bindings + "/" + meta.Name} // paths
 	if g.Role == "" {
 		g.Role = meta.Name
-		created = append(created, path+role+"/"+meta.Name)
-		if err := cp.request(ctx, Admin, http.MethodPost, path+role, &rbacv1.Role{ObjectMeta: meta, Rules: g.Rules}); err != nil {
+		created = append(created, roles+"/"+meta.Name)
+		if err := cp.request(ctx, Admin, http.MethodPost, roles, &rbacv1.Role{ObjectMeta: meta, Rules: g.Rules}); err != nil {
 			return nil, fmt.Errorf("create a role: %w", err)
 		}
 	}
@@ -67,7 +67,7 @@ func (cp *ControlPlane) Grant(ctx context.Context, g Grant) (revoke func(context
 	for _, to := range g.To {
 		bound.Subjects = append(bound.Subjects, subject(to))
 	}
-	if err := cp.request(ctx, Admin, http.MethodPost, path+binding, bound); err != nil {
+	if err := cp.request(ctx, Admin, http.MethodPost, bindings, bound); err != nil {
 		return nil, fmt.Errorf("bind a role: %w", err)
 	}
 	return func(ctx context.Context) (err error) {

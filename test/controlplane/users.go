@@ -22,8 +22,8 @@ const (
 
 const (
 	groupMasters = "system:masters"
-	// groupUnauthenticated keeps its members out of system:authenticated, so that they have not even the right to discovery and
-	// to a SelfSubjectAccessReview.
+	// groupUnauthenticated keeps its members out of system:authenticated, so that they have no right to discovery or to a
+	// SelfSubjectAccessReview.
 	groupUnauthenticated = "system:unauthenticated"
 )
 
@@ -50,14 +50,8 @@ func Users() []User {
 		},
 		{Name: Alice, Rights: "list, get and watch pods in namespace team-a", login: Alice, token: true},
 		{Name: Carol, Rights: "what every authenticated user may: discovery, and reviews of her own rights", login: Carol, token: true},
-		{
-			Name: Nobody, Rights: "nothing, not even a review of their own rights",
-			login: Nobody, groups: []string{groupUnauthenticated}, token: true,
-		},
-		{
-			Name: Feed, Rights: "list and watch every resource (the proxy's own user, named " + FeedUserName + ")",
-			login: FeedUserName, token: true,
-		},
+		{Name: Nobody, Rights: "nothing, not even a review of their own rights", login: Nobody, groups: []string{groupUnauthenticated}, token: true},
+		{Name: Feed, Rights: "list and watch every resource (the proxy's own user, named " + FeedUserName + ")", login: FeedUserName, token: true},
 		{Name: CertUser, Rights: "what every authenticated user may; client certificate, no token", login: CertUser, cert: true},
 		{Name: Anonymous, Rights: "what system:anonymous may; no credentials"},
 	}

@@ -37,22 +37,22 @@ type Paths struct {
 type tool struct {
 	name   string // of the binary
 	pkg    string // the main package, or the one with the tests
-	module string // whose version the binary has
+	module string // the module of pkg, whose version the binary gets
 	tags   string // for go build
 	test   bool   // the binary has the tests of pkg
-	cgo    bool
+	cgo    bool   // go build may use cgo
 }
 
 // ControlPlane returns the paths of etcd, kube-apiserver and kubectl, as the module in tools/ pins them, and the version of
 // kube-apiserver. A version, as "1.32.13", chooses another kube-apiserver, which a module beside tools/ must pin. The
-// binaries are in bin/ of the repository that holds the working directory. What is missing there or was built from another
-// recipe is built, which takes minutes and is logged. Callers in several processes wait for one build.
+// binaries are in bin/ of the repository that holds the working directory. ControlPlane builds those that are missing or come
+// from another recipe, which takes minutes and is logged. Callers in several processes wait for one build.
 func ControlPlane(ctx context.Context, log func(string), version string) (Paths, string, error) {
 	root, err := RepoRoot()
 	if err != nil {
 		return Paths{}, "", err
 	}
-	module, version, err := choose(root, version)
+	module, version, err := findModule(root, version)
 	if err != nil {
 		return Paths{}, "", err
 	}
@@ -61,11 +61,11 @@ func ControlPlane(ctx context.Context, log func(string), version string) (Paths,
 		name += "-" + version
 	}
 	bin := filepath.Join(root, "bin")
-	err = provide(ctx, log, root, toolsDir,
+	err = ensureBuilt(ctx, log, root, toolsDir,
 		tool{name: "etcd", pkg: "go.etcd.io/etcd/server/v3", module: "go.etcd.io/etcd/server/v3"},
 		tool{name: "kubectl", pkg: kubernetes + "/cmd/kubectl", module: kubernetes})
 	if err == nil {
-		err = provide(ctx, log, root, module, tool{name: name, pkg: kubernetes + "/cmd/kube-apiserver", module: kubernetes})
+		err = ensureBuilt(ctx, log, root, module, tool{name: name, pkg: kubernetes + "/cmd/kube-apiserver", module: kubernetes})
 	}
 	paths := Paths{Etcd: filepath.Join(bin, "etcd"), KubeAPIServer: filepath.Join(bin, name), Kubectl: filepath.Join(bin, "kubectl")}
 	return paths, version, err
@@ -153,7 +153,7 @@ func Tool(ctx context.Context, log func(string), name string) (string, error) {
 		ControllerRuntimeModule:          {testsOf("client"), testsOf("cache"), testsOf("manager")},
 	} {
 		if i := slices.IndexFunc(tools, func(t tool) bool { return t.name == name }); i >= 0 {
-			return filepath.Join(root, "bin", name), provide(ctx, log, root, dir, tools[i])
+			return filepath.Join(root, "bin", name), ensureBuilt(ctx, log, root, dir, tools[i])
 		}
 	}
 	return "", fmt.Errorf("no module pins a tool %q", name)
@@ -164,10 +164,12 @@ func testsOf(tested string) tool {
 	return tool{name: name, pkg: pkg, module: controllerRuntime, test: true}
 }
 
-var pin = regexp.MustCompile(regexp.QuoteMeta(kubernetes) + ` v(\S+)`)
+// pinLine matches the line of a go.mod that pins a version of Kubernetes.
+var pinLine = regexp.MustCompile(regexp.QuoteMeta(kubernetes) + ` v(\S+)`)
 
-// choose returns the directory of the module that pins a version of Kubernetes, and that version. "" chooses toolsDir.
-func choose(root, version string) (dir, pinned string, err error) {
+// findModule returns the directory of the module that pins a version of Kubernetes, and that version. "" is the version that
+// toolsDir pins.
+func findModule(root, version string) (module, pinned string, err error) {
 	others, err := filepath.Glob(filepath.Join(root, otherTools))
 	if err != nil {
 		return "", "", err
@@ -178,14 +180,14 @@ func choose(root, version string) (dir, pinned string, err error) {
 		if err != nil {
 			return "", "", err
 		}
-		match := pin.FindStringSubmatch(string(mod))
+		match := pinLine.FindStringSubmatch(string(mod))
 		if match == nil {
 			return "", "", fmt.Errorf("%s/go.mod does not require %s", dir, kubernetes)
 		}
 		pinned := match[1]
 		if version == "" || version == pinned {
-			dir, err = filepath.Rel(root, dir)
-			return dir, pinned, err
+			module, err = filepath.Rel(root, dir)
+			return module, pinned, err
 		}
 		known = append(known, pinned)
 	}
@@ -193,17 +195,17 @@ func choose(root, version string) (dir, pinned string, err error) {
 		version, strings.Join(known, ", "), toolsDir)
 }
 
-// provide builds those tools of a module that are not in bin/, or were built from another recipe.
-func provide(ctx context.Context, log func(string), root, module string, tools ...tool) error {
+// ensureBuilt builds those tools of a module that are not in bin/, or were built from another recipe.
+func ensureBuilt(ctx context.Context, log func(string), root, module string, tools ...tool) error {
 	module, bin := filepath.Join(root, module), filepath.Join(root, "bin")
-	want, err := recipeHash(module)
+	recipe, err := recipeHash(module)
 	if err != nil {
 		return err
 	}
 	isBuilt := func(t tool) bool {
 		_, err := os.Stat(filepath.Join(bin, t.name))
 		stamp, _ := os.ReadFile(stampFile(bin, t))
-		return err == nil && string(stamp) == want
+		return err == nil && string(stamp) == recipe
 	}
 	for _, t := range tools {
 		if isBuilt(t) {
@@ -218,9 +220,9 @@ func provide(ctx context.Context, log func(string), root, module string, tools .
 		if err != nil {
 			return err
 		}
-		if !isBuilt(t) { // by another process meanwhile
+		if !isBuilt(t) { // another process may have built it meanwhile
 			if err = build(ctx, log, module, bin, t); err == nil {
-				err = os.WriteFile(stampFile(bin, t), []byte(want), 0o600)
+				err = os.WriteFile(stampFile(bin, t), []byte(recipe), 0o600)
 			}
 		}
 		lock.Unlock()

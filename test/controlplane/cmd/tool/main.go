@@ -34,13 +34,12 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-func tool(ctx context.Context, name string) (string, error) {
+// tool builds a tool, unless it is there, and returns its path.
+func tool(ctx context.Context, name string) (path string, err error) {
 	log := func(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
-	version, isOtherVersion := strings.CutPrefix(name, "kube-apiserver-")
-	if name == "kube-apiserver" {
-		version = "" // the one that tools/ pins
-	}
-	if name == "kube-apiserver" || isOtherVersion {
+	version, isAPIServer := strings.CutPrefix(name+"-", "kube-apiserver-")
+	if isAPIServer {
+		version = strings.TrimSuffix(version, "-") // "" is the version that tools/ pins
 		paths, _, err := binaries.ControlPlane(ctx, log, version)
 		return paths.KubeAPIServer, err
 	}

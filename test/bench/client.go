@@ -21,7 +21,8 @@ type request struct {
 	name        string
 	path        string // with the query; [bench.resolve] replaces newestRevision and middlePage
 	accept      string
-	gzip, http1 bool
+	gzip        bool
+	version     httpVersion
 	stream      bool          // it is a streaming list, of which the initial events are read
 	mustHit     bool          // listproxy must answer from memory
 	changesPods bool          // one pod of a hundred is changed before each time
@@ -30,6 +31,14 @@ type request struct {
 	tokens      []string      // one for each client, in place of the user's; may be nil
 	spread      time.Duration // the time over which clients begin; 0 is at once
 }
+
+// httpVersion is the version of HTTP of a connection.
+type httpVersion int
+
+const (
+	http2 httpVersion = iota
+	http1
+)
 
 // volume is how many clients send a request, and how often each of them does, one time after the other.
 type volume struct{ clients, perClient int }
@@ -52,12 +61,12 @@ const (
 )
 
 // connection returns the connection of a client to a server. Clients beyond maxConnections share those of others.
-func (b *bench) connection(cfg *rest.Config, http1 bool, client int) (*http.Client, error) {
-	key := fmt.Sprint(cfg.Host, cfg.BearerToken, http1, client%maxConnections)
+func (b *bench) connection(cfg *rest.Config, version httpVersion, client int) (*http.Client, error) {
+	key := fmt.Sprint(cfg.Host, cfg.BearerToken, version, client%maxConnections)
 	if connection := b.connections[key]; connection != nil {
 		return connection, nil
 	}
-	connection, err := newConnection(cfg, http1)
+	connection, err := newConnection(cfg, version)
 	if err == nil {
 		b.connections[key] = connection
 	}
@@ -65,14 +74,14 @@ func (b *bench) connection(cfg *rest.Config, http1 bool, client int) (*http.Clie
 }
 
 // newConnection returns an HTTP client with one connection, as Go clients of Kubernetes have.
-func newConnection(cfg *rest.Config, http1 bool) (*http.Client, error) {
+func newConnection(cfg *rest.Config, version httpVersion) (*http.Client, error) {
 	tls, err := rest.TLSConfigFor(cfg)
 	if err != nil {
 		return nil, err
 	}
 	protocols := new(http.Protocols)
-	protocols.SetHTTP1(http1)
-	protocols.SetHTTP2(!http1)
+	protocols.SetHTTP1(version == http1)
+	protocols.SetHTTP2(version == http2)
 	return &http.Client{Transport: &http.Transport{
 		TLSClientConfig: tls, Protocols: protocols, MaxConnsPerHost: 1, ReadBufferSize: 64 << 10,
 		DisableCompression: true, // bytes are counted as sent
@@ -91,7 +100,7 @@ func (b *bench) send(ctx context.Context, target side, q request, v volume, r *r
 			cfg = rest.CopyConfig(userConfig)
 			cfg.BearerToken = q.tokens[client]
 		}
-		connection, err := b.connection(cfg, q.http1, client)
+		connection, err := b.connection(cfg, q.version, client)
 		if err != nil {
 			return err
 		}

@@ -95,7 +95,7 @@ func lists(ctx context.Context, b *bench) error {
 	)
 	all := slices.Concat(
 		fromMemory("all", allPods, jsonPlain, jsonGzip, protobufPlain, clientGo, metadataJSON),
-		modify(fromMemory("all, HTTP/1.1", allPods, jsonPlain, clientGo), func(q *request) { q.http1 = true }),
+		modify(fromMemory("all, HTTP/1.1", allPods, jsonPlain, clientGo), func(q *request) { q.version = http1 }),
 		fromMemory("all, not older than the newest", notOlder, clientGo),
 		modify(fromMemory("all, 1% changed since", allPods, clientGo), func(q *request) { q.changesPods = true }),
 		fromMemory("first "+page, podsWith+"limit="+page+exactNewest, jsonPlain, clientGo),
@@ -141,9 +141,9 @@ func forward(ctx context.Context, b *bench) error {
 		modify(fromAnywhere(fmt.Sprintf("GET of a namespace, %d at a time", many), getNamespace, clientGo),
 			func(q *request) { q.clients = many }),
 		modify(fromAnywhere("GET of a namespace, 1 at a time, HTTP/1.1", getNamespace, clientGo),
-			func(q *request) { q.http1 = true }),
+			func(q *request) { q.version = http1 }),
 		modify(fromAnywhere(fmt.Sprintf("GET of a namespace, %d at a time, HTTP/1.1", many), getNamespace, clientGo),
-			func(q *request) { q.clients, q.http1 = many, true }),
+			func(q *request) { q.clients, q.version = many, http1 }),
 	)
 	_, err = b.compare(ctx, fmt.Sprintf("What listproxy forwards: GETs, and lists of the newest state of %d pods without `--consistent-lists`.",
 		b.settings.pods), sides, all)

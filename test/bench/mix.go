@@ -150,6 +150,7 @@ func (b *bench) clientKinds() []clientKind {
 	leasePath := func(i int) string {
 		return "/apis/coordination.k8s.io/v1/namespaces/" + corev1.NamespaceNodeLease + "/leases/" + node(i)
 	}
+	noBody := func() any { return nil }
 	leaseChange := func() any { return kinds.Fields{"spec": kinds.Fields{"renewTime": metav1.NowMicro()}} }
 	return []clientKind{
 		{name: "informers that start", perSecond: 0.5, send: readList(informerStart)},
@@ -158,7 +159,7 @@ func (b *bench) clientKinds() []clientKind {
 		{name: "walks over all pods, 500 a page", perSecond: 0.5, send: b.walk},
 		{name: "lists by label, newest", perSecond: 2, send: readList(newRequest(byLabel, jsonGzip))},
 		{name: "tables of a namespace", perSecond: 0.5, send: readList(kubectlGet)},
-		{name: "GETs of a pod", perSecond: 3.5, send: oneObject(http.MethodGet, podPath, nil)},
+		{name: "GETs of a pod", perSecond: 3.5, send: oneObject(http.MethodGet, podPath, noBody)},
 		{name: "changes of a pod", perSecond: 8, send: oneObject(http.MethodPatch, podPath, podChange)},
 		{name: "reports of a node's status", perSecond: 21, send: oneObject(http.MethodPatch, statusPath, statusChange)},
 		{name: "renewals of a Lease", perSecond: 60, send: oneObject(http.MethodPatch, leasePath, leaseChange)},
@@ -172,20 +173,16 @@ func readList(q request) sendFunc {
 	}
 }
 
-// oneObject returns a function whose nth call sends a request for the object at path(n), with the body that newBody makes. A nil
-// newBody makes none.
+// oneObject returns a function that sends its nth request to the object at path(n), with a new body.
 func oneObject(method string, path func(n int) string, newBody func() any) sendFunc {
 	return func(ctx context.Context, c caller, n int) (answer, error) {
-		var body any
-		if newBody != nil {
-			body = newBody()
-		}
 		begun := time.Now()
-		a, err := c.client().Do(ctx, method, path(n), body)
+		a, err := c.client().Do(ctx, method, path(n), newBody())
 		return answer{took: time.Since(begun), bytes: int64(len(a.Body)), hit: a.FromMemory()}, err
 	}
 }
 
+// client returns a client that can read whole answers.
 func (c caller) client() *ask.Client {
 	return &ask.Client{Base: c.cfg.Host, HTTP: c.http, Header: http.Header{"Authorization": {"Bearer " + c.cfg.BearerToken}}}
 }
@@ -263,7 +260,7 @@ func (b *bench) measureMix(ctx context.Context, s mixSide, clients []clientKind,
 	callers := make([]caller, len(clients))
 	for i := range callers {
 		cfg := b.config(target, "")
-		connection, err := newConnection(cfg, false)
+		connection, err := newConnection(cfg, http2)
 		if err != nil {
 			return err
 		}

@@ -18,8 +18,8 @@ type row struct {
 	hits        int // answers from memory
 	refusals    int
 	bytes       int64           // size of one answer as sent
-	kubeCPU     time.Duration   // CPU time of kube-apiserver for all answers
-	proxyCPU    time.Duration   // CPU time of the side's proxy for all answers
+	kubeCPU     time.Duration   // of kube-apiserver for all answers
+	proxyCPU    time.Duration   // of the side's proxy for all answers
 	times       []time.Duration // how long each answer took
 	wholeLists  int             // lists of all objects that reached kube-apiserver, from clients or listproxy
 	memory      int64           // resident bytes of the process that the caption names

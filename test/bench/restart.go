@@ -250,7 +250,7 @@ func (b *bench) startPollers(ctx context.Context, cfg *rest.Config, group *errgr
 	q := newRequest(podsWith+ask.AnyVersion, clientGo)
 	var mu sync.Mutex // guards r
 	for range b.pollers() {
-		connection, err := newConnection(cfg, false)
+		connection, err := newConnection(cfg, http2)
 		if err != nil {
 			return err
 		}

@@ -152,7 +152,7 @@ func (w *watchers) received() (delays []time.Duration, err error) {
 // watch opens a watch over its own connection, and has it read until ctx ends.
 func (w *watchers) watch(ctx context.Context, b *bench, target side, path string) error {
 	cfg := b.config(target, controlplane.Admin)
-	connection, err := newConnection(cfg, false)
+	connection, err := newConnection(cfg, http2)
 	if err != nil {
 		return err
 	}

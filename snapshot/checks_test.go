@@ -110,7 +110,7 @@ func (l *life) checkRetained(v *View) error {
 		return nil
 	}
 	for after, want := range map[uint64]reason.Reason{retainedAfter - 1: reason.History, retainedAfter: reason.None} {
-		if _, why := v.follow(now, after, gapless); why != want {
+		if _, why := v.stateToWatch(now, after, gapless); why != want {
 			return fmt.Errorf("a watch after %d: got reason %q, want %q; changes are retained after %d", after, why, want, retainedAfter)
 		}
 	}

@@ -158,37 +158,43 @@ func (c *Collection) now() moment {
 	return moment{at: time.Now(), staleness: c.limits.Staleness, outage: c.shared.outage()}
 }
 
-// awaitRevision reads the newest View, and later ones for up to Limits.Wait as long as the reason is NotProven. If it still is
-// then, the upstream may be ahead of the feed, so awaitRevision requests a probe, which helps later requests.
-func (c *Collection) awaitRevision(ctx context.Context, read func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
+// awaitRevision is awaitWhileNotProven for up to Limits.Wait. If the reason is NotProven even then, the upstream may be ahead of
+// the feed, so awaitRevision requests a probe, which helps later requests.
+func (c *Collection) awaitRevision(ctx context.Context, read readFunc) (Snapshot, reason.Reason) {
 	c.Touch()
-	snap, why := c.await(ctx, c.limits.Wait, reason.NotProven, whenReplaced, read)
+	snap, why := c.awaitWhileNotProven(ctx, c.limits.Wait, read)
 	if why == reason.NotProven {
 		c.requestProbe()
 	}
 	return snap, why
 }
 
+// readFunc reads a state from a View, or returns the reason why the View has none to give.
+type readFunc func(*View) (Snapshot, reason.Reason)
+
+// awaitWhileNotProven calls read with each View, from the newest on, until the reason is not NotProven any more. See await.
+func (c *Collection) awaitWhileNotProven(ctx context.Context, maxWait time.Duration, read readFunc) (Snapshot, reason.Reason) {
+	return c.await(ctx, maxWait, reason.NotProven, whenReplaced, read)
+}
+
 // await calls read with the newest View, and with later ones as long as the reason is notYet. It returns the last result of read.
 // It gives up after maxWait, when ctx is done, or when no View can follow. whenChanged is whenReplaced or whenFreshened: it returns
 // a channel that is closed when a later View may give another result.
 func (c *Collection) await(ctx context.Context, maxWait time.Duration, notYet reason.Reason,
-	whenChanged func(*View) <-chan struct{}, read func(*View) (Snapshot, reason.Reason),
+	whenChanged func(*View) <-chan struct{}, read readFunc,
 ) (Snapshot, reason.Reason) {
 	v := c.view.Load()
 	snap, why := read(v)
 	if why != notYet {
 		return snap, why // without a timer, since this is the usual case
 	}
-	timer := time.NewTimer(maxWait)
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
 	for why == notYet && !v.retired {
 		select {
 		case <-whenChanged(v):
 			v = c.view.Load()
 			snap, why = read(v)
-		case <-timer.C:
-			return snap, why
 		case <-ctx.Done():
 			return snap, why
 		}

@@ -23,10 +23,7 @@ const (
 	pageTries = 3
 	// confirmPause is the pause before a page with other objects is compared again.
 	confirmPause = 2 * time.Second
-)
-
-// The arguments of comparePages for a whole collection.
-const (
+	// firstKey and allPages are arguments of comparePages for a whole collection.
 	firstKey = ""
 	allPages = math.MaxInt
 )
@@ -34,24 +31,28 @@ const (
 // errDropped says that the state was dropped, so there is no verdict.
 var errDropped = errors.New("the state is not there any more")
 
-// comparedPages says how far comparePages came.
+// comparedPages says how far comparePages came. A page is compared with the upstream's page of the same keys, byte by byte.
 type comparedPages struct {
-	// next is the key of the page to begin with next time; "" if no page is left. After the last page that was tried:
+	// next is the key of the page to begin with next time; "" if no page is left:
 	//
-	//	the page was compared             the page after it
-	//	the page could not be compared    the page after it, too, so that one page does not hold up all others
-	//	the state was dropped before      the same page
+	//	the last page                          next
+	//	was compared                           the page after it
+	//	could not be compared                  the page after it, so that one page does not hold up all others
+	//	was not tried: the state was dropped   the same page
 	next string
-	// revision is the revision of the last comparison, or of a state that needed none; 0 if the state was dropped.
+	// revision is the revision of the last page, or of a state that needs no comparison; 0 if the state was dropped.
 	revision uint64
 }
 
-// comparePages compares up to maxPages pages of a collection with the upstream, byte by byte, for a self-check (some pages) or
-// after a change of the API servers (all pages). The first page begins with the key start. A collection that was loaded after
-// changedAt, the time of the last such change, needs no comparison.
+// comparePages compares up to maxPages pages of a collection with the upstream, for a self-check (some pages) or for a
+// verification after a change of the API servers (all pages). The first page begins with the key start. A collection that was
+// loaded after changedAt, the time of the last such change, needs no comparison.
 //
-// There are three outcomes. Without an error, the pages agree. After a [source.MismatchError], a page has differed twice. Any
-// other error means that there is no verdict. comparePages stops at the first error.
+// comparePages stops at the first error. The error is one of three:
+//
+//	nil                      all compared pages agree
+//	[source.MismatchError]   a page has differed twice
+//	any other                there is no verdict
 func (c *Collections) comparePages(r *runningCollection, start string, maxPages int, changedAt time.Time) (comparedPages, error) {
 	compared := comparedPages{next: start}
 	for range maxPages {
@@ -65,7 +66,8 @@ func (c *Collections) comparePages(r *runningCollection, start string, maxPages 
 }
 
 // comparePageRetrying compares one page at the newest revision. If the upstream has forgotten that revision (410) or has not
-// reached it yet (504), comparePageRetrying tries up to pageTries revisions. It pauses before another comparison.
+// reached it yet (504), comparePageRetrying tries again at the revision that is the newest then, up to pageTries times in all. If
+// another try or another page follows, it pauses first.
 func (c *Collections) comparePageRetrying(r *runningCollection, start string, changedAt time.Time) (comparedPages, error) {
 	for try := 1; ; try++ {
 		v := r.view.Load()
@@ -107,7 +109,7 @@ func (c *Collections) comparePageTwice(r *runningCollection, s Snapshot, start s
 		return next, c.ctx.Err()
 	}
 	_, secondErr := upstream.ComparePage(c.ctx, upstream.List, s.ListState, start, limit)
-	if secondErr == nil { // of one revision, a page cannot differ and then agree, so neither result is trusted
+	if secondErr == nil { // at one revision, a page cannot differ and then agree, so neither result is trusted
 		return next, fmt.Errorf("a mismatch was gone the second time: %s", mismatch.Difference)
 	}
 	if r.view.Load().epoch != s.epoch {

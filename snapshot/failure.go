@@ -35,19 +35,19 @@ type reaction struct {
 	lossCause reason.Reason
 	// unavailable is the reason that requests get until a load is complete; None if the known state stays until then.
 	unavailable reason.Reason
-	// backoff gives a pause that no request shortens. If it is nil, backoffs.retry gives the pause, and a request can shorten
-	// it, since a retry is likely to succeed.
+	// backoff gives a pause that no request shortens. If backoff is nil, backoffs.retry gives the pause, and a request can
+	// shorten the pause, since a retry is likely to succeed.
 	backoff *wait.Backoff
 }
 
-// handleFailure counts a loss and drops the known state if the error requires it. It returns how long the feed pauses; a request
-// can shorten the pause, but not below minimum. err is nil if the stream ended normally, but too soon (within minStreamLife).
+// handleFailure handles the error of a session: it counts a loss and drops the known state if the error requires it. err is nil if
+// the stream ended at its timeout, but within minStreamLife. handleFailure returns how long the feed pauses. A request can shorten
+// the pause, but not below minimum.
 func (f *feed) handleFailure(err error, now time.Time) (pause, minimum time.Duration) {
 	isForbidden := source.Answered(err, http.StatusForbidden)
 	if !isForbidden {
 		f.forbiddenSince = time.Time{}
-	}
-	if isForbidden && f.forbiddenSince.IsZero() {
+	} else if f.forbiddenSince.IsZero() {
 		f.forbiddenSince = now
 	}
 	r := f.reactionTo(err, now)
@@ -68,8 +68,10 @@ func (f *feed) handleFailure(err error, now time.Time) (pause, minimum time.Dura
 	return max(minimum, f.backoffs.retry.Step()), minimum
 }
 
-// reactionTo returns what an error requires. It changes nothing. The first case that applies counts: errFirstObject comes before
-// the errors that it may wrap, and a failed reload before any other failure with the same error.
+// reactionTo returns what an error requires. It changes nothing. The first case that applies counts:
+//
+//   - errFirstObject comes before all other errors, since it may wrap one of them.
+//   - If an error has two cases, the one for a reload comes first.
 func (f *feed) reactionTo(err error, now time.Time) reaction {
 	_, isInconsistent := errors.AsType[wire.InconsistencyError](err)
 	isForm := errors.Is(err, wire.ErrForm)

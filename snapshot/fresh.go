@@ -14,12 +14,12 @@ import (
 func (c *Collections) LastProbe() uint64 { return c.shared.probes.Last() }
 
 // Consistent returns the newest state once a probe with a number above afterProbe has proven it, so the state has everything
-// that was written before that probe was sent. Consistent waits up to maxWait for the proof, and then returns NotProven.
+// that was written before that probe was sent. Consistent waits up to maxWait for the proof, and then returns NotProven. If
+// afterProbe is 0, the time of the request is unknown, and nothing proves the state.
 //
 // For example, probe 7 was the last one when the request came, so afterProbe is 7. Probe 8 is sent, and the upstream answers
 // with revision 30. Once the feed's stream or a progress watch has sent everything up to 30, the state is proven by probe 8,
-// and is returned. A load proves its state at once. afterProbe 0 means that the time of the request is unknown: nothing proves the
-// state then.
+// and is returned. (A load is a probe, too. It proves the loaded state at once.)
 func (c *Collection) Consistent(ctx context.Context, afterProbe uint64, maxWait time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
 	read := func(v *View) (Snapshot, reason.Reason) { return v.consistent(afterProbe) }
@@ -50,13 +50,14 @@ func (v *View) provenAfter(afterProbe uint64) bool {
 }
 
 // noteAwaited records that a request waits for the probe with this number or a later one, and wakes the feed. It does nothing if
-// another request waits for that probe already. It does not wait.
+// another request waits for that probe or a later one already. noteAwaited itself does not wait.
 func (c *Collection) noteAwaited(number uint64) {
+	hasRaised := false
 	for current := c.awaitedProbe.Load(); current < number; current = c.awaitedProbe.Load() {
-		if c.awaitedProbe.CompareAndSwap(current, number) {
-			notify(c.newWaiters)
-			return
-		}
+		hasRaised = c.awaitedProbe.CompareAndSwap(current, number)
+	}
+	if hasRaised {
+		notify(c.newWaiters)
 	}
 }
 

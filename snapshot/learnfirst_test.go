@@ -70,7 +70,7 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 				return 0, nil
 			})
 			c := runWatchedFeed(t, p, 3*time.Second)
-			watcher := follow(t, c)
+			watcher := beginWatch(t, c)
 			defer watcher.Close(watch.EndGone)
 			p.write("a")
 			time.Sleep(3 * time.Second)

@@ -209,13 +209,12 @@ func (f *feed) loadPages(ctx context.Context, l *stateLoad) error {
 	query := url.Values{"limit": {strconv.FormatInt(limit, 10)}}
 	for {
 		page, err := f.source.List(ctx, "", query)
-		if errors.Is(context.Cause(ctx), errSlow) {
-			return errSlow // err only says that the list was canceled
-		}
-		if err != nil {
+		switch {
+		case errors.Is(context.Cause(ctx), errSlow): // err only says that the list was canceled
+			return errSlow
+		case err != nil:
 			return err
-		}
-		if l.revision != 0 && page.Meta.Revision != l.revision {
+		case l.revision != 0 && page.Meta.Revision != l.revision:
 			return wire.Inconsistent("a page at revision %d of a list at revision %d", page.Meta.Revision, l.revision)
 		}
 		l.revision = page.Meta.Revision

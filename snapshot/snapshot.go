@@ -32,7 +32,7 @@ func (s Snapshot) Page(q index.Query, buf []*index.Object) index.Page {
 	return s.Tree.Page(s.Envelope, q, buf)
 }
 
-// Validity decides whether a state that was read from a collection earlier may still be given to a request.
+// Validity decides whether a Snapshot that was read from a collection earlier may still be given to a request (see WhyNot).
 type Validity struct {
 	// Epoch is the collection's current epoch.
 	Epoch uint64
@@ -51,20 +51,23 @@ func (c *Collection) Validity() Validity {
 }
 
 // WhyNot returns the reason why a state that was found earlier must not be given to a request now; None if it may be given.
-// There are four reasons: the collection has lost its states; the state was the newest and is too old now; its revision is no
-// longer known; its epoch has ended.
+// Four things prevent it, and the first of them that applies gives the reason:
+//
+//   - The collection has lost its states.
+//   - The state was the newest, and is too old now.
+//   - The revision of the state is no longer known.
+//   - The epoch of the state has ended.
 func (v Validity) WhyNot(found Snapshot, now time.Time) reason.Reason {
 	isNewest := !found.CurrentAt.IsZero() // a state at an exact revision has no such time
+	unknown := v.whyUnknown(found.Revision)
 	switch {
 	case v.Unavailable != reason.None:
 		return v.Unavailable
 	case isNewest && clock.Age(found.CurrentAt, now) >= v.Staleness:
 		return reason.Stale
-	}
-	if why := v.whyUnknown(found.Revision); why != reason.None {
-		return why
-	}
-	if v.Epoch != found.epoch {
+	case unknown != reason.None:
+		return unknown
+	case v.Epoch != found.epoch:
 		return reason.Warming // the state was dropped, and another one was loaded since
 	}
 	return reason.None

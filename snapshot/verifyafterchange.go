@@ -13,26 +13,33 @@ const (
 	verifyLoops = 2
 	// verifyPoll is the interval at which a verifyLoop looks for a collection that must be verified.
 	verifyPoll = time.Second
-	// verifyEvery is the shortest time from the beginning of one comparison of a collection to the beginning of the next.
+	// verifyEvery is the shortest time from the beginning of one attempt to the beginning of the next, if another event requires
+	// the next.
 	verifyEvery = 2 * time.Minute
-	// verifyRetry is the pause after a comparison without a verdict.
+	// verifyRetry is the pause after an attempt without a verdict.
 	verifyRetry = 10 * time.Second
 	// verifyTimeout is the time after which a collection without a verdict is loaded anew.
 	verifyTimeout = 10 * time.Minute
 )
 
-// verification is a comparison of a collection with the upstream that an event, such as an upgrade of the API servers, has
-// required. It is repeated until it has a verdict, or until verifyTimeout. Collections.mu guards it.
+// verification compares all pages of a collection with the upstream, since an event, such as an upgrade of the API servers, has
+// required it. An attempt compares the pages once. After an attempt without a verdict, another one follows, until verifyTimeout.
+// Collections.mu guards the fields.
 type verification struct {
 	// requiredAt is the time of the last event that requires a verification; zero if none is required. A state that was
 	// loaded after requiredAt needs none.
 	requiredAt time.Time
-	// dueAt is the earliest time for the next comparison.
+	// dueAt is the earliest time for the next attempt.
 	dueAt time.Time
-	// begunAt is the time at which the last comparison began.
+	// begunAt is the time at which the last attempt began.
 	begunAt time.Time
-	// running reports whether the collection is being compared.
+	// running reports whether an attempt is under way.
 	running bool
+}
+
+// isDue reports whether an attempt may begin now.
+func (v *verification) isDue(now time.Time) bool {
+	return !v.requiredAt.IsZero() && !v.running && !v.dueAt.After(now)
 }
 
 // Verify requires a verification of a scope's collections. It is called after a change of the API servers: they may write the
@@ -52,82 +59,80 @@ func (c *Collections) Verify(scope Scope) {
 	}
 }
 
-// verifyLoop verifies the collections that need it, one after the other, until Collections is closed.
+// verifyLoop makes the attempts that are due, one after the other, until Collections is closed.
 func (c *Collections) verifyLoop() {
 	for clock.Sleep(c.ctx, verifyPoll) {
-		r, requiredAt := c.nextToVerify(time.Now())
+		r, requiredAt := c.beginAttempt(time.Now())
 		if r == nil {
 			continue
 		}
 		compared, err := c.comparePages(r, firstKey, allPages, requiredAt)
 		if c.ctx.Err() == nil {
-			c.endVerification(r, requiredAt, compared.revision, err)
+			c.endAttempt(r, requiredAt, compared.revision, err)
 		}
 	}
 }
 
-// nextToVerify chooses a collection whose verification is due, preferably an eager one, and marks the verification as
-// running. It returns nil if there is none.
-func (c *Collections) nextToVerify(now time.Time) (next *runningCollection, requiredAt time.Time) {
+// beginAttempt records that an attempt begins now, and returns its collection and the time at which the verification was
+// required. Of the collections for which an attempt is due, it takes an eager one, or any if none is eager. It returns nil if no
+// attempt is due.
+func (c *Collections) beginAttempt(now time.Time) (chosen *runningCollection, requiredAt time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key, r := range c.all {
-		v := &r.verification
-		isDue := !v.requiredAt.IsZero() && !v.running && !v.dueAt.After(now)
-		isPreferred := next == nil || c.eager[key]
-		if isDue && isPreferred {
-			next = r
+		mayReplaceChosen := chosen == nil || c.eager[key]
+		if r.verification.isDue(now) && mayReplaceChosen {
+			chosen = r
 		}
 	}
-	if next == nil {
+	if chosen == nil {
 		return nil, time.Time{}
 	}
-	next.verification.running = true
-	next.verification.begunAt = now
-	return next, next.verification.requiredAt
+	chosen.verification.running = true
+	chosen.verification.begunAt = now
+	return chosen, chosen.verification.requiredAt
 }
 
-// endVerification handles the result, err, of a comparison that was required at requiredAt. revision is that of the last page.
+// endAttempt handles the result, err, of an attempt. requiredAt is what beginAttempt has returned. revision is that of the last page.
 //
-//	no verdict before verifyTimeout   the comparison is repeated
-//	no verdict after verifyTimeout    the collection is loaded anew
-//	no difference                     nothing more is done
+//	the pages agree                   nothing more is done
 //	only bytes differ                 the collection is loaded anew; the known state stays until then
-//	other objects                     the known state is dropped, and the collection is started again
-func (c *Collections) endVerification(r *runningCollection, requiredAt time.Time, revision uint64, err error) {
-	mismatch, differs := errors.AsType[*source.MismatchError](err)
-	hasVerdict := err == nil || differs
-	mustRepeat := !hasVerdict && time.Since(requiredAt) < verifyTimeout
-	c.planNextComparison(r, requiredAt, mustRepeat, err)
+//	the objects differ                the known state is dropped, and the collection is started again
+//	there is no verdict yet           another attempt follows
+//	no verdict within verifyTimeout   the collection is loaded anew; the known state stays until then
+func (c *Collections) endAttempt(r *runningCollection, requiredAt time.Time, revision uint64, err error) {
+	mismatch, isMismatch := errors.AsType[*source.MismatchError](err)
+	mustRepeat := err != nil && !isMismatch && time.Since(requiredAt) < verifyTimeout
+	c.planNextAttempt(r, requiredAt, mustRepeat, err)
 	log := c.config.Log.With("collection", r.key.String(), "revision", revision)
 	switch {
-	case mustRepeat:
-		log.Debug("not verified yet", "error", err)
 	case err == nil:
 		log.Debug("verified")
-	case !hasVerdict:
-		log.Info("the collection could not be verified, so it is loaded anew", "error", err)
-		r.requestReload()
-	case mismatch.SameObjects:
+	case isMismatch && mismatch.SameObjects:
 		log.Info("the API servers write the collection differently now, so it is loaded anew", "error", err)
 		r.requestReload()
-	default:
-		// Even a repeated mismatch is no reason for a ban here: etcd may have been restored, and a new load can be trusted.
+	case isMismatch:
+		// Unlike a self-check, a verification does not ban the collection after a repeated mismatch: etcd may have been restored,
+		// and then a new load can be trusted.
 		c.recordCheck(r, revision, err)
 		c.restart(r)
+	case mustRepeat:
+		log.Debug("not verified yet", "error", err)
+	default:
+		log.Info("the collection could not be verified, so it is loaded anew", "error", err)
+		r.requestReload()
 	}
 }
 
-// planNextComparison records that a comparison that was required at requiredAt has ended, with err. If mustRepeat is true, the next
-// one is due after a pause. If not, the next one is due only if another event has required it meanwhile.
-func (c *Collections) planNextComparison(r *runningCollection, requiredAt time.Time, mustRepeat bool, err error) {
+// planNextAttempt records that an attempt has ended, with err. If mustRepeat is true, the next attempt is due after a pause. If not,
+// the verification has ended, unless another event has required one after requiredAt.
+func (c *Collections) planNextAttempt(r *runningCollection, requiredAt time.Time, mustRepeat bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	v := &r.verification
-	v.running = false
+	r.verification.running = false
 	if mustRepeat {
-		v.dueAt = time.Now().Add(source.RetryPause(verifyRetry, err))
-	} else if v.requiredAt.Equal(requiredAt) {
-		v.requiredAt = time.Time{}
+		r.verification.dueAt = time.Now().Add(source.RetryPause(verifyRetry, err))
+	} else if r.verification.requiredAt.Equal(requiredAt) {
+		r.verification.requiredAt = time.Time{}
 	}
 }

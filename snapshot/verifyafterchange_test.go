@@ -48,7 +48,7 @@ func TestVerify(t *testing.T) {
 			prepare:      removeFromPage3,
 			wantReloadTo: Skew, wantDropped: true,
 		},
-		"an object is missing again within mismatchWindow": { // which is no reason for a ban here
+		"an object is missing again within mismatchWindow": { // only after a self-check, this leads to a ban
 			prepare: func(w *checkedWidgets, c *Collection) {
 				w.collections.countCheck(widgets, CheckMismatch, time.Now())
 				removeFromPage3(w, c)
@@ -168,8 +168,8 @@ func TestVerifyAfterMaxLag(t *testing.T) {
 	})
 }
 
-// TestVerifiedInOrder: nextToVerify returns eager collections first, and never one that is being compared. If another comparison
-// of a collection is required meanwhile, nextToVerify returns the collection again after verifyEvery.
+// TestVerifiedInOrder: beginAttempt returns eager collections first, and never one that is being compared. If another verification
+// of a collection is required meanwhile, beginAttempt returns the collection again after verifyEvery.
 func TestVerifiedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		eager := resourceNamed("eager")
@@ -181,9 +181,9 @@ func TestVerifiedInOrder(t *testing.T) {
 			c.all[key] = &runningCollection{Collection: &Collection{key: key}}
 		}
 		c.Verify(Scope{})
-		first, requiredAt := c.nextToVerify(time.Now())
-		second, _ := c.nextToVerify(time.Now())
-		third, _ := c.nextToVerify(time.Now())
+		first, requiredAt := c.beginAttempt(time.Now())
+		second, _ := c.beginAttempt(time.Now())
+		third, _ := c.beginAttempt(time.Now())
 		if first.key != eager {
 			t.Errorf("got %v first, want the eager one, %v", first.key, eager)
 		}
@@ -192,21 +192,21 @@ func TestVerifiedInOrder(t *testing.T) {
 		}
 		expectNext := func(when string, want *runningCollection) {
 			t.Helper()
-			if next, _ := c.nextToVerify(time.Now()); next != want {
+			if next, _ := c.beginAttempt(time.Now()); next != want {
 				t.Errorf("%s: got %v next, want %v", when, next, want)
 			}
 		}
 		expectNext("while all are being compared", nil)
 
-		const comparedAt = 1   // any revision
-		var noDifference error // no difference was found
+		const comparedAt = 1 // any revision
+		var pagesAgree error // nil
 		time.Sleep(time.Second)
 		c.Verify(OfCollection(eager))
-		c.endVerification(first, requiredAt, comparedAt, noDifference)
-		expectNext("right after the first comparison, though another is required", nil)
+		c.endAttempt(first, requiredAt, comparedAt, pagesAgree)
+		expectNext("right after the first attempt, though another verification is required", nil)
 		time.Sleep(verifyEvery)
 		expectNext("verifyEvery later", first)
-		c.endVerification(second, second.verification.requiredAt, comparedAt, noDifference)
+		c.endAttempt(second, second.verification.requiredAt, comparedAt, pagesAgree)
 		expectNext("after the second collection was compared", nil)
 	})
 }

@@ -17,12 +17,12 @@ import (
 // A timeline is one history of etcd. A restored backup begins another one, with other states at the same revisions. What a View
 // gives to requests:
 //
-//	method                    gives                            needs
-//	latest                    the newest state                 an age below Limits.Staleness
-//	notOlder                  the newest state, for a list     the same, and with minRevision > 0 a known timeline
-//	follow (watches.go)       the newest state, for a watch    the same, and a known timeline
-//	exact                     the state at a revision          a known timeline; any age will do
-//	consistent (fresh.go)     the newest state                 a later probe that has proven it
+//	method                      gives                           needs
+//	latest                      the newest state                an age below Limits.Staleness
+//	notOlder                    the newest state, for a list    an age below Limits.Staleness; with minRevision > 0 a known timeline
+//	stateToWatch (watches.go)   the newest state, for a watch   an age below Limits.Staleness, and a known timeline
+//	exact                       the state at a revision         a known timeline
+//	consistent (fresh.go)       the newest state                a proof by a probe that was sent after the request came
 type View struct {
 	// unavailable is the reason why there is no state; [reason.None] if there is one.
 	unavailable reason.Reason

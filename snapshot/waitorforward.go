@@ -19,8 +19,8 @@ const (
 	AnyLoad
 )
 
-// AwaitLoad waits for up to maxWait while a load of this kind is under way. If the load still goes on then, AwaitLoad returns
-// Warming. If it has ended, AwaitLoad returns None, or the reason why there is no state.
+// AwaitLoad waits for up to maxWait while a load of this kind is under way. It returns Warming if the load still goes on after
+// maxWait. Otherwise it returns None, or the reason why there is no state.
 func (c *Collection) AwaitLoad(ctx context.Context, maxWait time.Duration, kind LoadKind) reason.Reason {
 	read := func(v *View) (Snapshot, reason.Reason) { // Warming while the load goes on
 		if kind == AnyLoad && v.isReloading() {
@@ -32,9 +32,10 @@ func (c *Collection) AwaitLoad(ctx context.Context, maxWait time.Duration, kind 
 	return why
 }
 
-// LoadTimeLeft returns what is left of the time limit of a load of this kind, or 0 if none is under way. The time of a
-// FirstLoad counts from the loss of the last state, or from the beginning of the collection. That of a reload counts from its
-// beginning.
+// LoadTimeLeft returns what is left of the time limit of a load of this kind, or 0 if none is under way. The time counts
+//
+//   - for a first load, from the loss of the last state, or from the beginning of the collection;
+//   - for a reload, from the beginning of the reload.
 func (c *Collection) LoadTimeLeft(limit time.Duration, kind LoadKind) time.Duration {
 	v := c.view.Load()
 	switch {
@@ -74,7 +75,10 @@ const (
 func (c *Collection) TakeForwardSlot() bool {
 	isLoading := c.view.Load().unavailable == reason.Warming
 	someLeft := c.forwardSlotsLeft.Load() > 0 // without this check, the number could fall until it wraps
-	return isLoading && someLeft && c.forwardSlotsLeft.Add(-1) >= 0
+	if !isLoading || !someLeft {
+		return false
+	}
+	return c.forwardSlotsLeft.Add(-1) >= 0 // negative if another list has taken the last slot meanwhile
 }
 
 // beginSmallForward decides whether q is forwarded instead of waiting for memory. If so, it counts q, and returns a function to

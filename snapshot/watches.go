@@ -11,30 +11,34 @@ import (
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
-// Follow returns the newest state for a client that will watch from it, or the reason why there is none. The state must be at
-// the revision or later, and of a known timeline (see View.knowsTimeline). If gapless is true, every change after the revision
-// must be known, too. Follow waits up to maxWait for the state, since a wait costs the upstream less than a forwarded watch.
+// Follow returns the newest state for a client that will watch after a revision, or the reason why there is none:
+//
+//   - The state must be at the revision or later.
+//   - It must be known that the state belongs to the upstream's timeline. (A restored backup of etcd begins another timeline, with
+//     other states at the same revisions.)
+//   - If gapless is true, every change after the revision must be known.
+//
+// Follow waits up to maxWait for the state, since a wait costs the upstream less than a forwarded watch.
 func (c *Collection) Follow(ctx context.Context, revision uint64, gapless bool, maxWait time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
-	read := func(v *View) (Snapshot, reason.Reason) { return v.follow(c.now(), revision, gapless) }
+	read := func(v *View) (Snapshot, reason.Reason) { return v.stateToWatch(c.now(), revision, gapless) }
 	if snap, why := read(c.view.Load()); why != reason.NotProven {
 		return snap, why
 	}
 	c.requestProbe()
-	return c.await(ctx, maxWait, reason.NotProven, whenReplaced, read)
+	return c.awaitWhileNotProven(ctx, maxWait, read)
 }
 
-// follow is [Collection.Follow] without a wait.
-func (v *View) follow(m moment, revision uint64, gapless bool) (Snapshot, reason.Reason) {
+// stateToWatch is [Collection.Follow] without a wait.
+func (v *View) stateToWatch(m moment, revision uint64, gapless bool) (Snapshot, reason.Reason) {
 	snap, why := v.latest(m, revision)
-	if why != reason.None {
-		return Snapshot{}, why
-	}
 	span := v.span()
-	if gapless && span.RetainedAfter() > revision {
+	switch {
+	case why != reason.None:
+		return Snapshot{}, why
+	case gapless && span.RetainedAfter() > revision:
 		return Snapshot{}, reason.History
-	}
-	if !v.knowsTimeline(m) {
+	case !v.knowsTimeline(m):
 		return Snapshot{}, reason.NotProven
 	}
 	return snap, reason.None
@@ -75,39 +79,40 @@ func (v *View) span() watch.Span {
 	return watch.Span{Versions: v.versions, From: v.From, To: v.To}
 }
 
-// publishToBroadcasterLocked publishes the view v to its broadcaster. If the view before, old, had another broadcaster, the watchers
-// of that one end.
+// endReplacedBroadcaster ends the watchers of old's broadcaster, unless the next view has the same broadcaster.
 //
-// Watches end in five ways. After Abort, watchers deliver nothing more. After End and EndWithin, they first deliver what is left.
+// Watches end for one of five causes. endReplacedBroadcaster handles the first three, when publishLocked publishes the next view:
 //
-//	why                        begins in             the broadcaster's method                    further watches can begin
-//	the state is lost          forget                Abort, by publishToBroadcasterLocked        after the next load
-//	the changes are in doubt   abortWatches          Abort                                       after the next load
-//	another state was loaded   install               End, by publishToBroadcasterLocked          at once
-//	the stream may be dead     replaceBroadcaster    End, by publishToBroadcasterLocked          at once
-//	listproxy ends             EndWatches            EndWithin                                   no
-func (c *Collection) publishToBroadcasterLocked(v, old *View) {
-	if old.broadcaster != nil && old.broadcaster != v.broadcaster {
-		if v.unavailable == reason.None {
-			old.broadcaster.End()
-		} else {
-			old.broadcaster.Abort()
-		}
+//	cause                      noticed in               the broadcaster's method   clients can watch again
+//	the state is lost          forget                   Abort                      after the next load
+//	another state is loaded    install                  End                        at once
+//	the stream may be dead     endWatchesIfStreamDead   End                        at once
+//	the changes are in doubt   abortWatches             Abort                      after the next load
+//	listproxy ends             EndWatches               EndWithin                  never
+//
+// After Abort, a watcher delivers nothing more. After End or EndWithin, it first delivers the changes that it has not delivered yet.
+func endReplacedBroadcaster(old, next *View) {
+	if old.broadcaster == nil || old.broadcaster == next.broadcaster {
+		return
 	}
-	if v.broadcaster != nil {
-		v.broadcaster.Publish(v.span())
+	if next.unavailable == reason.None {
+		old.broadcaster.End()
+	} else {
+		old.broadcaster.Abort()
 	}
 }
 
-// endWatchesIfStreamDead ends clients' watches if the feed's own stream may be dead: its connection is half-open, say, or its
-// API server stands still. Another API server may have newer changes for these clients. The stream may be dead if two things
-// are true:
+// endWatchesIfStreamDead ends clients' watches if the stream that the feed reads may be dead: for example, its connection is
+// half-open, or its API server stands still. When these clients watch again, another API server may have newer changes for them.
 //
-//   - It was silent for at least the staleness bound, and for at least the time in which a bookmark should come.
-//   - No probe that was sent within the staleness bound has proven that the stream has missed nothing.
+// The stream may be dead if it is silent, and the state is not proven:
 //
-// An old state alone does not end watches. Kubernetes does not promise that a watch is up to date, and an upstream that is
-// too busy for probes would have to answer each watch that ends here.
+//	silent    The stream has sent nothing for as long as the staleness bound, or source.BookmarkEvery if that is longer. (A stream
+//	          that works sends a bookmark in that time.)
+//	proven    A probe that was sent within the staleness bound has shown that the stream has missed nothing.
+//
+// A state that is not proven does not alone end watches. It may mean that the upstream is too busy for probes. The clients' next
+// watches would then add to its load, while Kubernetes does not promise that a watch is up to date.
 func (c *Collection) endWatchesIfStreamDead() {
 	v := c.view.Load()
 	if !v.isWatched() {
@@ -123,8 +128,8 @@ func (c *Collection) endWatchesIfStreamDead() {
 	}
 }
 
-// replaceBroadcaster replaces a broadcaster by a new one, so that the old one's watchers end (see publishToBroadcasterLocked). It
-// does nothing if the collection has another broadcaster by now.
+// replaceBroadcaster replaces a broadcaster by a new one, so that the old one's watchers end (see endReplacedBroadcaster). It does
+// nothing if the collection has another broadcaster by now.
 func (c *Collection) replaceBroadcaster(old *watch.Broadcaster) {
 	c.update(func(next *View) {
 		if next.broadcaster == old {

@@ -20,8 +20,8 @@ import (
 	"github.com/listproxy/listproxy/test/samples"
 )
 
-// follow begins a watch of the newest state of a collection.
-func follow(t *testing.T, c *Collection) *watch.Watcher {
+// beginWatch begins a watch of the newest state of a collection.
+func beginWatch(t *testing.T, c *Collection) *watch.Watcher {
 	t.Helper()
 	snap, why := c.NotOlderThan(t.Context(), 0)
 	if why != reason.None {
@@ -36,10 +36,10 @@ func follow(t *testing.T, c *Collection) *watch.Watcher {
 	return watcher
 }
 
-// whyNotFollow returns the reason why no watch can begin after a revision; None if one can.
-func whyNotFollow(c *Collection, after uint64) reason.Reason {
+// whyNotWatch returns the reason why no watch can begin after a revision; None if one can.
+func whyNotWatch(c *Collection, after uint64) reason.Reason {
 	const gapless = true
-	_, why := c.view.Load().follow(c.now(), after, gapless)
+	_, why := c.view.Load().stateToWatch(c.now(), after, gapless)
 	return why
 }
 
@@ -91,7 +91,7 @@ func TestLoadEndsWatchesThatAreBehind(t *testing.T) {
 				expect.NoError(t, c.applyChange(stateChange{kind: kind, key: key, revision: revision, object: object(key, revision)}))
 			}
 			load(10)
-			watcher := follow(t, c)
+			watcher := beginWatch(t, c)
 			defer watcher.Close(watch.EndGone)
 			write(wire.Added, "a", 20)
 			write(wire.Added, "b", 30)
@@ -106,7 +106,7 @@ func TestLoadEndsWatchesThatAreBehind(t *testing.T) {
 			load(50, object("a", 20), object("b", 30))
 			// The changes after 30 are forgotten, and those after 50, the load's revision, are known.
 			for after, want := range map[uint64]reason.Reason{30: reason.History, 50: reason.None} {
-				if why := whyNotFollow(c, after); why != want {
+				if why := whyNotWatch(c, after); why != want {
 					t.Errorf("another watch after %d: got reason %q, want %q", after, why, want)
 				}
 			}
@@ -157,7 +157,7 @@ func TestWatchesOutliveALoad(t *testing.T) {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			p := newPlane(t, "a", "b")
 			c := runWatchedFeed(t, p, 10*time.Second)
-			watcher := follow(t, c)
+			watcher := beginWatch(t, c)
 			events, end := 0, watch.Ending("")
 			go func() {
 				var b watch.Batch
@@ -266,7 +266,7 @@ func TestSilentStreamEndsWatches(t *testing.T) {
 			if tt.isSilent {
 				p.Silence(inmemory.Widgets.Path)
 			}
-			watcher := follow(t, c)
+			watcher := beginWatch(t, c)
 			defer watcher.Close(watch.EndGone)
 			time.Sleep(bound - 10*time.Second)
 			if _, end := takeAll(t, watcher); end != "" {
@@ -280,7 +280,7 @@ func TestSilentStreamEndsWatches(t *testing.T) {
 			if _, end := takeAll(t, watcher); tt.wantEnd == "" && end != "" {
 				t.Errorf("long after the bound: got the ending %q, want none", end)
 			}
-			if why := whyNotFollow(c, loadedAt); why != tt.wantBegin {
+			if why := whyNotWatch(c, loadedAt); why != tt.wantBegin {
 				t.Errorf("another watch: got reason %q, want %q", why, tt.wantBegin)
 			}
 			const wantWatches = 2 // one to learn the form of bookmarks, one to follow

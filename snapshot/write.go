@@ -204,10 +204,13 @@ func (c *Collection) forget(next *View) (hadState bool) {
 
 // publishLocked completes a view and makes it the current one. The broadcaster gets the view first, since a request that
 // finds the view may begin a watch at its revision. The old view's channels are closed last, since a request that waits for
-// them must find the new view.
+// one of them must find the new view.
 func (c *Collection) publishLocked(v *View) {
 	old := c.view.Load()
-	c.publishToBroadcasterLocked(v, old)
+	endReplacedBroadcaster(old, v)
+	if v.broadcaster != nil {
+		v.broadcaster.Publish(v.span())
+	}
 	v.replacedCh = make(chan struct{})
 	v.freshenedCh = old.freshenedCh
 	isFreshened := v.provenBy != old.provenBy || v.unavailable != old.unavailable

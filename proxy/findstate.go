@@ -140,7 +140,7 @@ func (h *Handler) readState(ctx context.Context, d *decision, deadline time.Time
 	switch {
 	case d.asked.Watch:
 		gapless := d.Semantics == policy.After
-		d.state, why = d.collection.Follow(ctx, d.Revision, gapless, min(revisionWait, time.Until(deadline)))
+		d.state, why = d.collection.StateToWatch(ctx, d.Revision, gapless, min(revisionWait, time.Until(deadline)))
 	case d.Semantics == policy.Any, d.Semantics == policy.NotOlderThan:
 		d.state, why = d.collection.NotOlderThan(ctx, d.Revision)
 	default:

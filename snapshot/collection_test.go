@@ -64,7 +64,7 @@ func TestRecordRevision(t *testing.T) {
 	}
 }
 
-// TestWaitsAreBounded: NotOlderThan, Exact and Follow of a revision that the feed has not reached wait for Limits.Wait, and
+// TestWaitsAreBounded: NotOlderThan, Exact and StateToWatch of a revision that the feed has not reached wait for Limits.Wait, and
 // request a probe.
 func TestWaitsAreBounded(t *testing.T) {
 	const wait, moment = time.Second, 50 * time.Millisecond
@@ -92,8 +92,8 @@ func TestWaitsAreBounded(t *testing.T) {
 		for kind, ask := range map[string]func(*Collection, context.Context, uint64) (Snapshot, reason.Reason){
 			"NotOlderThan": (*Collection).NotOlderThan,
 			"Exact":        (*Collection).Exact,
-			"Follow": func(c *Collection, ctx context.Context, revision uint64) (Snapshot, reason.Reason) {
-				return c.Follow(ctx, revision, gapless, wait)
+			"StateToWatch": func(c *Collection, ctx context.Context, revision uint64) (Snapshot, reason.Reason) {
+				return c.StateToWatch(ctx, revision, gapless, wait)
 			},
 		} {
 			proxytest.Bubble(t, name+", "+kind, func(t *testing.T) {

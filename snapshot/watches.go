@@ -11,15 +11,15 @@ import (
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
-// Follow returns the newest state for a client that will watch after a revision, or the reason why there is none:
+// StateToWatch returns the newest state for a client that will watch after a revision, or the reason why there is none:
 //
 //   - The state must be at the revision or later.
 //   - It must be known that the state belongs to the upstream's timeline. (A restored backup of etcd begins another timeline, with
 //     other states at the same revisions.)
 //   - If gapless is true, every change after the revision must be known.
 //
-// Follow waits up to maxWait for the state, since a wait costs the upstream less than a forwarded watch.
-func (c *Collection) Follow(ctx context.Context, revision uint64, gapless bool, maxWait time.Duration) (Snapshot, reason.Reason) {
+// StateToWatch waits up to maxWait for the state, since a wait costs the upstream less than a forwarded watch.
+func (c *Collection) StateToWatch(ctx context.Context, revision uint64, gapless bool, maxWait time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
 	read := func(v *View) (Snapshot, reason.Reason) { return v.stateToWatch(c.now(), revision, gapless) }
 	if snap, why := read(c.view.Load()); why != reason.NotProven {
@@ -29,7 +29,7 @@ func (c *Collection) Follow(ctx context.Context, revision uint64, gapless bool, 
 	return c.awaitWhileNotProven(ctx, maxWait, read)
 }
 
-// stateToWatch is [Collection.Follow] without a wait.
+// stateToWatch is [Collection.StateToWatch] without a wait.
 func (v *View) stateToWatch(m moment, revision uint64, gapless bool) (Snapshot, reason.Reason) {
 	snap, why := v.latest(m, revision)
 	span := v.span()

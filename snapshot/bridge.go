@@ -18,7 +18,8 @@ const (
 )
 
 // bringWatchesUpToDate makes clients' watches deliver all changes from the known state to the loaded one. It returns false if
-// this is not possible, or if nobody watches. Clients' watches must then end, since they would miss changes.
+// nobody watches, or if the changes cannot be delivered. In the second case, clients' watches must end, since they would miss
+// changes.
 func (f *feed) bringWatchesUpToDate(ctx context.Context, l *stateLoad) bool {
 	v := f.collection.view.Load()
 	if !v.isWatched() || l.watchForm == nil || !v.envelope.AgreesWith(l.envelope) {

@@ -23,9 +23,9 @@ const (
 // learnWatch learns the form of the upstream's watches, and of the bookmark that ends their initial events, from a streaming
 // list of nothing (see watchNothing). It returns nil if no watches are served.
 //
-// An upstream without streaming lists answers with an error, or never sends the bookmark. Then Form.InitialEndBookmark is
-// nil, and only watches that begin at a revision are served. If only the bookmark is missing, states are also loaded in pages
-// for pagesOnlyDuration.
+// An upstream without streaming lists either answers with an error, or never sends the bookmark. In both cases
+// Form.InitialEndBookmark is nil, and only watches that begin at a revision are served. In the second case, states are also loaded
+// in pages for pagesOnlyDuration.
 func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.Form, error) {
 	cannotWrite := learned.Envelope.Item.Known && !learned.Reproducible // of an empty collection, this is not known yet
 	if !f.watches || cannotWrite {
@@ -106,9 +106,11 @@ func (f *feed) watchNothing(ctx context.Context, query url.Values, timeout time.
 	return f.source.Watch(ctx, namespace, query, timeout)
 }
 
-// learnItemForm learns the form of items if it is not known yet, since the collection was empty when it was loaded. ev is the event
-// of the first object. learnItemForm compares it with a list of that object at ev's revision. (A new load would show the form, too,
-// but would end clients' watches.) After errFirstObject the state must be loaded anew.
+// learnItemForm learns the form of items, unless it is known already. It is unknown if the collection was empty when it was loaded.
+// ev is the event of the first object. learnItemForm compares ev with a list of that object at ev's revision. After errFirstObject
+// the state must be loaded anew.
+//
+// A new load would show the form, too. The list is read instead, since a load would end clients' watches.
 func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 	if f.envelope.Item.Known {
 		return nil
@@ -138,7 +140,7 @@ func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 }
 
 // checkEventForm is called for each event of the stream, and for the bookmark of a progress watch. It ends clients' watches if
-// listproxy could not write ev with the upstream's bytes. From a bookmark it learns the form of bookmarks.
+// listproxy could not write ev with the upstream's bytes. If ev is a bookmark, checkEventForm learns the form of bookmarks from it.
 func (f *feed) checkEventForm(ev wire.Event) {
 	broadcaster := f.collection.view.Load().broadcaster
 	if broadcaster == nil {

@@ -25,8 +25,8 @@ const (
 const (
 	// checkPages is the largest number of pages that one self-check compares.
 	checkPages = 8
-	// A mismatch is repeated if the last one was at most mismatchWindow ago. It bans the collection: the upstream probably writes
-	// the objects in other bytes each time, so another load would not help.
+	// A mismatch is repeated if the last one was at most mismatchWindow ago. A self-check then bans the collection: the upstream
+	// probably writes the objects in other bytes each time, so another load would not help.
 	mismatchWindow = time.Hour
 	// mismatchBan is the duration of the ban, in which lists of the collection are forwarded. It is shorter than
 	// mismatchWindow, so that a mismatch soon after the ban leads to another ban.
@@ -53,8 +53,8 @@ func (c *Collections) selfCheckLoop(interval time.Duration) {
 	}
 }
 
-// longestUnchecked returns the collection whose last self-check is the longest ago; nil if there is none. Only collections count
-// whose newest state may be given to requests.
+// longestUnchecked returns the collection whose last self-check is the longest ago, of those whose newest state may be given to
+// requests. It returns nil if there is none.
 func (c *Collections) longestUnchecked() (found *runningCollection) {
 	for _, r := range c.list() {
 		const anyRevision = 0

@@ -21,8 +21,8 @@ type CollectionStats struct {
 	Bytes int64
 	// Interval has the revisions whose states are known.
 	Interval
-	// Oldest is the time of the oldest checkpoint: the oldest kept state was the newest then or later. It is zero if there is no
-	// history.
+	// Oldest is the time of the oldest checkpoint; zero if there is no history. The oldest kept state was the newest state at that
+	// time or later.
 	Oldest time.Time
 	// CurrentAt is the time at which the newest state was last known to be current; zero if there is none.
 	CurrentAt time.Time
@@ -107,8 +107,8 @@ func (c *collectionCounts) lossesByCause() map[reason.Reason]uint64 {
 	return maps.Clone(c.losses)
 }
 
-// countsLocked returns the counts of a key. If there are none, it makes them. If there are too many then, it forgets the counts of
-// keys without a collection, so that those of dropped collections do not pile up.
+// countsLocked returns the counts of a key, and makes them if there are none. To bound the number of counts, it first forgets those
+// of keys without a collection if there are 2*maxCollections or more.
 func (c *Collections) countsLocked(key CollectionKey) *collectionCounts {
 	if counts := c.counts[key]; counts != nil {
 		return counts

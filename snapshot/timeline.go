@@ -25,9 +25,10 @@ const (
 // asked.
 //
 // Suppose etcd was restored from an older backup, and was then written to until its revision passed ours. A watch could begin
-// at our newest revision as if nothing had happened. Either of two facts, tried in this order, proves that it was not restored:
+// at our newest revision as if nothing had happened. Either of two facts, tried in this order, proves that etcd was not restored:
 //
-//  1. An API server that ran before the break still runs: all are stopped before etcd is restored. Their Leases show this.
+//  1. An API server that ran before the break still runs, which its Lease shows. (All API servers are stopped before etcd is
+//     restored.)
 //  2. The upstream sends the newest known change once more.
 //
 // The second proof needs a known change that is no deletion. If there is none, proveTimeline waits for the Leases.

@@ -123,9 +123,11 @@ func (c *Collection) advanceLocked(next *View) {
 	c.publishLocked(next)
 }
 
-// prove records that the newest state has reached the revision that a probe gave, so it is as new as that probe. (An event or a
-// bookmark alone proves nothing, since it may be old when it comes: the upstream may lag, or the connection or this process may
-// have been suspended.) The zero Probe proves nothing.
+// prove records that the newest state has reached the revision that a probe gave, so it is as new as that probe. The zero Probe
+// proves nothing.
+//
+// An event or a bookmark alone proves nothing either, since it may be old when it comes: the upstream may lag, or the connection or
+// this process may have been suspended.
 func (c *Collection) prove(probe source.Probe) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,7 +178,8 @@ func (c *Collection) hasState() bool { return c.view.Load().unavailable == reaso
 // collection is retired.
 func (c *Collection) drop(why reason.Reason) { c.forget(&View{unavailable: why}) }
 
-// retire is a drop for ever: the collection also ignores what the feed still loads or reads. It reports whether there was a state.
+// retire drops the known states for ever: the collection ignores whatever the feed still loads or reads. It returns whether there
+// was a state.
 func (c *Collection) retire() (hadState bool) {
 	return c.forget(&View{unavailable: reason.Warming, retired: true})
 }

@@ -11,9 +11,10 @@ import (
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
-// StateToWatch returns the newest state for a client that will watch after a revision, or the reason why there is none:
+// StateToWatch returns the newest state for a client that will watch after a revision. It returns the reason if the state does not
+// meet all of these conditions:
 //
-//   - The state must be at the revision or later.
+//   - The state must be at the revision or later, and younger than Limits.Staleness.
 //   - It must be known that the state belongs to the upstream's timeline. (A restored backup of etcd begins another timeline, with
 //     other states at the same revisions.)
 //   - If gapless is true, every change after the revision must be known.

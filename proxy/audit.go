@@ -11,22 +11,28 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// audit writes an answer from memory to the audit log, if there is one. It returns the reason to forward the request, or None. audit
-// may wait, so [lastCheck] must be called afterwards.
+// audit writes an answer from memory to the audit log, if there is one. It returns the reason to forward the request, or None. The
+// write may wait, so the caller must call [lastCheck] before it answers, although audit calls lastCheck before the write, too.
 func (h *Handler) audit(r *http.Request, d *decision, b *body) reason.Reason {
 	if h.AuditLog == nil {
 		return reason.None
 	}
-	sender, impersonated, err := h.findUsers(r.Context(), &d.caller.Caller)
+	callerUser, impersonatedUser, err := h.findUsers(r.Context(), &d.caller.Caller)
 	if err == nil {
-		// The log should have no request that is forwarded in the end, and findUsers may have waited.
+		// findUsers may have waited, and the log should have no request that is forwarded in the end.
 		if why := lastCheck(d, h.currentConditions(d)); why != reason.None {
 			return why
 		}
 		err = h.AuditLog.Write(observe.AuditEvent{
-			Request: r, Asked: d.asked, Caller: sender, Received: observe.RecordOf(r.Context()).ReceivedAt(),
-			ID: b.auditID, Semantics: d.Semantics, Representation: d.key.Representation,
-			Revision: d.state.Revision, Items: len(b.objects), Impersonated: impersonated,
+			Request:        r,
+			Asked:          d.asked,
+			Caller:         callerUser,
+			Impersonated:   impersonatedUser,
+			Received:       observe.RecordOf(r.Context()).ReceivedAt(),
+			ID:             b.auditID,
+			Semantics:      d.Semantics,
+			Representation: d.key.Representation,
+			Revision:       d.state.Revision, Items: len(b.objects),
 		})
 	}
 	if err != nil {
@@ -36,16 +42,17 @@ func (h *Handler) audit(r *http.Request, d *decision, b *body) reason.Reason {
 	return reason.None
 }
 
-// findUsers returns the caller's user, and the user whom the caller impersonates, if any.
-func (h *Handler) findUsers(ctx context.Context, who *auth.Caller) (sender, impersonated user.Info, err error) {
+// findUsers returns the caller's own user, and the user whom the caller impersonates, or nil if it impersonates none. It asks
+// kube-apiserver for both, except for a user whom listproxy has verified.
+func (h *Handler) findUsers(ctx context.Context, who *auth.Caller) (callerUser, impersonatedUser user.Info, err error) {
 	if verified := who.Identity.VerifiedUser(); verified != nil {
 		return verified, nil, nil // a caller with a certificate cannot impersonate
 	}
-	impersonator := *who
-	impersonator.Identity = who.Identity.Impersonator()
-	sender, err = h.WhoAmI.User(ctx, &impersonator)
+	callerAlone := *who // without Impersonate-* headers, whether it has any or not
+	callerAlone.Identity = who.Identity.Impersonator()
+	callerUser, err = h.WhoAmI.User(ctx, &callerAlone)
 	if err == nil && who.Identity.ImpersonatedUser() != nil {
-		impersonated, err = h.WhoAmI.User(ctx, who)
+		impersonatedUser, err = h.WhoAmI.User(ctx, who)
 	}
-	return sender, impersonated, err
+	return callerUser, impersonatedUser, err
 }

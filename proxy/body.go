@@ -121,8 +121,7 @@ const (
 // markIndented marks a list as indented, and sets its size. To find the size, it indents the list once and drops the result.
 func (b *body) markIndented() error {
 	counter := &limitedCounter{limit: max(indentAllowance, maxIndentGrowth*b.size)}
-	out := bufio.NewWriter(counter)
-	if err := writeIndented(out, b); err != nil {
+	if err := writeIndented(bufio.NewWriter(counter), b); err != nil {
 		return err
 	}
 	b.indented = true

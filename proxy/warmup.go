@@ -123,8 +123,7 @@ func (w *Warmup) tryLoad(ctx context.Context, e EagerCollection) (whyNotLoaded s
 		return string(why)
 	}
 	why = collection.AwaitLoad(ctx, maxWarmupWait, snapshot.FirstLoad)
-	err := collection.LoadError()
-	if why == reason.Warming && err != nil {
+	if err := collection.LoadError(); why == reason.Warming && err != nil {
 		return inOneLine(err.Error())
 	}
 	return string(why)

@@ -21,8 +21,13 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// watchStream is the answer from memory to a watch. If the client asks for the state, it begins with the initial events: one for
-// each object, and a bookmark if the client wants bookmarks. Then the changes follow.
+// watchStream is the answer from memory to a watch. It has two parts: the initial events, which many watches do not have, and then
+// the changes. The initial events are one for each object of the state, and a bookmark if the client wants bookmarks. Three names
+// are about them:
+//
+//	WatchOptions.SendInitialEvents   the client's parameter: "true", "false", or "" if it is not given
+//	decision.Initial                 whether the answer has initial events, which depends on the resourceVersion, too
+//	watchStream.sendsInitial         a copy of decision.Initial
 //
 // A watchStream must not refer to the decision, which holds the whole state: thousands of watches may be idle for hours.
 type watchStream struct {
@@ -36,12 +41,12 @@ type watchStream struct {
 	span   trace.Span
 	// form says how kube-apiserver writes the events.
 	form *watch.Form
-	// initial has the objects of the initial events. It has none if there are no such events, and is nil after they were written.
+	// initial has the objects of the initial events, if any. serveInitial releases it, and sets it to nil.
 	initial *body
 	// watcher has the changes.
 	watcher *watch.Watcher
 
-	// sendsInitial reports whether the client asks for the initial events.
+	// sendsInitial reports whether the answer has initial events.
 	sendsInitial bool
 	// bookmarks reports whether the client wants bookmarks.
 	bookmarks bool
@@ -56,9 +61,12 @@ type watchStream struct {
 	answer observe.MemoryAnswer
 	// err is the first error of a write: the client has left, or does not read.
 	err error
-	// ending is the reason why the watch must end, or "" while it goes on.
+	// ending is the reason why the watch must end, or noEnding while it goes on.
 	ending watch.Ending
 }
+
+// noEnding is the ending of a watch that goes on, or that has not begun. [watch.Watcher.Close] does not count it.
+const noEnding watch.Ending = ""
 
 const (
 	// minWatchTimeout is the shortest duration of a watch whose client names no timeout: the default of kube-apiserver's
@@ -73,13 +81,16 @@ const (
 var batches = sync.Pool{New: func() any { return new(watch.Batch) }}
 
 // whyNotWatch returns the reason to forward a watch although its state was found in memory, or None.
+//
+// A plain watch is one after a revision, without sendInitialEvents. Every kube-apiserver answers it in the same way. Memory answers
+// any other watch as a kube-apiserver with streaming lists does, so the watch is forwarded if the upstream has no streaming lists.
 func (h *Handler) whyNotWatch(d *decision) reason.Reason {
 	form := d.state.WatchForm()
-	needsStreamingLists := d.Semantics != policy.After || d.asked.WatchOptions.SendInitialEvents != ""
+	isPlain := d.Semantics == policy.After && d.asked.WatchOptions.SendInitialEvents == ""
 	switch {
 	case form == nil: // the form of events is not known
 		return reason.Form
-	case needsStreamingLists && form.InitialEndBookmark == nil: // kube-apiserver has no streaming lists
+	case !isPlain && form.InitialEndBookmark == nil: // the upstream has no streaming lists
 		return reason.Watch
 	case h.Draining():
 		return reason.Watch
@@ -120,8 +131,8 @@ func (h *Handler) beginWatch(w *serve.AnswerWriter, r *http.Request, d *decision
 	return s, reason.None
 }
 
-// startWatcher sets s.watcher. It returns None if the answer may be written. If not, it closes the watcher, and returns the reason
-// to forward the watch.
+// startWatcher sets s.watcher, and returns None if the answer may be written. If it may not, startWatcher closes the watcher, and
+// returns the reason to forward the watch.
 func (s *watchStream) startWatcher(d *decision) reason.Reason {
 	h := s.handler
 	after := d.state.Revision // the revision after which the client gets the changes
@@ -142,13 +153,13 @@ func (s *watchStream) startWatcher(d *decision) reason.Reason {
 		return cmp.Or(why, reason.History)
 	}
 	if why != reason.None {
-		s.watcher.Close("") // "" counts no ending, since nothing was delivered
+		s.watcher.Close(noEnding) // nothing was delivered
 	}
 	return why
 }
 
-// timeLeft returns the time after which a watch must end. timeout is the client's, counted from the arrival of the request. It is 0
-// if the client names none.
+// timeLeft returns the time after which a watch must end. timeout is the client's timeout, counted from the arrival of the request,
+// or 0 if the client names none.
 func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
 	if timeout == 0 {
 		return minWatchTimeout + rand.N(minWatchTimeout) // #nosec G404 -- no secret
@@ -159,15 +170,18 @@ func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
 // serve writes the initial events and the changes until the watch ends, and releases everything.
 func (s *watchStream) serve() {
 	defer s.span.End()
-	defer func() { s.watcher.Close(cmp.Or(s.ending, watch.EndGone)) }() // after a panic, s.ending may be ""
+	defer s.closeWatcher()
 	defer s.finish()
 	s.serveInitial()
-	if s.ending == "" {
+	if s.ending == noEnding {
 		s.serveChanges()
 	}
 	s.ending = s.watcher.AwaitEnd(s.request.Context(), s.ending)
 	s.report()
 }
+
+// closeWatcher closes the watcher, which counts the ending. There may be no ending after a panic, which counts as EndGone.
+func (s *watchStream) closeWatcher() { s.watcher.Close(cmp.Or(s.ending, watch.EndGone)) }
 
 // serveInitial writes the header and the initial events, if any, and releases s.initial.
 func (s *watchStream) serveInitial() {
@@ -184,8 +198,9 @@ func (s *watchStream) serveInitial() {
 
 // writeInitial writes the initial events, and the bookmark at their end if the client wants bookmarks.
 //
-// The state must be valid whenever an object of it is written, and a client may read slowly. If the state becomes invalid,
-// writeInitial sets the ending. The answer, and the gzip member, then ends between two events, as kube-apiserver's does.
+// The state must be valid whenever one of its objects is written. A client may read slowly, so the state is checked again and again
+// ([watchStream.checkInitial]). If the state has become invalid, the answer ends between two events, as kube-apiserver's does, and
+// with the end of the gzip member if it is compressed.
 func (s *watchStream) writeInitial() {
 	out := s.handler.writers.get(&s.CountingWriter, s.initial.size)
 	defer s.handler.writers.put(out)
@@ -199,38 +214,43 @@ func (s *watchStream) writeInitial() {
 		s.copyInitial(out, lastEvent)
 		s.uncompressed = int(s.Bytes)
 	}
-	if s.err == nil && s.ending == "" && s.bookmarks {
+	if s.err == nil && s.ending == noEnding && s.bookmarks {
 		s.events++ // the bookmark
 	}
 	s.flush()
-	if s.ending == "" {
+	if s.ending == noEnding {
 		s.watcher.InitialSent()
 	}
 }
 
 // compressInitial writes the initial objects as events, and then lastEvent, with gzip. It sets s.events and s.uncompressed. Clients
 // that get the same objects share the compressed segments.
+//
+// WriteEvents calls sendAndCheck before each segment of events, and before lastEvent. A segment is written right after a check that
+// found the state valid, and sent before the next check. After a check that fails, WriteEvents writes only the end of the member.
 func (s *watchStream) compressInitial(out *bufio.Writer, lastEvent []byte) {
-	// WriteEvents calls flushAndCheck before it writes a segment. If the state is invalid then, all earlier segments were sent while
-	// it was valid, and only the end of the gzip member follows.
-	isFirst := true
-	flushAndCheck := func() (goesOn bool) {
-		if !isFirst { // before the first segment, the buffer has only the member's header
+	isFirstCall := true
+	sendAndCheck := func() (mayWrite bool) {
+		if !isFirstCall { // on the first call, the buffer has only the member's header
 			s.err = out.Flush()
 		}
-		isFirst = false
-		return s.checkInitial()
+		isFirstCall = false
+		s.checkInitial()
+		return s.ending == noEnding
 	}
-	var size uint32
-	s.events, size, s.err = s.handler.Compressor.WriteEvents(out, s.form.Envelope, s.initial.objects, lastEvent, flushAndCheck)
+	events, size, _ := s.handler.Compressor.WriteEvents(out, s.form.Envelope, s.initial.objects, lastEvent, sendAndCheck)
+	s.events = events
 	s.uncompressed = int(size)
-	if s.err == nil {
-		s.err = out.Flush()
-	}
+	s.err = out.Flush() // after an error of WriteEvents, Flush returns the same error
 }
 
-// copyInitial writes the initial objects as events, and then lastEvent, without gzip. It checks the state before each write to the
-// connection, and drops the events in the buffer if the watch must end. s.events counts only what was flushed.
+// copyInitial writes the initial objects as events, and then lastEvent, without gzip. It collects events in the buffer of out, and
+// checks the state each time before it sends them. If the watch must end, the events in the buffer are dropped.
+//
+//	the next event                    what is sent
+//	fits into the rest of the buffer  nothing
+//	does not fit into the rest        the events before it
+//	is longer than the whole buffer   the events before it, and then the event itself
 func (s *watchStream) copyInitial(out *bufio.Writer, lastEvent []byte) {
 	var head []byte
 	for i, o := range s.initial.objects {
@@ -238,51 +258,52 @@ func (s *watchStream) copyInitial(out *bufio.Writer, lastEvent []byte) {
 		head, skip = s.form.Envelope.AppendEventHead(head[:0], wire.Added, len(o.Bytes))
 		object, tail := o.Bytes[skip:], s.form.Envelope.EventEnd()
 		size := len(head) + len(object) + len(tail)
-		if size > out.Available() {
-			if !s.checkInitial() || !s.flushInitial(out, i) { // sends the events before this one
+		fits := size <= out.Available()
+		isLong := size > out.Size()
+		if !fits {
+			s.checkInitial()
+			if s.ending != noEnding {
 				return
 			}
+			s.sendInitial(out, i) // the events before this one
 		}
-		_, _ = out.Write(head) // flushInitial finds the error
+		_, _ = out.Write(head) // after an error, out writes nothing, and sendInitial finds the error
 		_, _ = out.Write(object)
 		_, _ = out.WriteString(tail)
-		if size > out.Size() { // most of the event was sent already, so the rest must be sent before another check
-			if !s.flushInitial(out, i+1) {
-				return
-			}
+		if isLong { // out has sent a part of the event already, so the rest follows without a check
+			s.sendInitial(out, i+1)
 		}
 	}
-	if !s.checkInitial() {
-		return
+	s.checkInitial()
+	if s.ending == noEnding {
+		_, _ = out.Write(lastEvent)
+		s.sendInitial(out, len(s.initial.objects))
 	}
-	_, _ = out.Write(lastEvent)
-	s.flushInitial(out, len(s.initial.objects))
 }
 
-// flushInitial sends the bytes in out. If that succeeds, it sets s.events to events, and returns true.
-func (s *watchStream) flushInitial(out *bufio.Writer, events int) (succeeded bool) {
+// sendInitial sends the bytes in out. If that succeeds, it sets s.events to events.
+func (s *watchStream) sendInitial(out *bufio.Writer, events int) {
 	s.err = out.Flush()
 	if s.err == nil {
 		s.events = events
 	}
-	return s.err == nil
 }
 
-// checkInitial reports whether more initial events may be written. If not, it sets the ending.
-func (s *watchStream) checkInitial() (goesOn bool) {
+// checkInitial waits until the state is valid, so that more initial events may be written. If the watch must end instead, it sets
+// the ending.
+func (s *watchStream) checkInitial() {
 	if s.err != nil {
 		s.ending = watch.EndGone
 	} else {
 		s.ending = s.watcher.AwaitDefined(s.request.Context())
 	}
-	return s.ending == ""
 }
 
 // serveChanges writes changes until the watch must end, and sets the ending.
 func (s *watchStream) serveChanges() {
 	for s.err == nil {
 		more := s.writeChanges()
-		if s.ending != "" {
+		if s.ending != noEnding {
 			return
 		}
 		if !more {

@@ -7,11 +7,12 @@ import (
 	"net/http"
 )
 
-// framing says how the end of an event is found.
+// framing says how the end of an event is found in the body of a watch.
 type framing int
 
 const (
-	// unframed is every other form. Only a decoder could find the end of an event.
+	// unframed is the zero value: only a decoder could find the ends. It stands for all media types and encodings but those of the
+	// three framings below.
 	unframed framing = iota
 	// framedByLine is JSON. Each event ends with a newline, and has none inside (k8s.io/apimachinery,
 	// pkg/runtime/serializer/json).
@@ -25,28 +26,27 @@ const (
 	framedByMember
 )
 
-// endFinder reads a stream of watch events to find where each event ends. The zero value finds no ends.
+// endFinder finds where each event ends in the body of a watch, which is given to [endFinder.next] piece by piece. The zero value
+// finds no ends.
 type endFinder struct {
 	framing framing
-	// inside reports whether next has read the beginning of an event or gzip member, but not its end. It stays false if ends
-	// cannot be found.
+	// inside reports whether the last call of next has ended within an event or gzip member. For an unframed body, it is false.
 	inside bool
 
 	// The state of framedByLength.
 	length     [4]byte // the length of the current event
 	lengthRead int     // the number of bytes of length that were read
-	eventLeft  uint32  // the number of bytes of the event that are still to come
+	eventLeft  int64   // the number of bytes of the event that are still to come; 0 while its length is read
 
 	// The state of framedByMember.
-	endMatched  int // the number of bytes of memberEnd that were read in a row
-	trailerLeft int // the number of bytes of the trailer that are still to come; 0 before memberEnd
+	endRead int // the number of bytes of memberEnd, and then of the trailer, that were read in a row
 }
 
 const (
 	// memberEnd is the empty block with which compress/flate ends a member. By chance the same bytes occur inside a member
-	// about once in a terabyte. A watch that is ended there looks to its client like a broken connection.
+	// about once in a terabyte. If EndWatches ends a watch at such bytes, its client takes that for a broken connection.
 	memberEnd = "\x01\x00\x00\xff\xff"
-	// memberTrailer is the number of bytes of a member after memberEnd: four of a checksum, and four of the size.
+	// memberTrailer is the number of bytes in the trailer, which follows memberEnd: four of a checksum, and four of the size.
 	memberTrailer = 8
 )
 
@@ -66,8 +66,9 @@ func newEndFinder(h http.Header) endFinder {
 	return endFinder{}
 }
 
-// next reads p up to the end of the current event or gzip member. It returns the number of bytes read, and whether the end was
-// reached. p must not be empty.
+// next takes the first bytes of p: up to the end of the current event or gzip member, or all of p if that has no such end. It
+// returns the number of bytes taken, and whether an end was reached. If p has more bytes, the next call must begin with these. p must
+// not be empty.
 func (f *endFinder) next(p []byte) (n int, ended bool) {
 	switch f.framing {
 	case framedByLine:
@@ -99,39 +100,35 @@ func (f *endFinder) nextByLength(p []byte) (n int, ended bool) {
 		if f.lengthRead < len(f.length) {
 			return n, false
 		}
-		f.eventLeft = binary.BigEndian.Uint32(f.length[:])
+		f.eventLeft = int64(binary.BigEndian.Uint32(f.length[:]))
 	}
-	rest := p[n:]
-	if uint64(len(rest)) < uint64(f.eventLeft) {
-		f.eventLeft -= uint32(len(rest)) //nolint:gosec // less than eventLeft
-		return len(p), false
+	taken := min(int64(len(p)-n), f.eventLeft)
+	n += int(taken)
+	f.eventLeft -= taken
+	if f.eventLeft > 0 {
+		return n, false
 	}
-	n += int(f.eventLeft)
 	f.lengthRead = 0 // the length of the next event follows
 	return n, true
 }
 
-// nextByMember is next for framedByMember. It searches for memberEnd, and then skips the trailer, which has any bytes. So the cases
-// of the trailer come first.
+// nextByMember is next for framedByMember. A member ends with memberEnd and a trailer of any bytes. If a byte does not match
+// memberEnd, the search begins again. Only that byte itself can be a new beginning, since the first byte of memberEnd occurs nowhere
+// else in it.
 func (f *endFinder) nextByMember(p []byte) (n int, ended bool) {
 	for i, b := range p {
+		isInTrailer := f.endRead >= len(memberEnd)
 		switch {
-		case f.trailerLeft > 1:
-			f.trailerLeft--
-		case f.trailerLeft == 1: // b is the last byte of the member
-			f.trailerLeft = 0
-			return i + 1, true
-		case b != memberEnd[f.endMatched]:
-			// The first byte of memberEnd occurs nowhere else in it, so only b itself can begin memberEnd again.
-			f.endMatched = 0
-			if b == memberEnd[0] {
-				f.endMatched = 1
-			}
-		case f.endMatched == len(memberEnd)-1: // b is the last byte of memberEnd
-			f.endMatched = 0
-			f.trailerLeft = memberTrailer
+		case isInTrailer || b == memberEnd[f.endRead]:
+			f.endRead++
+		case b == memberEnd[0]:
+			f.endRead = 1
 		default:
-			f.endMatched++
+			f.endRead = 0
+		}
+		if f.endRead == len(memberEnd)+memberTrailer {
+			f.endRead = 0
+			return i + 1, true
 		}
 	}
 	return len(p), false

@@ -130,7 +130,7 @@ func awaitLoad(ctx context.Context, d *decision, deadline time.Time) reason.Reas
 // and for no load. It returns the reason to forward the request if there is no such state.
 func (h *Handler) readState(ctx context.Context, d *decision, deadline time.Time) (why reason.Reason) {
 	if d.Semantics == policy.Consistent {
-		return h.readNewest(ctx, d, deadline)
+		return h.readConsistent(ctx, d, deadline)
 	}
 	if why := beginSmallForward(d, d.collection); why != reason.None {
 		return why
@@ -149,10 +149,10 @@ func (h *Handler) readState(ctx context.Context, d *decision, deadline time.Time
 	return why
 }
 
-// readNewest is readState for Consistent. It waits for a probe later than caller.lastProbe, which proves that the state has
-// everything that was written before the probe was sent. It does not wait if a proof is unlikely, or if [beginSmallForward] forwards
-// the list.
-func (h *Handler) readNewest(ctx context.Context, d *decision, deadline time.Time) (why reason.Reason) {
+// readConsistent is readState for Consistent. It waits for the proof by a probe later than caller.lastProbe: the state has everything
+// that was written before this probe was sent. readConsistent returns a reason without a wait in two cases: a proof is unlikely, or
+// [beginSmallForward] forwards the list.
+func (h *Handler) readConsistent(ctx context.Context, d *decision, deadline time.Time) (why reason.Reason) {
 	proofWait := h.ConsistentWait
 	if d.asked.Watch {
 		proofWait = time.Until(deadline)

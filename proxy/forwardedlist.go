@@ -39,7 +39,7 @@ func (w *headerHook) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 //	other                            no                 kept
 //
 // kube-apiserver authorizes a list before it reads anything, by the same attributes as a SubjectAccessReview. So a 200 proves as
-// much as an allowed review. A 400 (unknown field in a selector) and a 410 (the state is too old) come after the authorization,
+// much as a review that allows the list. A 400 (unknown field in a selector) and a 410 (the state is too old) come after the authorization,
 // too. A Warning may be about the token, and answers from memory would lack it, so the next request is reviewed ([auth.Warned]).
 func (h *Handler) listAnswerHook(r *http.Request, d *decision) func(http.Header, int) {
 	sent := time.Now()

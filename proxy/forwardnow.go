@@ -12,9 +12,9 @@ import (
 
 // checkBeforeReview returns the reason to forward a list without a review, or None if a review must follow. It sets d.unreviewed.
 //
-// A list that would be forwarded even after a yes of the review needs no review: kube-apiserver's answer to the list tells as much
-// about the caller's right, at no more cost ([Handler.listAnswerHook]). If an answer to the review is remembered, the review costs
-// nothing, and comes first.
+// A list that would be forwarded even after a review that allows it needs no review, since kube-apiserver's answer to the list tells
+// as much about the caller's right, at no more cost ([Handler.listAnswerHook]). If the result of an earlier review is remembered, the
+// review costs nothing, and comes first.
 func (h *Handler) checkBeforeReview(d *decision) reason.Reason {
 	if d.asked.Watch || h.Authorizer.Remembers(d.caller.Identity, &d.attributes) {
 		return reason.None
@@ -48,8 +48,9 @@ func (h *Handler) checkMemory(d *decision, collection *snapshot.Collection) reas
 	return beginSmallForward(d, collection)
 }
 
-// beginSmallForward returns the reason to forward a small list that would have to wait for memory, or None. The list then counts
-// as one of the few small lists that may be forwarded at the same time, until d.endSmallForward is called.
+// beginSmallForward returns the reason to forward a small list that would have to wait for memory, or None. If it returns a reason,
+// it sets d.endSmallForward. Until that is called, the list counts as one of the few small lists that may be forwarded at the same
+// time.
 func beginSmallForward(d *decision, collection *snapshot.Collection) reason.Reason {
 	// Watches, and all lists with ConsistentAll, wait for the proof, however small they are.
 	mustWait := d.asked.Watch || d.Rule.ConsistentLists == policy.ConsistentAll

@@ -13,8 +13,8 @@ import (
 // errStopped is the failure of a watch that was stopped before the API server answered it.
 var errStopped = errors.New("the watch was ended: listproxy is shutting down")
 
-// EndWatches begins to end the forwarded watches, and returns. A watch that is open ends within spread of now, and a watch that
-// begins later within spread of its start. The ends are at random times, so that the clients do not all come back at once.
+// EndWatches begins to end the forwarded watches, and returns. A watch that is open ends within spread of now. A watch that
+// begins later ends within spread of its start. The ends are at random times, so that the clients do not all come back at once.
 // EndWatches must not be called twice.
 //
 // A watch ends as kube-apiserver ends its own at a shutdown (WatchServer.HandleHTTP in
@@ -48,7 +48,7 @@ type forwardedWatch struct {
 
 	mu           sync.Mutex
 	events       endFinder // finds the ends of events in the bytes that were passed on
-	endsByItself bool      // the answer is not a stream of events
+	endsByItself bool      // the answer is not a stream of events, so endAfterEvent does nothing
 	endRequested bool      // endAfterEvent was called
 	stopped      bool      // nothing more is passed on to the client
 }
@@ -95,7 +95,7 @@ func (w *forwardedWatch) setResponse(res *http.Response) error {
 	return nil
 }
 
-// Read implements [io.Reader]. A watch that was stopped looks as if the API server had ended it.
+// Read implements [io.Reader]. To the client, a watch that was stopped looks as if the API server had ended it.
 func (w *forwardedWatch) Read(p []byte) (int, error) {
 	n, err := w.body.Read(p)
 	w.mu.Lock()

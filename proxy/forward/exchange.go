@@ -91,13 +91,17 @@ const maxAttempts = 8
 
 var errTooManyAttempts = fmt.Errorf("%d connections were closed when the request came", maxAttempts)
 
-// countAttempts returns a child of ctx for the request to the API server. When the transport sends the request, it updates
-// x.attempts and x.mayHaveArrived through this child. If it makes more than maxAttempts attempts, it calls cancel, which must
-// cancel ctx.
+// countAttempts returns a child of ctx for the request to the API server. The transport calls the functions in this child, which
+// update x.attempts and x.mayHaveArrived. After more than maxAttempts attempts, they call cancel, which must cancel ctx.
+//
+// The transport begins another attempt in three cases:
+//
+//	the API server has not looked at the request   the request has not arrived
+//	the request is a read                          it does not matter whether the request has arrived
+//	cancel has broken off the last attempt         the request may have arrived
 func (x *exchange) countAttempts(ctx context.Context, cancel context.CancelFunc) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		// GetConn is called when an attempt begins. The transport makes another attempt only at a read, or if the API server has
-		// not looked at the last attempt. The exception is that cancel has broken off the last attempt, so that it may have arrived.
+		// GetConn is called when an attempt begins. Only in the third case, there were too many attempts.
 		GetConn: func(string) { x.mayHaveArrived = x.tooManyAttempts() },
 		// GotConn is called when the attempt has a connection, on which the request is then sent.
 		GotConn: func(httptrace.GotConnInfo) {
@@ -221,7 +225,7 @@ func (x *exchange) adaptHeader(res *http.Response, apiserver401 bool) {
 //
 //	the caller has left, or the protocol was switched   panic with [http.ErrAbortHandler]
 //	the request is malformed                            400, or 504 if its body was late
-//	it must be sent again, but its body was not kept    429 with Retry-After
+//	it would have to be sent again without its body     429 with Retry-After
 //	any other failure                                   503, with Retry-After if certainly no write was carried out
 func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	bodyErr := x.body.failure()

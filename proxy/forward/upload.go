@@ -33,8 +33,8 @@ type upload struct {
 }
 
 // readUpload returns the body of r. If the body is to be kept, readUpload reads it first. If reserve is nil, the body is not kept.
-// After an error of reading, r must not be sent. The caller must call release, even after an error. It gives back the memory from
-// reserve.
+// After an error of reading, r must not be sent. release gives back the memory from reserve. The caller must call release, even
+// after an error.
 func readUpload(r *http.Request, reserve Reserve) (u *upload, release func(), err error) {
 	u = &upload{body: r.Body}
 	releaseNothing := func() {}

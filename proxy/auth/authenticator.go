@@ -67,8 +67,8 @@ func (a *Authenticator) verifyCertificate(r *http.Request) (verified user.Info, 
 		return nil, true
 	}
 	response, hasName, err := a.certificates.AuthenticateRequest(r)
-	// kube-apiserver, too, rejects a certificate without a common name (!hasName), if it has an authenticator for front proxies, as
-	// nearly every kube-apiserver does. That authenticator returns an error for any certificate of another client.
+	// Nearly every kube-apiserver, too, rejects a certificate without a common name (!hasName), since it has an authenticator for
+	// front proxies, which returns an error for a certificate of any other client.
 	if err != nil || !hasName {
 		return nil, true
 	}
@@ -80,8 +80,8 @@ func (a *Authenticator) verifyCertificate(r *http.Request) (verified user.Info, 
 const maxCertificates = 5
 
 // isCheapToVerify reports whether there are at most maxCertificates, all with different subjects. A certificate names its
-// signer by the signer's subject. So each has at most one possible signer among the others, and crypto/x509 checks few
-// signatures. If all had the same subject, each could be the signer of any other, and anybody who connects could make
+// signer by the signer's subject. So each certificate has at most one possible signer among the others, and crypto/x509 checks
+// few signatures. If all had the same subject, each could be the signer of any other, and anybody who connects could make
 // crypto/x509 check a hundred signatures.
 func isCheapToVerify(shown []*x509.Certificate) bool {
 	subjects := map[string]bool{}

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// maxDecisions is the number of answers that are remembered.
-	maxDecisions = 16 << 10
+	// maxAnswers is the number of answers that an Authorizer remembers.
+	maxAnswers = 16 << 10
 
 	reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 )
@@ -25,27 +25,26 @@ const (
 // authenticates the review like any request of the caller, and asks the same authorizer. Every authenticated user may create
 // such reviews (the ClusterRole system:basic-user).
 //
-//	question   what listproxy asks the upstream about a caller, in a review
-//	reply      the upstream's response to a review
-//	answer     what is remembered of a reply
-//	decision   the value of an answer, such as Yes
-//	ruling     the decision about a request, with all answers on which it depends
+//	question   whether a caller may do what some Attributes describe
+//	answer     the upstream's Decision on a question, with the times from which it follows how long the answer is valid
+//	ruling     the Decision on a request, with the answers on which it depends: a request with impersonation needs several
 //
-// Answers are remembered for [ReviewConfig].TTL. So a right can outlive its revocation by this time, unless RecordRevocation
-// ends it sooner. A request with the decision No is forwarded, and the upstream decides. So a new right counts at once.
+// An Authorizer remembers answers for [ReviewConfig].TTL. So a right can outlive its revocation by this time, unless
+// RecordRevocation ends the right sooner. A request with the decision No is forwarded, and the upstream decides. So a new right
+// counts at once.
 //
 // An Authorizer is safe for concurrent use.
 type Authorizer struct {
 	send     SendAs
 	endpoint string
-	reviews  *reviewCache[Decision]
+	cache    *reviewCache[Decision]
 }
 
-// Decision is the upstream's decision about a right.
+// Decision is the upstream's decision on a question.
 type Decision int
 
 const (
-	// No means any reply but those below. For example, the caller lacks the right, or may not create reviews.
+	// No means that the right is not proven. For example, the caller lacks the right, or may not create reviews.
 	No Decision = iota
 	// Yes means that the caller has the right.
 	Yes
@@ -53,20 +52,20 @@ const (
 	YesByRequest
 	// Unauthenticated means that the upstream does not accept the caller's credentials (401).
 	Unauthenticated
-	// Warned means that the reply to a review with the caller's own token had a Warning header. kube-apiserver does not warn
-	// about reviews, so the warning is about the token: it may be one that was generated into a Secret. The upstream warns
+	// Warned means that the response to a review with the caller's own token had a Warning header. kube-apiserver does not
+	// warn about reviews, so the warning is about the token, which may have been generated into a Secret. The upstream warns
 	// about this token at every request, and a list from memory would lack the warning.
 	Warned
 	// ImpersonationForbidden means that the caller has the right, but listproxy's account may not impersonate the caller for
-	// it.
+	// such a request.
 	ImpersonationForbidden
 )
 
-// Ruling is the decision about a request, with the answers on which it depends. See [Authorizer.ValidFor].
+// Ruling is the decision on a request, with the answers on which the decision depends. See [Authorizer.ValidFor].
 type Ruling struct {
 	// right is the answer about the caller's right. Its value is the decision.
 	right answer[Decision]
-	// impersonation has the answers that prove the right to impersonate. It is nil if the decision does not depend on that right.
+	// impersonation has the answers that prove the right to impersonate. It is nil if the decision needs no such proof.
 	impersonation []answer[Decision]
 }
 
@@ -82,7 +81,7 @@ func NewAuthorizer(send SendAs, base *url.URL, cfg ReviewConfig) *Authorizer {
 	return &Authorizer{
 		send:     send,
 		endpoint: base.JoinPath(reviewPath).String(),
-		reviews:  newReviewCache[Decision](cfg, maxDecisions),
+		cache:    newReviewCache[Decision](cfg, maxAnswers),
 	}
 }
 
@@ -90,8 +89,12 @@ func NewAuthorizer(send SendAs, base *url.URL, cfg ReviewConfig) *Authorizer {
 // remembered. If a user is impersonated, this user must have the right, and the impersonator must have the right to impersonate
 // the user for such a request.
 //
-// The error is [ErrNoSeat], or says that the upstream gave no decision: it could not be asked, or its reply was a 5xx, a 429 or no
-// JSON, or ctx ended before the reply. The error does not contain the credential. With an error the decision is No.
+// With an error, the decision is No. The error does not contain the credential. The reasons for an error are:
+//
+//   - too many questions are waiting, as in [ErrNoSeat]
+//   - the upstream could not be asked, or ctx ended before the answer
+//   - the response was a 5xx, a 429 or not JSON
+//   - no answer was still valid when it came
 func (a *Authorizer) Review(ctx context.Context, who *Caller, attrs *Attributes) (Ruling, error) {
 	right, err := a.ask(ctx, who, attrs)
 	// YesByRequest needs no proof of impersonation: the upstream has accepted the impersonation with the request.
@@ -112,14 +115,18 @@ func (a *Authorizer) Review(ctx context.Context, who *Caller, attrs *Attributes)
 	return Ruling{right: right}, nil
 }
 
-// ask returns the answer to one question. It ignores whether the impersonator may impersonate the user. The answer is No, without a
-// review, for a caller without credentials and for an empty verb, version or resource. In a review, an empty attribute would stand
-// for all verbs, versions or resources.
+// ask returns the answer to one question about the caller or, if a user is impersonated, about this user. Whether the impersonator
+// may impersonate the user is another question.
+//
+// The answer is No, without a review, in two cases:
+//
+//   - The caller has no credentials.
+//   - The verb, version or resource is empty. In a review, it would stand for all verbs, versions or resources.
 func (a *Authorizer) ask(ctx context.Context, who *Caller, attrs *Attributes) (answer[Decision], error) {
 	if !who.Identity.HasCredentials() || attrs.Verb == "" || attrs.Version == "" || attrs.Resource == "" {
 		return answer[Decision]{value: No}, nil
 	}
-	return a.reviews.recallOrAsk(ctx, question[Decision]{
+	return a.cache.recallOrAsk(ctx, question[Decision]{
 		who:    who,
 		key:    decisionKey(who.Identity, attrs),
 		scope:  scopeOf(who.Identity, attrs),
@@ -127,18 +134,18 @@ func (a *Authorizer) ask(ctx context.Context, who *Caller, attrs *Attributes) (a
 	})
 }
 
-// Remembers reports whether a valid answer about the caller's right is remembered. For an impersonated user, this is the
-// answer about the user, so [Authorizer.Review] may still have to ask about the right to impersonate.
+// Remembers reports whether a valid answer about the caller's right is remembered. If a user is impersonated, this is the
+// answer about the user, and [Authorizer.Review] may still have to ask about the right to impersonate.
 func (a *Authorizer) Remembers(id Identity, attrs *Attributes) bool {
-	_, ok := a.reviews.recall(decisionKey(id, attrs), time.Now())
+	_, ok := a.cache.recall(decisionKey(id, attrs), time.Now())
 	return ok
 }
 
-// Learn remembers the decision YesByRequest: the caller has the right to do what attrs describe, since the upstream has carried out
-// such a request of the caller. The answer expires like that to a review that was sent at the time sent.
+// Learn remembers YesByRequest as the answer to a question: the caller has the right to do what attrs describe, since the upstream
+// has carried out such a request of the caller. The answer expires like one to a review that was sent at the time sent.
 func (a *Authorizer) Learn(id Identity, attrs *Attributes, sent time.Time) {
-	learned := answer[Decision]{value: YesByRequest, scope: scopeOf(id, attrs), asked: sent, ttl: a.reviews.TTL}
-	a.reviews.remember(decisionKey(id, attrs), learned)
+	learned := answer[Decision]{value: YesByRequest, scope: scopeOf(id, attrs), asked: sent, ttl: a.cache.TTL}
+	a.cache.remember(decisionKey(id, attrs), learned)
 }
 
 // ValidFor returns the time for which the ruling stays valid. It is 0 if the decision is neither Yes nor YesByRequest.
@@ -146,32 +153,32 @@ func (a *Authorizer) ValidFor(r *Ruling, now time.Time) time.Duration {
 	if r.right.value != Yes && r.right.value != YesByRequest {
 		return 0
 	}
-	shortest := a.reviews.validFor(&r.right, now)
+	shortest := a.cache.validFor(&r.right, now)
 	for i := range r.impersonation {
-		shortest = min(shortest, a.reviews.validFor(&r.impersonation[i], now))
+		shortest = min(shortest, a.cache.validFor(&r.impersonation[i], now))
 	}
 	return shortest
 }
 
 // RecordRevocation notes that RBAC may just have revoked rights in a namespace, or in all namespaces if it is "". Answers about
 // these rights then expire after revokedTTL (see reviewCache.validFor).
-func (a *Authorizer) RecordRevocation(namespace string) { a.reviews.recordRevocation(namespace) }
+func (a *Authorizer) RecordRevocation(namespace string) { a.cache.recordRevocation(namespace) }
 
-// Lookups returns the numbers of questions since the start. For hits, a valid answer was remembered. All others are misses, also
-// a question that joined an equal one in flight.
+// Lookups returns two counts of questions since the start. hits counts the questions with a valid answer in memory. misses counts
+// all other questions, including those that waited for the answer to an equal question.
 func (a *Authorizer) Lookups() (hits, misses uint64) {
-	return a.reviews.hits.Load(), a.reviews.misses.Load()
+	return a.cache.hits.Load(), a.cache.misses.Load()
 }
 
-// sendReview sends a review, and returns the decision that follows from the reply.
+// sendReview sends a review, and returns the decision that follows from the response.
 func (a *Authorizer) sendReview(ctx context.Context, id Identity, attrs *Attributes) (Decision, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectAccessReview"},
 		Spec:     authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attrs},
 	}
-	reply := &authorizationv1.SelfSubjectAccessReview{}
-	code, header, err := postReview(ctx, a.send, id, a.endpoint, review, reply)
-	switch { // The code comes before err: a code that decides is used even if the body broke off.
+	response := &authorizationv1.SelfSubjectAccessReview{}
+	code, header, err := postReview(ctx, a.send, id, a.endpoint, review, response)
+	switch { // The cases about the code come before err, since such a code counts even if the body broke off.
 	case code >= http.StatusInternalServerError, code == http.StatusTooManyRequests:
 		return No, fmt.Errorf("the upstream answered the review with status %d", code)
 	case code == http.StatusUnauthorized:
@@ -182,14 +189,14 @@ func (a *Authorizer) sendReview(ctx context.Context, id Identity, attrs *Attribu
 		return No, fmt.Errorf("the review: %w", err)
 	case id.HasToken() && len(header.Values("Warning")) > 0:
 		return Warned, nil
-	case isYes(reply, review):
+	case isYes(response, review):
 		return Yes, nil
 	}
 	return No, nil
 }
 
 // decisionKey returns the key under which the answer to a question is remembered: the caller's key, whose length is fixed,
-// and all attributes in protobuf. So no two questions have the same key.
+// followed by all attributes in protobuf. So no two questions have the same key.
 func decisionKey(id Identity, attrs *Attributes) string {
 	caller := id.Key()
 	key := make([]byte, len(caller)+attrs.Size())
@@ -216,9 +223,9 @@ func scopeOf(id Identity, attrs *Attributes) scope {
 	return s
 }
 
-// isYes reports whether reply is a yes to the review that was sent. A yes must repeat the review's attributes: an upstream
-// that does not know selectors drops them, and bytes that are not UTF-8 come back changed.
-func isYes(reply, sent *authorizationv1.SelfSubjectAccessReview) bool {
-	isSameQuestion := reply.TypeMeta == sent.TypeMeta && reflect.DeepEqual(reply.Spec, sent.Spec)
-	return isSameQuestion && reply.Status.Allowed && !reply.Status.Denied
+// isYes reports whether response is a yes to the review that was sent. A yes must repeat the review's attributes, since an
+// upstream that does not know selectors drops them, and bytes that are not UTF-8 come back changed.
+func isYes(response, sent *authorizationv1.SelfSubjectAccessReview) bool {
+	isSameQuestion := response.TypeMeta == sent.TypeMeta && reflect.DeepEqual(response.Spec, sent.Spec)
+	return isSameQuestion && response.Status.Allowed && !response.Status.Denied
 }

@@ -27,8 +27,8 @@ import (
 //
 // An Identity is immutable. fmt and slog print neither its credential nor its user.
 type Identity struct {
-	// The first four fields are pointers, so that fmt cannot print their contents. fmt does not call Format for an Identity in an
-	// unexported field of another struct. It would print the text of a string there, but prints only the address of a pointer.
+	// The first four fields are pointers, so that fmt cannot print their contents. If an Identity is in an unexported field of
+	// another struct, fmt does not call Format: it would print the text of a string, but prints only the address of a pointer.
 
 	// authorization is the Authorization header, or nil for all callers without credentials in this header.
 	authorization *string
@@ -39,7 +39,7 @@ type Identity struct {
 	// impersonatedByCaller is the user whom the caller's own Impersonate-* headers name, or nil if there is none. listproxy never
 	// verifies this user.
 	impersonatedByCaller *user.DefaultInfo
-	// kind is the kind of the credentials in the Authorization header. It is not set for a verified user.
+	// kind is the kind of the credentials in the Authorization header. It is zero for a verified user.
 	kind policy.CredentialKind
 	// key identifies the caller together with the impersonated user.
 	key Key
@@ -67,7 +67,7 @@ func (id Identity) ImpersonatedUser() *user.DefaultInfo {
 }
 
 // Impersonator returns the identity that needs the right to impersonate [Identity.ImpersonatedUser]. For a verified user, that is
-// listproxy's own account. For a user whom the caller's headers name, it is the caller alone. Without such a user, it is id.
+// listproxy's own account. For a user whom the caller's headers name, it is the caller alone. If nobody is impersonated, it is id.
 func (id Identity) Impersonator() Identity {
 	if id.verified != nil {
 		return Identity{own: true}
@@ -101,7 +101,7 @@ func (id Identity) HasCredentials() bool {
 }
 
 // HasToken reports whether the caller's credentials are a token in the Authorization header. Credentials of another scheme, such as
-// Basic, are none.
+// Basic, are not a token.
 func (id Identity) HasToken() bool {
 	return id.authorization != nil && id.kind != policy.NoToken
 }

@@ -42,8 +42,8 @@ func (a *Authorizer) proveImpersonation(
 	return a.askAll(ctx, &impersonator, []Attributes{constrained}) // right 2
 }
 
-// askAll asks the questions, and returns the answers if all are Yes. It stops at the first other answer. It asks none if there are
-// more than maxImpersonationQuestions. Then allYes is false.
+// askAll asks the questions, and returns the answers if all are Yes. It stops at the first other answer. If there are more than
+// maxImpersonationQuestions, it asks none, and allYes is false.
 func (a *Authorizer) askAll(
 	ctx context.Context, who *Caller, questions []Attributes,
 ) (answers []answer[Decision], allYes bool, err error) {
@@ -63,26 +63,26 @@ func (a *Authorizer) askAll(
 // questionsToImpersonate returns the questions that must all be answered with Yes if a caller may "impersonate" u.
 func questionsToImpersonate(u *user.DefaultInfo) []Attributes {
 	var questions []Attributes
-	add := func(question Attributes) {
-		question.Verb = "impersonate"
-		question.Version = "v1"
-		questions = append(questions, question)
-	}
 	if namespace, account, err := serviceaccount.SplitUsername(u.Name); err == nil {
-		add(Attributes{Resource: "serviceaccounts", Namespace: namespace, Name: account})
+		questions = append(questions, Attributes{Resource: "serviceaccounts", Namespace: namespace, Name: account})
 	} else {
-		add(Attributes{Resource: "users", Name: u.Name})
+		questions = append(questions, Attributes{Resource: "users", Name: u.Name})
 	}
 	for _, group := range u.Groups {
-		add(Attributes{Resource: "groups", Name: group})
+		questions = append(questions, Attributes{Resource: "groups", Name: group})
 	}
 	if u.UID != "" {
-		add(Attributes{Group: authenticationv1.GroupName, Resource: "uids", Name: u.UID})
+		questions = append(questions, Attributes{Group: authenticationv1.GroupName, Resource: "uids", Name: u.UID})
 	}
 	for key, values := range u.Extra {
 		for _, value := range values {
-			add(Attributes{Group: authenticationv1.GroupName, Resource: "userextras", Subresource: key, Name: value})
+			extra := Attributes{Group: authenticationv1.GroupName, Resource: "userextras", Subresource: key, Name: value}
+			questions = append(questions, extra)
 		}
+	}
+	for i := range questions {
+		questions[i].Verb = "impersonate"
+		questions[i].Version = "v1"
 	}
 	return questions
 }

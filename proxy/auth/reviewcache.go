@@ -20,26 +20,28 @@ const (
 	// maxKey bounds the length, in bytes, of a key under which an answer is remembered. Only the key of a question with a
 	// very long selector is longer.
 	maxKey = 4 << 10
-	// maxAttempts is the number of answers that a request waits for. The request fails if none of them is still valid.
+	// maxAttempts is the number of answers that a request waits for. The request fails if none of them is still valid on arrival.
 	maxAttempts = 3
-	// ownAnswerTTL is the least time, from its arrival on, for which an answer may be used by a request that sent its question.
-	// If a TTL of 0 or a slow upstream left the request no time, it could never use its answer.
+	// ownAnswerTTL is the least time for which a request may use the answer to a question that it has sent itself, counted from
+	// the arrival of the answer. Otherwise a TTL of 0, or a slow upstream, would leave the request no time to use the answer.
 	ownAnswerTTL = time.Second
-	// revokedTTL bounds the TTL of an answer if rights on which it may depend were revoked. While revocations come all the time,
-	// a question is therefore asked once a second.
+	// revokedTTL bounds the TTL of an answer if rights on which the answer may depend were revoked. So while revocations come all
+	// the time, each question is asked once a second.
 	revokedTTL = time.Second
-	// maxRevoked bounds the number of namespaces whose last revocation is remembered. etcd cannot write as many while answers
-	// are valid.
+	// maxRevoked bounds the number of namespaces whose last revocation is remembered. etcd cannot write so many revocations in the
+	// time for which an answer is valid.
 	maxRevoked = 256 << 10
 	// authorizerLag is the time after a revocation in which an API server may still decide by the old state, since its
 	// authorizers read from informers.
 	authorizerLag = time.Second
 
+	// reviewCache explains seats, flows, and callers who are accepted or newcomers.
+
 	// acceptedSeats is the number of questions about accepted callers that may be in flight.
 	acceptedSeats = 128
 	// acceptedQueue is the number of questions about accepted callers that may wait for a seat. A flow may take an eighth of the
-	// queue. The agents of a DaemonSet are one flow, each with its own token and questions: an eighth is enough for two thousand
-	// nodes.
+	// queue. The agents of a DaemonSet are one flow, in which each agent has its own token and questions. An eighth is enough for
+	// two thousand nodes.
 	acceptedQueue = 16 << 10
 	// newcomerSeats is the number of questions about newcomers that may be in flight.
 	newcomerSeats = 128
@@ -50,10 +52,10 @@ const (
 	newcomerWait = time.Second
 )
 
-// ErrNoSeat means that a question about a newcomer got no seat within newcomerWait.
+// ErrNoSeat means that a question about a newcomer found the queue full, or got no seat within newcomerWait.
 var ErrNoSeat = errors.New("too many callers who are not known yet are being asked about")
 
-// errOutdated means that a request has got maxAttempts answers, and none was still valid.
+// errOutdated means that a request has got maxAttempts answers, and none was still valid on arrival.
 var errOutdated = errors.New("what the upstream answered was out of date each time")
 
 // ReviewConfig configures an Authorizer or a WhoAmI.
@@ -62,8 +64,8 @@ type ReviewConfig struct {
 	TTL time.Duration
 	// Timeout bounds the time for one question, including the wait for a seat. Zero means ten seconds.
 	Timeout time.Duration
-	// AsOf returns the time at which the age of answers is measured. That is the time at which the upstream last answered during
-	// the first MaxOutage of an outage, and now at all other times. If AsOf is nil, it is always now.
+	// AsOf returns the time at which the age of answers is measured. In the first MaxOutage of an outage, this is the time at which
+	// the upstream last answered. At all other times, and if AsOf is nil, it is now.
 	AsOf func(now time.Time) time.Time
 	// MaxOutage is the time for which answers do not age in an outage.
 	MaxOutage time.Duration
@@ -78,7 +80,7 @@ type Caller struct {
 	Flow limits.Flow
 }
 
-// answer is what is remembered of the upstream's reply to a question. See validFor.
+// answer is the upstream's answer to a question, as it is remembered. See validFor.
 type answer[V any] struct {
 	value V
 	scope scope
@@ -92,7 +94,7 @@ type question[V any] struct {
 	// key is the key under which the answer is remembered.
 	key   string
 	scope scope
-	// review sends a review to the upstream, and returns the value in the reply.
+	// review sends a review to the upstream, and returns the value of the answer.
 	review func(context.Context) (V, error)
 }
 
@@ -117,13 +119,13 @@ type reviewCache[V any] struct {
 	hits, misses        atomic.Uint64
 }
 
-// newReviewCache returns a reviewCache that remembers the maxAnswers answers that were used last.
-func newReviewCache[V any](cfg ReviewConfig, maxAnswers int) *reviewCache[V] {
+// newReviewCache returns a reviewCache that remembers up to capacity answers: those that were used last.
+func newReviewCache[V any](cfg ReviewConfig, capacity int) *reviewCache[V] {
 	cfg.Timeout = cmp.Or(cfg.Timeout, defaultTimeout)
 	return &reviewCache[V]{
 		ReviewConfig: cfg,
 		revoked:      cache.NewLRUExpireCache(maxRevoked),
-		answers:      cache.NewLRUExpireCache(maxAnswers),
+		answers:      cache.NewLRUExpireCache(capacity),
 		accepted:     limits.NewLimiter(limits.LimiterConfig{Capacity: acceptedSeats, MaxWaiting: acceptedQueue, MaxWait: cfg.Timeout}),
 		newcomers:    limits.NewLimiter(limits.LimiterConfig{Capacity: newcomerSeats, MaxWaiting: newcomerQueue, MaxWait: newcomerWait}),
 	}
@@ -246,7 +248,7 @@ func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
 		revokedAt, found := value.(time.Time)
 		return found && !revokedAt.Before(a.asked.Add(-authorizerLag))
 	}
-	const everywhere = "" // the key of revocations in all namespaces; an empty field of the scope only finds them again
+	const everywhere = "" // the key of revocations in all namespaces, which an empty field of the scope finds a second time
 	if isRevoked(everywhere) || isRevoked(a.scope.requested) || isRevoked(a.scope.account) {
 		ttl = min(ttl, revokedTTL)
 	}
@@ -260,8 +262,8 @@ func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
 }
 
 // recordRevocation notes that rights have now been revoked in a namespace, or in all namespaces if it is "". The revocation
-// concerns all answers whose questions are sent before it, or at most authorizerLag after it. It is remembered while they can be
-// in use.
+// concerns all answers to questions that are sent before the revocation, or at most authorizerLag after it. The revocation is
+// remembered as long as any of these answers can be in use.
 func (c *reviewCache[V]) recordRevocation(namespace string) {
 	untilLastAnswer := authorizerLag + c.Timeout         // from now to the arrival of the last such answer
 	longestUse := max(2*c.TTL+c.MaxOutage, ownAnswerTTL) // from the arrival of an answer to its end

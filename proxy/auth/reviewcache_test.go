@@ -343,7 +343,7 @@ func TestReviewsAreBounded(t *testing.T) {
 		expect.Same(t, int32(tooMany), full.Load())
 		expect.Same(t, int32(callers-tooMany), late.Load())
 		expect.Same(t, timeout, time.Since(began))
-		expectAllFree(t, rig.reviews.accepted)
+		expectAllFree(t, rig.cache.accepted)
 	})
 }
 
@@ -376,12 +376,12 @@ func TestReviewsCountUntilTheyEnd(t *testing.T) {
 			}
 			leave()
 		}
-		if s := rig.reviews.accepted.Stats(); s.InUse != acceptedSeats/2 || s.Waiting != acceptedSeats/2 {
+		if s := rig.cache.accepted.Stats(); s.InUse != acceptedSeats/2 || s.Waiting != acceptedSeats/2 {
 			t.Errorf("after all callers left: got %d seats in use and %d waiting, want %d each", s.InUse, s.Waiting, acceptedSeats/2)
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		expectAllFree(t, rig.reviews.accepted)
+		expectAllFree(t, rig.cache.accepted)
 	})
 }
 
@@ -420,7 +420,7 @@ func TestNewcomers(t *testing.T) {
 				rig.expectYesAtOnce(t, known(rig.caller("known")))
 				asked.Wait()
 				expect.Same(t, tt.wantRefused, refused.Load())
-				expectAllFree(t, rig.reviews.newcomers)
+				expectAllFree(t, rig.cache.newcomers)
 			})
 		})
 	}

@@ -34,46 +34,49 @@ func WithOwnAccount(send SendAs, cfg *rest.Config) (SendAs, error) {
 	}, nil
 }
 
-// maxReviewBody bounds the body of the reply to a review, in bytes. The body repeats the review with its selectors, or lists the
-// caller's groups.
+// maxReviewBody bounds the body of the response to a review, in bytes. The body repeats the review with its selectors, or lists
+// the caller's groups.
 const maxReviewBody = 1 << 20
 
-// postReview sends a review to the upstream as a caller, and decodes the body of the reply into reply. It returns the code and
-// header of the reply, or noReply and nil if none came. If the body cannot be decoded, it returns an error as well. That holds for
-// the body of many replies whose code isError.
+// postReview sends a review to the upstream as a caller, and decodes the body of the response into decoded:
+//
+//	                               code and header       err
+//	no response came               noResponse, and nil   not nil
+//	the body cannot be decoded     of the response       not nil; frequent if isError(code)
+//	the body was decoded           of the response       nil
 func postReview(
-	ctx context.Context, send SendAs, id Identity, endpoint string, review, reply any,
+	ctx context.Context, send SendAs, id Identity, endpoint string, review, decoded any,
 ) (code int, header http.Header, err error) {
 	payload, err := utiljson.Marshal(review)
 	if err != nil {
-		return noReply, nil, fmt.Errorf("write the question: %w", err)
+		return noResponse, nil, fmt.Errorf("write the question: %w", err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, bytes.NewReader(payload))
 	if err != nil {
-		return noReply, nil, fmt.Errorf("make the request: %w", err)
+		return noResponse, nil, fmt.Errorf("make the request: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "listproxy")
 	resp, err := send(ctx, id, req)
 	if err != nil {
-		return noReply, nil, fmt.Errorf("ask the upstream: %w", err)
+		return noResponse, nil, fmt.Errorf("ask the upstream: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxReviewBody+1))
 	switch {
 	case err != nil:
 		err = fmt.Errorf("read the answer: %w", err)
-	case len(body) > maxReviewBody || utiljson.Unmarshal(body, reply) != nil: // Unmarshal's error may quote the body
+	case len(body) > maxReviewBody || utiljson.Unmarshal(body, decoded) != nil: // Unmarshal's error may quote the body
 		err = errors.New("the answer is not JSON, or too long")
 	}
 	return resp.StatusCode, resp.Header, err
 }
 
-// noReply is the code that postReview returns if no reply came.
-const noReply = 0
+// noResponse is the code that postReview returns if no response came.
+const noResponse = 0
 
-// isError reports whether a code from postReview is that of a reply other than a 200 or 201.
+// isError reports whether a code from postReview is that of a response other than a 200 or 201.
 func isError(code int) bool {
-	return code != noReply && code != http.StatusOK && code != http.StatusCreated
+	return code != noResponse && code != http.StatusOK && code != http.StatusCreated
 }

@@ -80,7 +80,7 @@ func (v *Verdicts) AcceptedFlow(id Identity) (flow limits.Flow, accepted bool) {
 }
 
 // RecordAnswer remembers the verdict that follows from the status with which the API server answered a caller's request. The answer
-// to an upgrade changes no verdict, since the API server may have judged a token in a WebSocket header instead.
+// to an upgrade changes no verdict, since the API server may have judged a token in a WebSocket header instead of this one.
 func (v *Verdicts) RecordAnswer(id Identity, upgrade bool, method string, status int) {
 	if upgrade || !id.HasToken() {
 		return
@@ -105,7 +105,7 @@ func (v *Verdicts) RecordAnswer(id Identity, upgrade bool, method string, status
 //	OPTIONS     no: a CORS preflight is answered before authentication
 //	2xx, 403    yes
 //	400         no: a malformed timeout is refused before authentication
-//	429, 5xx    no: so is a request while kube-apiserver is overloaded or shuts down
+//	429, 5xx    no: a request is refused before authentication while kube-apiserver is overloaded or shuts down
 func provesAuthentication(method string, status int) bool {
 	isSuccess := status >= http.StatusOK && status < http.StatusMultipleChoices
 	return method != http.MethodOptions && (isSuccess || status == http.StatusForbidden)

@@ -19,12 +19,12 @@ const (
 
 // WhoAmI asks the upstream which user a caller is, for the audit log only. It sends a SelfSubjectReview
 // (authentication.k8s.io/v1, since Kubernetes 1.28) as the caller. Every authenticated user may create such a review (the
-// ClusterRole system:basic-user). A WhoAmI remembers the users in the replies for [ReviewConfig].TTL. It is safe for concurrent
+// ClusterRole system:basic-user). A WhoAmI remembers the users in the responses for [ReviewConfig].TTL. It is safe for concurrent
 // use.
 type WhoAmI struct {
 	send     SendAs
 	endpoint string
-	reviews  *reviewCache[*user.DefaultInfo]
+	cache    *reviewCache[*user.DefaultInfo]
 }
 
 // NewWhoAmI returns a WhoAmI that asks the API server at base, through send.
@@ -32,7 +32,7 @@ func NewWhoAmI(send SendAs, base *url.URL, cfg ReviewConfig) *WhoAmI {
 	return &WhoAmI{
 		send:     send,
 		endpoint: base.JoinPath(whoAmIPath).String(),
-		reviews:  newReviewCache[*user.DefaultInfo](cfg, maxUsers),
+		cache:    newReviewCache[*user.DefaultInfo](cfg, maxUsers),
 	}
 }
 
@@ -44,7 +44,7 @@ func (w *WhoAmI) User(ctx context.Context, who *Caller) (user.Info, error) {
 		return nil, errors.New("the caller has no credentials to ask with")
 	}
 	key := who.Identity.Key()
-	known, err := w.reviews.recallOrAsk(ctx, question[*user.DefaultInfo]{
+	known, err := w.cache.recallOrAsk(ctx, question[*user.DefaultInfo]{
 		who:    who,
 		key:    string(key[:]),
 		review: func(ctx context.Context) (*user.DefaultInfo, error) { return w.sendReview(ctx, who.Identity) },
@@ -55,22 +55,22 @@ func (w *WhoAmI) User(ctx context.Context, who *Caller) (user.Info, error) {
 	return known.value, nil
 }
 
-// sendReview sends a SelfSubjectReview, and returns the user in the reply.
+// sendReview sends a SelfSubjectReview, and returns the user in the response.
 func (w *WhoAmI) sendReview(ctx context.Context, id Identity) (*user.DefaultInfo, error) {
 	review := &authenticationv1.SelfSubjectReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectReview"},
 	}
-	reply := &authenticationv1.SelfSubjectReview{}
-	code, _, err := postReview(ctx, w.send, id, w.endpoint, review, reply)
+	response := &authenticationv1.SelfSubjectReview{}
+	code, _, err := postReview(ctx, w.send, id, w.endpoint, review, response)
 	switch {
 	case isError(code):
 		return nil, fmt.Errorf("the upstream answered a SelfSubjectReview with status %d", code)
 	case err != nil:
 		return nil, fmt.Errorf("the SelfSubjectReview: %w", err)
-	case reply.TypeMeta != review.TypeMeta || reply.Status.UserInfo.Username == "":
+	case response.TypeMeta != review.TypeMeta || response.Status.UserInfo.Username == "":
 		return nil, errors.New("the upstream's reply is not a SelfSubjectReview with the name of a user")
 	}
-	info := reply.Status.UserInfo
+	info := response.Status.UserInfo
 	u := &user.DefaultInfo{Name: info.Username, UID: info.UID, Groups: info.Groups, Extra: map[string][]string{}}
 	for key, values := range info.Extra {
 		u.Extra[key] = values

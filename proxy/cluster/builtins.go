@@ -38,9 +38,12 @@ type builtinVersion struct {
 	unavailable reason.Reason
 }
 
-// followDiscovery reads discovery as soon as routes are known, after each wakeDiscovery, and every discoveryInterval. The first
-// read, and the one after a wakeDiscovery, is repeated after [snapshot.Skew], since its answer may come from an API server that has
-// not learned of the last change yet. If a read fails, the result of the last good read stays in use.
+// followDiscovery reads discovery until ctx ends:
+//
+//   - as soon as the routes are known, and after each wakeDiscovery
+//   - again [snapshot.Skew] after these reads, whose answer may come from an API server that has not learned of the last change yet
+//   - from then on every discoveryInterval
+//   - every discoveryRetryInterval while reads fail; the result of the last good read stays in use
 func (c *Cluster) followDiscovery(ctx context.Context) {
 	mustRepeat := true // the next good read is followed by another after snapshot.Skew
 	for {

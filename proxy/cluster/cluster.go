@@ -27,8 +27,8 @@ import (
 //	Leases, /version            the API servers and their versions
 //	RBAC objects                the rights of callers, of which only revocations are reported
 //
-// Discovery and /version are read again and again. A reflector follows the objects of each other source, and keeps a value of each
-// object.
+// Discovery and /version are read again and again. For each other source, a reflector follows the objects, and keeps a value of
+// each object.
 //
 // Cluster is safe for concurrent use. Lookups take read locks and do no I/O.
 type Cluster struct {
@@ -42,7 +42,7 @@ type Cluster struct {
 	discoveryDue chan struct{}                     // holds a value while a read of discovery is due
 	builtins     atomic.Pointer[builtinsByVersion] // nil until discovery was read; only followDiscovery writes it
 	// discoveryFailingSince is the time of the first failed read of discovery since the last good read or the last warning. It is
-	// zero if there is no such read.
+	// zero if no read has failed since.
 	discoveryFailingSince time.Time
 
 	// versionAPI reads /version. It uses a new connection each time, since a balancer chooses the server by connection.
@@ -68,8 +68,8 @@ type Config struct {
 	// Revoked is called when rights in a namespace may have been revoked by a change of a Role or RoleBinding, or rights in all
 	// namespaces ("") by a change of a ClusterRole or ClusterRoleBinding. It is called from several goroutines.
 	Revoked func(namespace string)
-	// AsOf returns the time up to which ages are counted. During an outage, that is the time of the API server's last answer, and
-	// now at all other times. So nothing grows older during an outage. If AsOf is nil, it is always now.
+	// AsOf returns the time up to which ages are counted. During an outage, this is the time of the API server's last answer, so
+	// nothing grows older. At all other times, and if AsOf is nil, it is now.
 	AsOf func(now time.Time) time.Time
 	Log  *slog.Logger
 }
@@ -213,7 +213,7 @@ func (c *Cluster) Fields(_ context.Context, gvr schema.GroupVersionResource) ([]
 		return nil, fmt.Errorf("the selectable fields of %s are not known: %s", gvr.GroupResource(), why)
 	case entry.Custom:
 		definition, _, _ := c.definitions.get(gvr.GroupResource().String())
-		return definition.fields[gvr.Version], nil
+		return definition.fieldsByVersion[gvr.Version], nil
 	}
 	return wire.BuiltinFields(gvr), nil
 }

@@ -23,55 +23,56 @@ type definition struct {
 	names       string // the accepted names in JSON
 	established bool
 	namespaced  bool
-	// fields has an entry for each served version: the fields that a field selector may name (Kubernetes 1.30 and later).
-	fields map[string][]wire.Field
+	// fieldsByVersion has the served versions. The value has the fields that a field selector may name in this version (Kubernetes
+	// 1.30 and later).
+	fieldsByVersion map[string][]wire.Field
 }
 
 // entry returns the entry of the resource in a version, or the reason to forward.
 func (d definition) entry(version string) (Entry, reason.Reason) {
-	if _, served := d.fields[version]; !served || !d.established {
+	if _, served := d.fieldsByVersion[version]; !served || !d.established {
 		return Entry{}, reason.UnknownResource
 	}
 	return Entry{Namespaced: d.namespaced, Custom: true}, reason.None
 }
 
-// definitionChanged invalidates the resource of a CustomResourceDefinition that was changed or deleted. The upstream may now
+// definitionChanged invalidates the resource of a CustomResourceDefinition that was changed or deleted, since the upstream may now
 // encode the same objects in other bytes, without an event about them. Open watches, and API servers that have not learned of the
 // change yet, use the old schema for a while. Therefore the objects are loaded again only after [snapshot.Skew], and are verified
 // later (see [Config].Invalidate).
-func (c *Cluster) definitionChanged(diff change[definition]) {
-	if diff.before == nil || !diff.before.established {
+func (c *Cluster) definitionChanged(change change[definition]) {
+	if change.before == nil || !change.before.established {
 		return // nothing is in memory
 	}
-	var what string
+	var description string
 	switch {
-	case diff.after == nil:
-		what = "deleted"
-	case diff.after.uid != diff.before.uid:
-		what = "deleted and made again"
+	case change.after == nil:
+		description = "deleted"
+	case change.after.uid != change.before.uid:
+		description = "deleted and made again"
 	default: // the spec has changed, or with the same generation the accepted names or the condition Established
-		what = fmt.Sprintf("generation %d to %d", diff.before.generation, diff.after.generation)
+		description = fmt.Sprintf("generation %d to %d", change.before.generation, change.after.generation)
 	}
-	resource, group, _ := strings.Cut(diff.name, ".") // a definition's name is plural.group
+	resource, group, _ := strings.Cut(change.name, ".") // a definition's name is plural.group
 	gr := schema.GroupResource{Group: group, Resource: resource}
 	c.config.Log.Info("a CustomResourceDefinition changed: what is kept of its resource is dropped",
-		"definition", gr.String(), "change", what, "againAfter", snapshot.Skew)
+		"definition", gr.String(), "change", description, "againAfter", snapshot.Skew)
 	c.config.Invalidate(snapshot.OfResource(gr), reason.Schema)
 }
 
 // readDefinition returns the definition in o, a CustomResourceDefinition.
 func readDefinition(o *object) definition {
 	d := definition{
-		uid:         o.Metadata.UID,
-		generation:  o.Metadata.Generation,
-		names:       string(o.Status.AcceptedNames),
-		established: meta.IsStatusConditionTrue(o.Status.Conditions, "Established"),
-		namespaced:  o.Spec.Scope == "Namespaced",
-		fields:      map[string][]wire.Field{},
+		uid:             o.Metadata.UID,
+		generation:      o.Metadata.Generation,
+		names:           string(o.Status.AcceptedNames),
+		established:     meta.IsStatusConditionTrue(o.Status.Conditions, "Established"),
+		namespaced:      o.Spec.Scope == "Namespaced",
+		fieldsByVersion: map[string][]wire.Field{},
 	}
 	for _, v := range o.Spec.Versions {
 		if v.Served {
-			d.fields[v.Name] = v.selectableFields()
+			d.fieldsByVersion[v.Name] = v.selectableFields()
 		}
 	}
 	return d

@@ -184,5 +184,5 @@ func TestSelectableFields(t *testing.T) {
 		"v1": {{Name: "spec.color", JSON: []string{"spec", "color"}}, {Name: "status.deep.er_x-1", JSON: []string{"status", "deep", "er_x-1"}}},
 		"v3": nil,
 	}
-	expect.Same(t, want, readDefinition(&o).fields)
+	expect.Same(t, want, readDefinition(&o).fieldsByVersion)
 }

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// minHolderAge is the time for which a holder must have been known at currentAt (see SameTimeline). The minute is a margin for a
-// listproxy that was suspended. When it runs again, it may first see a new holder, and only then read an event that the stream had
-// sent long before. This event sets currentAt to a time after the holder was first seen.
+// minHolderAge is the least time from when a holder was first seen to currentAt (see SameTimeline). The minute is a margin for a
+// listproxy that was suspended. When listproxy runs again, it may first see a new holder, and only then read an event that the
+// stream had sent long before. This event sets currentAt to a time after the holder was first seen.
 const minHolderAge = time.Minute
 
 // SameTimeline implements [snapshot.Config.SameTimeline]. It reports whether etcd still has the same history up to a revision.
@@ -17,19 +17,19 @@ const minHolderAge = time.Minute
 //
 // Before etcd is restored, the API servers are stopped. An API server that starts again becomes a new holder of its Lease. So
 // the history is the same if a Lease still has the holder that it had at currentAt, and was written at the revision or later.
-// There are two cases:
+// Such a Lease was written in one of two ways:
 //
-//   - This API server has run all the time. Then etcd was not restored.
-//   - The Lease comes from the backup. Then the backup has everything up to the revision.
+//   - By an API server that has run since currentAt. Then etcd was not restored.
+//   - Before the backup from which etcd was restored. Then the backup has everything up to the revision.
+//
+// If same is false, retry reports whether another call in a few seconds may return true.
 //
 // For example, a stream at revision 100 last sent something at 12:00:
 //
 //	the holder was first seen   its Lease was written at   same    retry
-//	at 11:00                    103                        true    -
-//	at 11:00                     90                        false   true: the holder may soon write it again
-//	at 11:59:30, or at 12:01    103                        false   false: such a holder proves nothing
-//
-// If same is false, retry says whether another call in a few seconds may give true.
+//	at 11:00                    revision 103               true    (does not matter)
+//	at 11:00                    revision 90                false   true: the holder may soon write its Lease again
+//	at 11:59:30, or at 12:01    revision 103               false   false: such a holder proves nothing
 func (c *Cluster) SameTimeline(ctx context.Context, revision uint64, currentAt time.Time) (same, retry bool) {
 	if !c.newHolderAtStart.Load() {
 		return false, false

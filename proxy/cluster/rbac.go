@@ -13,9 +13,10 @@ import (
 // Additions and changes of metadata take no right away, since RBAC never denies
 // (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac). followRBAC runs until ctx ends.
 //
-// followRBAC only makes revocations take effect sooner. Without it, they take effect when the TTL of the remembered decisions is
-// over. That happens while its watch is broken or not permitted, and if another authorizer than RBAC decides. If listproxy may not
-// watch RBAC objects, it logs that once, and tries again every few minutes.
+// followRBAC only makes revocations take effect sooner. A revocation takes effect when the TTL of the remembered decisions is over
+// if followRBAC does not see it: a watch of RBAC objects is broken or not permitted, or another authorizer than RBAC decides.
+//
+// If listproxy may not watch RBAC objects, followRBAC logs that once, and tries again every few minutes.
 func (c *Cluster) followRBAC(ctx context.Context) {
 	var streams sync.WaitGroup
 	for _, resource := range []string{"clusterroles", "clusterrolebindings", "roles", "rolebindings"} {
@@ -24,9 +25,9 @@ func (c *Cluster) followRBAC(ctx context.Context) {
 			from:     c.api,
 			path:     "/apis/rbac.authorization.k8s.io/v1/" + resource,
 			read:     readGrants,
-			onChange: func(diff change[grants]) {
-				if removesGrant(diff) {
-					namespace, _, _ := cache.SplitMetaNamespaceKey(diff.name) // "" for an object of the cluster
+			onChange: func(change change[grants]) {
+				if removesGrant(change) {
+					namespace, _, _ := cache.SplitMetaNamespaceKey(change.name) // "" for an object of the cluster
 					c.config.Revoked(namespace)
 				}
 			},
@@ -45,10 +46,10 @@ func (c *Cluster) followRBAC(ctx context.Context) {
 // the binding's role.
 type grants []uint64
 
-// removesGrant reports whether a change removes a grant, and with it perhaps a right.
-func removesGrant(diff change[grants]) bool {
-	isRemoved := func(grant uint64) bool { return diff.after == nil || !slices.Contains(*diff.after, grant) }
-	return diff.before != nil && slices.ContainsFunc(*diff.before, isRemoved)
+// removesGrant reports whether a change of an object removes a grant, and with it perhaps a right.
+func removesGrant(change change[grants]) bool {
+	isRemoved := func(grant uint64) bool { return change.after == nil || !slices.Contains(*change.after, grant) }
+	return change.before != nil && slices.ContainsFunc(*change.before, isRemoved)
 }
 
 var grantSeed = maphash.MakeSeed()

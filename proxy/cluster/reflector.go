@@ -84,8 +84,8 @@ type reflector[V any] struct {
 	// known has the values by the name of their object (namespace/name). It is nil before the first list. Only run's
 	// goroutine writes known, with mu locked, and may therefore read it without mu.
 	known    map[string]V
-	refused  bool
-	followed bool
+	refused  bool      // the API server has refused the resource since a watch was last open
+	followed bool      // a watch was opened, and no failure but silence has followed
 	heardAt  time.Time // when the API server last sent something
 	lostAt   time.Time // when followed last became false
 }
@@ -149,8 +149,8 @@ func (f *failures) nextPause(err error) time.Duration {
 	return f.retry.Step()
 }
 
-// logFailure logs that err has ended a stream. It warns at most once between two healthy streams. It warns at once of the refusal
-// of a resource that was never read, and of other failures if they last ([mustWarn]).
+// logFailure logs that err has ended a stream. It warns at most once between two healthy streams: at once of the refusal of a
+// resource that was never read, and of any other failure if failures last ([mustWarn]).
 func (r *reflector[V]) logFailure(ctx context.Context, err error, pause time.Duration, f *failures) {
 	refused := isRefusal(err)
 	neverPermitted := refused && r.known == nil
@@ -315,8 +315,11 @@ func (r *reflector[V]) ready() bool {
 }
 
 // get returns the known value of an object. current reports whether the reflector knows all objects, except for changes of the last
-// [snapshot.Skew]. For this, the resource must be followed, or have been followed at most that long ago, and the API server must
-// have sent something lately (see maxSilence).
+// [snapshot.Skew]. It is true if all of these hold:
+//
+//   - a list was read
+//   - the resource is followed, or was followed at most snapshot.Skew ago
+//   - the API server has sent something lately (see maxSilence)
 func (r *reflector[V]) get(name string) (v V, found, current bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

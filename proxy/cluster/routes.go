@@ -34,10 +34,11 @@ const (
 //
 // It fails closed: kube-apiserver counts as the server only if the APIService of the group and version is known, names no
 // service, and has the label automanaged. kube-apiserver makes such an APIService for each group and version that it serves,
-// also for custom resources. Only the group of the APIServices themselves has none, so requests for it are forwarded.
+// also for custom resources. Two groups are special:
 //
-// If listproxy may not read APIServices, only the core group counts as served by kube-apiserver. An APIService could
-// redirect the core group, too, but whoever may write an APIService can read all Secrets anyway.
+//   - The group of the APIServices themselves has no APIService, so requests for this group are forwarded.
+//   - Version v1 of the core group counts as served by kube-apiserver even if its APIService is out of date, or may not be read. An
+//     APIService could redirect the core group, too, but whoever may write an APIService can read all Secrets anyway.
 func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
 	name := gv.Version + "." + gv.Group // of the APIService, as kube-aggregator requires
 	known, exists, current := c.routes.get(name)
@@ -46,7 +47,7 @@ func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
 		return known, reason.UnknownResource
 	case exists && current:
 		return known, reason.None
-	case gv == coreV1 && c.routes.ready(): // the core group needs no current APIService
+	case gv == coreV1 && c.routes.ready(): // v1 of the core group needs no current APIService
 		return routeBuiltin, reason.None
 	case gv.Group == "" && c.routes.ready(): // the core group has no other version
 		return routeUnknown, reason.UnknownResource
@@ -61,22 +62,22 @@ func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
 // routeChanged invalidates a group and version if another server, or none, answers for it from now on. An API server that has
 // not learned of the change yet still passes requests to the former server. Therefore the objects are loaded again only after
 // [snapshot.Skew], and are verified later (see [Config].Invalidate).
-func (c *Cluster) routeChanged(diff change[route]) {
-	if isBuiltin(diff.before) || isBuiltin(diff.after) {
+func (c *Cluster) routeChanged(change change[route]) {
+	if isBuiltin(change.before) || isBuiltin(change.after) {
 		c.wakeDiscovery() // discovery is read for all versions with this route
 	}
-	if diff.before == nil {
-		return // nothing is in memory
+	if change.before == nil {
+		return // the objects of a new group and version are not in memory yet
 	}
 	server := route("none")
-	if diff.after != nil {
-		server = *diff.after
+	if change.after != nil {
+		server = *change.after
 	}
-	version, group, _ := strings.Cut(diff.name, ".") // a version has no dots
+	version, group, _ := strings.Cut(change.name, ".") // a version has no dots
 	gv := schema.GroupVersion{Group: group, Version: version}
-	what := string(*diff.before + " to " + server)
+	description := string(*change.before + " to " + server)
 	c.config.Log.Info("another server answers for a group and version: what is kept of it is dropped",
-		"groupVersion", gv.String(), "change", what, "againAfter", snapshot.Skew)
+		"groupVersion", gv.String(), "change", description, "againAfter", snapshot.Skew)
 	c.config.Invalidate(snapshot.OfVersion(gv), reason.Moved)
 }
 

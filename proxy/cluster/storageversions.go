@@ -26,7 +26,7 @@ const coreGroup = "core"
 // disagreement is true if the API servers write a resource in different versions.
 type disagreement bool
 
-// readStorageVersion returns true for a StorageVersion in which the noted versions differ, or none is noted.
+// readStorageVersion returns true for a StorageVersion in which the versions of the API servers differ, or no version is noted.
 func readStorageVersion(o *object) disagreement {
 	differ := meta.IsStatusConditionFalse(o.Status.Conditions, "AllEncodingVersionsEqual")
 	return disagreement(differ || o.Status.CommonEncodingVersion == "")
@@ -41,18 +41,18 @@ func (c *Cluster) storageVersionsDiffer(gr schema.GroupResource) bool {
 
 // storageVersionChanged logs when the API servers begin or cease to disagree on a resource's version. When they agree again,
 // the resource is verified.
-func (c *Cluster) storageVersionChanged(diff change[disagreement]) {
-	differed := diff.before != nil && bool(*diff.before)
-	differ := diff.after != nil && bool(*diff.after)
-	if differ == differed {
+func (c *Cluster) storageVersionChanged(change change[disagreement]) {
+	differedBefore := change.before != nil && bool(*change.before)
+	differNow := change.after != nil && bool(*change.after)
+	if differNow == differedBefore {
 		return
 	}
-	dot := strings.LastIndexByte(diff.name, '.')
-	gr := schema.GroupResource{Group: diff.name[:max(0, dot)], Resource: diff.name[dot+1:]}
+	dot := strings.LastIndexByte(change.name, '.')
+	gr := schema.GroupResource{Group: change.name[:max(0, dot)], Resource: change.name[dot+1:]}
 	if gr.Group == coreGroup {
 		gr.Group = ""
 	}
-	if differ {
+	if differNow {
 		c.config.Log.Info("the API servers write a resource in different versions: it is forwarded until they agree",
 			"resource", gr.String())
 		return

@@ -122,7 +122,7 @@ func reviewReplies() map[string]reviewReply {
 		"an additional selector": {reply: goodBut(`"verb"`, `"labelSelector":{"rawSelector":"a"},"verb"`)},
 		"redirect":               {reply: redirect},
 
-		// No whole answer, or none in JSON.
+		// No whole response, or no JSON.
 		"huge body": {
 			reply: static(http.StatusCreated, strings.Repeat(" ", maxReviewBody)+good), wantError: true,
 		},

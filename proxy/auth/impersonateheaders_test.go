@@ -14,9 +14,9 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// readUpstream returns the user whom kube-apiserver's own filter reads from headers, for a sender who may impersonate
+// userSeenUpstream returns the user whom kube-apiserver's own filter reads from headers, if the sender may impersonate
 // everybody. It returns nil if the filter refuses the request.
-func readUpstream(t testing.TB, h http.Header) user.Info {
+func userSeenUpstream(t testing.TB, h http.Header) user.Info {
 	t.Helper()
 	received := http.Header{} // as the other end of a connection reads h
 	for name, values := range h {
@@ -25,7 +25,8 @@ func readUpstream(t testing.TB, h http.Header) user.Info {
 		}
 	}
 	list := &request.RequestInfo{IsResourceRequest: true, Verb: "list", APIVersion: "v1", Resource: "pods"}
-	return grants(nil).impersonate(t.Context(), "listproxy", received, list)
+	var allowAll grants // for every sender but "account"
+	return allowAll.impersonate(t.Context(), "listproxy", received, list)
 }
 
 // describeUser returns all properties of a user by name.
@@ -40,10 +41,11 @@ func describeUser(u user.Info) map[string][]string {
 	return all
 }
 
-// FuzzImpersonate: from the headers that writeImpersonation writes for a verified user, kube-apiserver reads the same user,
-// as a member of system:authenticated. The caller's own identity headers are removed.
+// FuzzImpersonate: kube-apiserver reads a verified user from the headers that writeImpersonation has written for this user, as a
+// member of system:authenticated. writeImpersonation removes the caller's own identity headers, and no other header.
 func FuzzImpersonate(f *testing.F) {
-	// The arguments are a user's name, UID and two groups ("" for none), and the key and first value of an extra.
+	// The arguments are a user's name, UID and two groups, and the key and first value of an extra. If an argument is "", the user
+	// has no such property.
 	f.Add("alice", "uid", "g", "h", "key", "value") // every property
 	f.Add("alice", "", "", "", "", "")
 	// Groups that kube-apiserver adds, or has a rule for.
@@ -56,29 +58,27 @@ func FuzzImpersonate(f *testing.F) {
 	// Texts that must be encoded, or cannot be sent.
 	f.Add("ælice in chains, esq.", "", "gruppe ü", "a  b", "100%/ä\x00", "v")
 	f.Add("a\nb", " ", "", "c", "K", "\x7f")
-	f.Fuzz(func(t *testing.T, name, uid, first, second, key, value string) {
+	f.Fuzz(func(t *testing.T, name, uid, group1, group2, extraKey, extraValue string) {
 		given := &user.DefaultInfo{Name: name, UID: uid}
-		for _, group := range []string{first, second} {
+		for _, group := range []string{group1, group2} {
 			if group != "" {
 				given.Groups = append(given.Groups, group)
 			}
 		}
-		if key+value != "" {
-			given.Extra = map[string][]string{key: {value, "2"}}
+		if extraKey+extraValue != "" {
+			given.Extra = map[string][]string{extraKey: {extraValue, "2"}}
 		}
 		sent, ok := userToImpersonate(given)
 		if !ok {
 			return
 		}
-		h := http.Header{
-			"Authorization": {"Bearer x"}, "Impersonate-User": {"root"}, "Impersonate-Extra-Scopes": {"all"}, "Accept": {"a"},
-		}
+		h := http.Header{"Authorization": {"Bearer x"}, "Impersonate-User": {"root"}, "Impersonate-Extra-Scopes": {"all"}, "Accept": {"a"}}
 		writeImpersonation(h, sent)
 		want := describeUser(given)
 		if !slices.Contains(given.Groups, user.AllAuthenticated) && !slices.Contains(given.Groups, user.AllUnauthenticated) {
 			want["groups"] = append(slices.Clone(given.Groups), user.AllAuthenticated)
 		}
-		expect.Same(t, want, describeUser(readUpstream(t, h)))
+		expect.Same(t, want, describeUser(userSeenUpstream(t, h)))
 		if h["Authorization"] != nil || h.Get("Accept") != "a" {
 			t.Errorf("got the headers %v, want no Authorization, and Accept as it was", h)
 		}
@@ -90,7 +90,7 @@ func FuzzImpersonate(f *testing.F) {
 	})
 }
 
-// readableHeaders are headers, one a line, from which readImpersonation reads a user.
+// readableHeaders has headers, one a line, that readImpersonation accepts (its ok is true).
 var readableHeaders = map[string]string{
 	"a user":                "Impersonate-User: alice",
 	"a name in lower case":  "impersonate-user: alice",
@@ -101,7 +101,7 @@ var readableHeaders = map[string]string{
 	"encoded Unicode":       "Impersonate-User: a\nImpersonate-Extra-%25%c3%a4: y",
 }
 
-// unreadableHeaders are headers, one a line, for which the ok of readImpersonation is false.
+// unreadableHeaders has headers, one a line, that readImpersonation does not accept.
 var unreadableHeaders = map[string]string{
 	"an empty user":                      "Impersonate-User:",
 	"a group without a user":             "Impersonate-Group: b",
@@ -124,8 +124,8 @@ var unreadableHeaders = map[string]string{
 	"a header of another kind of proxy":  "X-Remote-User: a",
 }
 
-// FuzzReadImpersonation: kube-apiserver reads the same user as readImpersonation, both from the caller's headers and from the
-// headers that writeImpersonation writes for this user.
+// FuzzReadImpersonation: if readImpersonation reads a user from the caller's headers, kube-apiserver reads the same user from these
+// headers, and from the headers that writeImpersonation writes for this user.
 func FuzzReadImpersonation(f *testing.F) {
 	for name, lines := range readableHeaders {
 		if !checkImpersonation(f, lines) {
@@ -142,7 +142,8 @@ func FuzzReadImpersonation(f *testing.F) {
 	f.Fuzz(func(t *testing.T, lines string) { checkImpersonation(t, lines) })
 }
 
-// checkImpersonation requires what FuzzReadImpersonation says, unless readImpersonation's ok is false. It returns this ok.
+// checkImpersonation returns the ok of readImpersonation for the headers in lines. If ok is true, it requires what
+// FuzzReadImpersonation says.
 func checkImpersonation(t testing.TB, lines string) (ok bool) {
 	t.Helper()
 	text := "GET / HTTP/1.1\r\nHost: x\r\n" + strings.ReplaceAll(lines, "\n", "\r\n") + "\r\n\r\n"
@@ -150,16 +151,16 @@ func checkImpersonation(t testing.TB, lines string) (ok bool) {
 	if err != nil {
 		return false
 	}
-	named, ok := readImpersonation(r.Header)
+	read, ok := readImpersonation(r.Header)
 	if !ok {
 		return false
 	}
 	written := http.Header{}
-	writeImpersonation(written, named)
-	got := describeUser(readUpstream(t, r.Header))
-	expect.Same(t, got, describeUser(readUpstream(t, written)))
-	want := describeUser(named)
-	got["groups"] = got["groups"][:len(want["groups"])] // without those that kube-apiserver adds
-	expect.Same(t, want, got, cmpopts.EquateEmpty())
+	writeImpersonation(written, read)
+	fromCaller := describeUser(userSeenUpstream(t, r.Header))
+	expect.Same(t, fromCaller, describeUser(userSeenUpstream(t, written)))
+	want := describeUser(read)
+	fromCaller["groups"] = fromCaller["groups"][:len(want["groups"])] // without those that kube-apiserver adds
+	expect.Same(t, want, fromCaller, cmpopts.EquateEmpty())
 	return true
 }

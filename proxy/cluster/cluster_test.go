@@ -76,15 +76,18 @@ func newFakeCluster(t *testing.T) *inmemory.Hop {
 	return upstream
 }
 
-// sendEvent makes the upstream send an event to watches, and waits until the bubble is idle. The type "" stands for a write, whose
-// event is ADDED or MODIFIED. A bookmark carries the object, which watchers must ignore.
+// writeEvent, as the type of an event, stands for ADDED or MODIFIED: the event of a write.
+const writeEvent watch.EventType = ""
+
+// sendEvent makes the upstream send an event to watches, and waits until the bubble is idle. A bookmark carries the object, which
+// watchers must ignore.
 func sendEvent(upstream *inmemory.Hop, kind inmemory.Kind, eventType watch.EventType, o inmemory.Object) {
 	switch eventType {
 	case watch.Bookmark:
 		upstream.Send(kind.Path, inmemory.Event{Type: string(eventType), Object: o, Revision: upstream.Revision()}.Write(kind, inmemory.Form{}))
 	case watch.Deleted:
 		upstream.Delete(kind, o)
-	default:
+	case writeEvent:
 		upstream.Put(kind, o)
 	}
 	synctest.Wait()

@@ -59,7 +59,7 @@ func TestDefinitionsThatChange(t *testing.T) {
 		runCluster(t, upstream, Config{Invalidate: recorded.recordInvalidation})
 		for _, step := range []struct {
 			name             string
-			event            watch.EventType // "": the event of a write
+			event            watch.EventType // default: writeEvent
 			definition       crd
 			wantInvalidation bool
 		}{

@@ -14,7 +14,7 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// rbacKinds are the RBAC resources, each with its kind.
+// rbacKinds has the kind of each RBAC resource.
 var rbacKinds = map[string]string{
 	"clusterroles": "ClusterRole", "clusterrolebindings": "ClusterRoleBinding", "roles": "Role", "rolebindings": "RoleBinding",
 }
@@ -25,7 +25,7 @@ func rbacKind(resource string) inmemory.Kind {
 	return inmemory.Kind{Path: "/apis/" + groupVersion + "/" + resource, APIVersion: groupVersion, Kind: rbacKinds[resource]}
 }
 
-// testNamespace returns the namespace of the tests' objects of an RBAC resource; "" for those of the cluster.
+// testNamespace returns the namespace of the tests' objects of an RBAC resource, or "" if the resource is cluster-scoped.
 func testNamespace(resource string) string {
 	if strings.HasPrefix(resource, "cluster") {
 		return ""
@@ -33,7 +33,8 @@ func testNamespace(resource string) string {
 	return "n"
 }
 
-// rbacObject returns an object of a resource. The metadata is JSON before the name, and grants is what rules or bind returns.
+// rbacObject returns an object of a resource. metadata is the beginning of its metadata in JSON, with a comma behind it, or "".
+// grants is what rules or bind returns.
 func rbacObject(resource, metadata, grants string) inmemory.Object {
 	return inmemory.Object{Namespace: testNamespace(resource), Name: "x", MoreMeta: metadata, More: "," + grants}
 }
@@ -49,14 +50,14 @@ func bind(role string, subjects ...string) string {
 
 // rbacChange is a change of an object that was there when the watch began.
 type rbacChange struct {
-	event         watch.EventType // "": the event of a write
-	before, after string          // what the object grants
+	event         watch.EventType // default: writeEvent
+	before, after string          // what the object grants: rules or bind
 	labels        bool            // the object has labels and annotations afterwards
 	wantRevoked   bool
 }
 
-// TestRBACRoles: followRBAC calls Revoked once, with the namespace ("" for a cluster role), if a change of a role takes away a
-// rule. It does not call Revoked for the first list, or for a change that only adds rules or changes metadata.
+// TestRBACRoles: followRBAC calls Revoked once, with the namespace ("" for a ClusterRole), if a change of a role removes a rule. It
+// does not call Revoked for the first list, or for a change that only adds rules or changes metadata.
 func TestRBACRoles(t *testing.T) {
 	const (
 		pods       = `{"verbs":["get","list"],"apiGroups":[""],"resources":["pods"]}`
@@ -65,12 +66,12 @@ func TestRBACRoles(t *testing.T) {
 	)
 	for _, resource := range []string{"roles", "clusterroles"} {
 		checkRevocations(t, resource, map[string]rbacChange{
-			"a rule more":                   {before: rules(pods), after: rules(configMaps, pods)},
+			"a rule is added":               {before: rules(pods), after: rules(configMaps, pods)},
 			"metadata":                      {before: rules(pods), after: rules(pods), labels: true},
 			"another order":                 {before: rules(pods, configMaps), after: rules(configMaps, pods)},
-			"a rule less":                   {before: rules(pods, configMaps), after: rules(configMaps), wantRevoked: true},
-			"the only rule goes":            {before: rules(pods), after: rules(), wantRevoked: true},
-			"a verb less":                   {before: rules(pods), after: rules(fewerPods), wantRevoked: true},
+			"a rule is removed":             {before: rules(pods, configMaps), after: rules(configMaps), wantRevoked: true},
+			"the only rule is removed":      {before: rules(pods), after: rules(), wantRevoked: true},
+			"a verb is removed":             {before: rules(pods), after: rules(fewerPods), wantRevoked: true},
 			"deleted":                       {event: watch.Deleted, before: rules(pods), after: rules(pods), wantRevoked: true},
 			"a role without rules, deleted": {event: watch.Deleted, before: rules(), after: rules()},
 			"a bookmark":                    {event: watch.Bookmark, before: rules(pods), after: rules()},
@@ -78,9 +79,8 @@ func TestRBACRoles(t *testing.T) {
 	}
 }
 
-// TestRBACBindings: followRBAC calls Revoked once, with the namespace ("" for a cluster role binding), if a change of a
-// binding takes away a subject or replaces the role. It does not call Revoked for a change that only adds subjects or changes
-// metadata.
+// TestRBACBindings: followRBAC calls Revoked once, with the namespace ("" for a ClusterRoleBinding), if a change of a binding
+// removes a subject or replaces the role. It does not call Revoked for a change that only adds subjects or changes metadata.
 func TestRBACBindings(t *testing.T) {
 	const (
 		jane      = `{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"jane"}`
@@ -89,11 +89,11 @@ func TestRBACBindings(t *testing.T) {
 	)
 	for _, resource := range []string{"rolebindings", "clusterrolebindings"} {
 		checkRevocations(t, resource, map[string]rbacChange{
-			"a subject more":               {before: bind("a", jane), after: bind("a", joe, jane)},
+			"a subject is added":           {before: bind("a", jane), after: bind("a", joe, jane)},
 			"metadata":                     {before: bind("a", jane), after: bind("a", jane), labels: true},
 			"another subject":              {before: bind("a", jane), after: bind("a", joe), wantRevoked: true},
 			"a group of the user's name":   {before: bind("a", jane), after: bind("a", groupJane), wantRevoked: true},
-			"a subject less":               {before: bind("a", jane, joe), after: bind("a", joe), wantRevoked: true},
+			"a subject is removed":         {before: bind("a", jane, joe), after: bind("a", joe), wantRevoked: true},
 			"another role":                 {before: bind("a", jane), after: bind("b", jane), wantRevoked: true},
 			"deleted":                      {event: watch.Deleted, before: bind("a", jane), after: bind("a", jane), wantRevoked: true},
 			"a binding of nobody, deleted": {event: watch.Deleted, before: bind("a"), after: bind("a")},
@@ -101,15 +101,15 @@ func TestRBACBindings(t *testing.T) {
 	}
 }
 
-// checkRevocations requires for each change of an object of the resource that followRBAC calls Revoked if the change is
-// wantRevoked, and that it does not call Revoked otherwise.
+// checkRevocations requires that followRBAC calls Revoked exactly once for each change of an object of the resource with
+// wantRevoked, and never for the other changes.
 func checkRevocations(t *testing.T, resource string, changes map[string]rbacChange) {
 	t.Helper()
 	for name, tt := range changes {
 		proxytest.Bubble(t, resource+": "+name, func(t *testing.T) {
 			upstream := newUpstream(t)
-			for each := range rbacKinds {
-				upstream.Serve(rbacKind(each))
+			for served := range rbacKinds {
+				upstream.Serve(rbacKind(served))
 			}
 			upstream.Put(rbacKind(resource), rbacObject(resource, "", tt.before))
 			var revoked []string
@@ -123,7 +123,7 @@ func checkRevocations(t *testing.T, resource string, changes map[string]rbacChan
 				metadata = `"labels":{"a":"b"},"annotations":{"c":"d"},`
 			}
 			sendEvent(upstream, rbacKind(resource), tt.event, rbacObject(resource, metadata, tt.after))
-			time.Sleep(time.Hour) // a second call would come
+			time.Sleep(time.Hour) // long enough for a second call, which would be wrong
 			synctest.Wait()
 			var want []string
 			if tt.wantRevoked {

@@ -121,7 +121,7 @@ func TestReflectorChanges(t *testing.T) {
 		event := func(eventType watch.EventType, o inmemory.Object) func() {
 			return func() { sendEvent(upstream, things, eventType, o) }
 		}
-		put := func(o inmemory.Object) func() { return event("", o) }
+		put := func(o inmemory.Object) func() { return event(writeEvent, o) }
 		send := func(eventType, object string) func() {
 			return func() { upstream.Send(thingsPath, inmemory.EventLine(eventType, object)) }
 		}

@@ -65,7 +65,7 @@ func TestRoutesChange(t *testing.T) {
 		unknown := notFound(reason.UnknownResource)
 		for _, step := range []struct {
 			name            string
-			event           watch.EventType // "": the event of a write
+			event           watch.EventType // default: writeEvent
 			object          inmemory.Object
 			wantInvalidated snapshot.Scope // zero: nothing
 			wantDeployments found

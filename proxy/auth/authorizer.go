@@ -26,8 +26,8 @@ const (
 // such reviews (the ClusterRole system:basic-user).
 //
 //	question   whether a caller may do what some Attributes describe
-//	answer     the upstream's Decision on a question, with the times from which it follows how long the answer is valid
-//	ruling     the Decision on a request, with the answers on which it depends: a request with impersonation needs several
+//	answer     the upstream's Decision on a question, with the time of the question and a TTL
+//	ruling     the Decision on a request, with the answers on which it depends (several if a user is impersonated)
 //
 // An Authorizer remembers answers for [ReviewConfig].TTL. So a right can outlive its revocation by this time, unless
 // RecordRevocation ends the right sooner. A request with the decision No is forwarded, and the upstream decides. So a new right

@@ -6,9 +6,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// serversChanged logs that the API servers behind the upstream, or their versions, have changed. Then it wakes followDiscovery, and
-// calls [Config].Verify for all objects in memory, since new servers and versions may write the same objects in other bytes (with
-// other defaults, new fields, or another encoding), without an event about them.
+// serversChanged logs that the API servers behind the upstream, or their versions, have changed. description says what has changed.
+// Then serversChanged wakes followDiscovery, and calls [Config].Verify for all objects in memory, since new servers and versions may
+// write the same objects in other bytes (with other defaults, new fields, or another encoding), without an event about them.
 //
 // Each API server holds a Lease that is named after its host. When an API server is restarted, serversChanged is called for:
 //

@@ -22,7 +22,7 @@ const (
 // changes.
 func (f *feed) bringWatchesUpToDate(ctx context.Context, l *stateLoad) bool {
 	v := f.collection.view.Load()
-	if !v.isWatched() || l.watchForm == nil || !v.envelope.AgreesWith(l.envelope) {
+	if !v.isWatched() || l.watchForm == nil || !v.envelope.CanBeReplacedBy(l.envelope) {
 		return false
 	}
 	changes, err := f.changesTo(ctx, v, l)

@@ -178,7 +178,7 @@ func (f *feed) applyEvent(ctx context.Context, ev wire.Event) error {
 // changeOf converts an event, which must not be a bookmark, into a change of the state with this envelope. If the envelope does
 // not know the form of items, changeOf returns errFirstObject. The change may share the event's memory.
 func (f *feed) changeOf(envelope *wire.Envelope, ev wire.Event) (stateChange, error) {
-	itemForm := envelope.Item
+	itemForm := envelope.ItemForm
 	if !itemForm.Known {
 		return stateChange{}, errFirstObject
 	}

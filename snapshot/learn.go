@@ -27,7 +27,7 @@ const (
 // Form.InitialEndBookmark is nil, and only watches that begin at a revision are served. In the second case, states are also loaded
 // in pages for pagesOnlyDuration.
 func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.Form, error) {
-	cannotWrite := learned.Envelope.Item.Known && !learned.Reproducible // of an empty collection, this is not known yet
+	cannotWrite := learned.Envelope.ItemForm.Known && !learned.Reproducible // of an empty collection, this is not known yet
 	if !f.watches || cannotWrite {
 		return nil, nil
 	}
@@ -112,7 +112,7 @@ func (f *feed) watchNothing(ctx context.Context, query url.Values, timeout time.
 //
 // A new load would show the form, too. The list is read instead, since a load would end clients' watches.
 func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
-	if f.envelope.Item.Known {
+	if f.envelope.ItemForm.Known {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, learnItemTimeout)
@@ -127,10 +127,10 @@ func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errFirstObject, err)
 	}
-	if len(list.Items) != 1 || !f.envelope.AgreesWith(envelope) {
+	if len(list.Items) != 1 || !f.envelope.CanBeReplacedBy(envelope) {
 		return errFirstObject // the object was deleted, or lists are written in another way now
 	}
-	envelope.Item, err = wire.LearnItem(f.source.Encoding(), list.Items[0], ev)
+	envelope.ItemForm, err = wire.LearnItem(f.source.Encoding(), list.Items[0], ev)
 	if err != nil {
 		return err
 	}

@@ -232,7 +232,7 @@ func (f *feed) loadPages(ctx context.Context, l *stateLoad) error {
 
 // addItem adds an item of a page to l.
 func (f *feed) addItem(l *stateLoad, item []byte) error {
-	if !l.envelope.Item.Known { // there was no object when the form was learned
+	if !l.envelope.ItemForm.Known { // there was no object when the form was learned
 		return errFirstObject
 	}
 	m, err := f.source.Encoding().ParseItem(item)

@@ -230,7 +230,7 @@ func TestShardsAreCounted(t *testing.T) {
 // TestItemWithoutRevision: a load refuses an item without a resourceVersion, since watches could not send it at another revision.
 func TestItemWithoutRevision(t *testing.T) {
 	f := &feed{source: source.Source{}}
-	l := &stateLoad{envelope: &wire.Envelope{Item: wire.ItemForm{Known: true}}}
+	l := &stateLoad{envelope: &wire.Envelope{ItemForm: wire.ItemForm{Known: true}}}
 	if err := f.addItem(l, []byte(`{"metadata":{"name":"a"}}`)); !errors.Is(err, wire.ErrForm) {
 		t.Errorf("got error %v, want ErrForm", err)
 	}

@@ -126,7 +126,7 @@ func (s *Source) learnSample(ctx context.Context, empty *wire.Envelope) (learned
 	if err != nil || !found {
 		return Learned{}, false, err
 	}
-	if envelope.Item, err = wire.LearnItem(s.Encoding(), first, ev); err != nil {
+	if envelope.ItemForm, err = wire.LearnItem(s.Encoding(), first, ev); err != nil {
 		return Learned{}, false, err
 	}
 	return Learned{

@@ -3,7 +3,7 @@ package watch
 import "github.com/listproxy/listproxy/snapshot/wire"
 
 // Form says how the upstream writes the events of a collection. It is immutable. A load learns the form, except for two parts that
-// may be unknown for a time: PlainBookmark comes with the first bookmark of a watch, and Envelope.Item with the first object.
+// may be unknown for a time: PlainBookmark comes with the first bookmark of a watch, and Envelope.ItemForm with the first object.
 type Form struct {
 	Envelope *wire.Envelope
 	// ContentType is the content type of the upstream's watches.

@@ -8,7 +8,7 @@ import (
 // Bookmark writes the bookmarks of one collection as the upstream does. The object of a bookmark has only a type and a revision,
 // and an annotation if the bookmark ends the initial events. A Bookmark is immutable.
 type Bookmark struct {
-	envelope Envelope // It has only Encoding and Item.
+	envelope Envelope // It has only Encoding and ItemForm.
 	item     []byte   // The object of the learned bookmark, as an item.
 }
 
@@ -27,7 +27,7 @@ func LearnBookmark(encoding Encoding, sent Event) (*Bookmark, error) {
 	if again := ReviseItem(encoding, item, sent.Meta.Revision); !bytes.Equal(again, item) {
 		return nil, fmt.Errorf("%w: the revision of a bookmark cannot be changed", ErrForm)
 	}
-	return &Bookmark{envelope: Envelope{Encoding: encoding, Item: form}, item: item}, nil
+	return &Bookmark{envelope: Envelope{Encoding: encoding, ItemForm: form}, item: item}, nil
 }
 
 // AppendTo appends the event of a bookmark at a revision.

@@ -43,8 +43,8 @@ type Envelope struct {
 	APIVersion string
 	// EmptyItems is the JSON that the upstream writes for no items: "[]" or "null".
 	EmptyItems string
-	// Item says how an item differs from the object in an event. Item.Known is false until an object was seen in both.
-	Item ItemForm
+	// ItemForm says how an item differs from the same object in an event. ItemForm.Known is false until an object was seen in both.
+	ItemForm ItemForm
 	// HasNamespaceField reports whether the upstream accepts metadata.namespace in field selectors of this resource.
 	HasNamespaceField bool
 	// Sharded reports whether the upstream supports shard selectors, and repeats them in the metadata.shardInfo of lists.
@@ -160,14 +160,14 @@ func (e *Envelope) acceptsField(name string) bool {
 	return e.Paths.Find(name) >= 0
 }
 
-// AgreesWith reports whether later can replace e for clients that have read answers written with e: later writes the same bytes
-// and headers, and accepts the same selectors. Both must have the same Encoding.
-func (e *Envelope) AgreesWith(later *Envelope) bool {
-	compared := *later
-	if !e.Item.Known { // Then no event was written with e, and later may have any ItemForm.
-		compared.Item = e.Item
+// CanBeReplacedBy reports whether later can replace e for clients that have read answers written with e: later writes the same
+// bytes and headers, and accepts the same selectors. Both must have the same Encoding.
+func (e *Envelope) CanBeReplacedBy(later *Envelope) bool {
+	candidate := *later
+	if !e.ItemForm.Known { // No event was written with e, so the ItemForm of later is not compared.
+		candidate.ItemForm = e.ItemForm
 	}
-	return reflect.DeepEqual(*e, compared)
+	return reflect.DeepEqual(*e, candidate)
 }
 
 // LearnItem returns the ItemForm of an object that was seen in a list and in an event at the same revision. It returns [ErrForm]

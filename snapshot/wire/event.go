@@ -53,7 +53,7 @@ func ParseEvent(encoding Encoding, record []byte) (Event, error) {
 	return ev, nil
 }
 
-// AppendEvent appends an event of a watch as the upstream writes it. item is the object as a list holds it. Envelope.Item
+// AppendEvent appends an event of a watch as the upstream writes it. item is the object as a list holds it. Envelope.ItemForm
 // must be known.
 func (e *Envelope) AppendEvent(dst []byte, eventType string, item []byte) []byte {
 	dst, skip := e.AppendEventHead(dst, eventType, len(item))
@@ -69,7 +69,7 @@ func (e *Envelope) AppendEvent(dst []byte, eventType string, item []byte) []byte
 //	item  {"metadata":…}    skip is 1, since the head has the opening brace
 //	end   }⏎
 func (e *Envelope) AppendEventHead(dst []byte, eventType string, size int) (out []byte, skip int) {
-	return e.Encoding.appendEventHead(dst, eventType, e.Item, size)
+	return e.Encoding.appendEventHead(dst, eventType, e.ItemForm, size)
 }
 
 // EventEnd returns the bytes that an event has after the item.

@@ -51,7 +51,7 @@ func sampleRecords() map[string]sampleRecord {
 		"protobuf": {
 			encoding: protobufEncoding{},
 			form:     pod,
-			bytes:    (&Envelope{Encoding: protobufEncoding{}, Item: pod}).AppendEvent(nil, Deleted, []byte(object)),
+			bytes:    (&Envelope{Encoding: protobufEncoding{}, ItemForm: pod}).AppendEvent(nil, Deleted, []byte(object)),
 		},
 	}
 }
@@ -85,7 +85,7 @@ func TestAppendEvent(t *testing.T) {
 			}
 			item, err := tt.encoding.ItemOf(tt.form, ev.Object)
 			expect.NoError(t, err)
-			envelope := &Envelope{Encoding: tt.encoding, Item: tt.form}
+			envelope := &Envelope{Encoding: tt.encoding, ItemForm: tt.form}
 			if got := envelope.AppendEvent(nil, ev.Type, item); !bytes.Equal(got, tt.bytes) {
 				t.Errorf("AppendEvent writes %q\nwant %q", got, tt.bytes)
 			}
@@ -177,7 +177,7 @@ func TestBookmark(t *testing.T) {
 	for e, record := range map[Encoding][]byte{
 		jsonEncoding{}: []byte(`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":` +
 			`{"resourceVersion":"27","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null},"status":{}}}` + "\n"),
-		protobufEncoding{}: (&Envelope{Encoding: protobufEncoding{}, Item: form}).AppendEvent(nil, Bookmarked, object),
+		protobufEncoding{}: (&Envelope{Encoding: protobufEncoding{}, ItemForm: form}).AppendEvent(nil, Bookmarked, object),
 	} {
 		t.Run(fmt.Sprintf("%T", e), func(t *testing.T) {
 			learned := readEvent(t, e, record)

@@ -17,9 +17,13 @@ import (
 //
 // These words have the same meaning in the whole package:
 //
-//   - An item is an object as a list holds it.
-//   - A record is the bytes of one event of a watch.
-//   - A head is the bytes before an item, or before the items of a list.
+//	item                 one object in a list
+//	item head            what a list has before each item
+//	list head, tail      what a list has before its first item, and after its last
+//	record               one event in a watch
+//	event head, end      what an event has before the item, and after it
+//	[Event]              a parsed record
+//	Object of an Event   the bytes of the object in the record, which may differ from the item (see [ItemForm])
 type Encoding interface {
 	// Reading:
 
@@ -30,15 +34,17 @@ type Encoding interface {
 	ParseItem(item []byte) (ObjectMeta, error)
 	// ReadRecord reads the next record of a watch, and appends it to buf, which must be empty. It returns one of these errors:
 	//   - an InconsistencyError if the event is too large
-	//   - [ErrEnded] and io.EOF if the watch ended between two events
-	//   - [ErrEnded] and another error if the watch ended inside an event, or the connection failed
+	//   - an error that wraps [ErrEnded] and io.EOF if the watch ended between two events
+	//   - an error that wraps [ErrEnded] and another cause if the watch ended inside an event, or the connection failed
 	ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error)
-	// ItemOf returns the object of an event as an item. It may change object, and the item may use object's memory.
+	// ItemOf returns the item for the Object of an Event. It may change object, and the item may use object's memory.
 	ItemOf(form ItemForm, object []byte) ([]byte, error)
 
-	// parseEvent parses a record for ParseEvent. Event.Object is a part of record. Of an ERROR event, only Type and Object count.
+	// parseEvent parses a record for ParseEvent. Event.Object is a part of record. For an ERROR event, ParseEvent uses only Type and
+	// Object.
 	parseEvent(record []byte) (Event, error)
-	// readValues sets values[i] to the value of field i of paths. If the item lacks the field, values[i] stays as it is.
+	// readValues sets values[i] to the value of field i of paths if the item has the field. For the other fields, values must have
+	// Field.Zero already.
 	readValues(paths *FieldPaths, item []byte, values []string) error
 
 	// Writing:
@@ -47,16 +53,16 @@ type Encoding interface {
 	// parts of item. ParseItem must accept the item, and return a revision that is not 0.
 	Revise(item []byte, revision uint64) (before, revised, after []byte)
 
-	// appendItemHead appends the bytes before an item of size bytes, without the separator.
+	// appendItemHead appends the head of an item of size bytes. The head does not include the separator.
 	appendItemHead(dst []byte, size int) []byte
 	// separator returns the bytes between two items of a list.
 	separator() string
-	// frame returns the bytes around the items of a list (see [Envelope.Frame]).
-	frame(e *Envelope, meta ListMeta, count, size int) (head, tail []byte)
-	// appendEventHead appends the bytes that an event has before an item of size bytes. The caller leaves out the first skip
-	// bytes of the item (see [Envelope.AppendEventHead]).
+	// listFrame returns the head and the tail of a list (see [Envelope.Frame]).
+	listFrame(e *Envelope, meta ListMeta, count, itemsSize int) (head, tail []byte)
+	// appendEventHead appends the head of an event with an item of size bytes. The caller must leave out the first skip bytes of the
+	// item, since the head has them already (in JSON, it may have the opening brace; see [Envelope.AppendEventHead]).
 	appendEventHead(dst []byte, eventType string, form ItemForm, size int) (out []byte, skip int)
-	// eventEnd returns the bytes that an event has after the item.
+	// eventEnd returns the end of an event.
 	eventEnd() string
 }
 
@@ -88,11 +94,10 @@ type ObjectMeta struct {
 
 // List has the parts of a list.
 type List struct {
-	APIVersion   string
-	Meta         ListMeta
-	Items        [][]byte
-	kind         string
-	itemsAreNull bool // The JSON has null instead of an array.
+	APIVersion, kind string // v1 and PodList, for example
+	Meta             ListMeta
+	Items            [][]byte
+	itemsAreNull     bool // The JSON has "items":null, as a metadata-only list without items does.
 }
 
 // ListMeta is the metadata of a list.

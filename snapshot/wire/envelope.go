@@ -27,9 +27,9 @@ const AllShards = "shardRange(" + UIDField + ", '0x0000000000000000', '0x1000000
 // Envelope says how the upstream writes the lists of one collection: all bytes around the items. It also has the fields that
 // the upstream accepts in selectors. An Envelope that is shared must not be changed.
 //
-// For example, a list of pods in JSON has these parts. (In protobuf, each item has a head, and there are no separators.)
+// For example, a list of pods in JSON has these parts. (In protobuf, each item has an item head, and there are no separators.)
 //
-//	head                                                       item              separator  item              tail
+//	list head                                                  item              separator  item              list tail
 //	{"kind":"PodList","apiVersion":"v1","metadata":{…},"items":[  {"metadata":…}     ,          {"metadata":…}     ]}⏎
 type Envelope struct {
 	// Encoding is the encoding of lists and events.
@@ -39,8 +39,8 @@ type Envelope struct {
 	// Headers are the headers that come with every list, besides Content-Type and Audit-Id.
 	Headers http.Header
 
-	// APIVersion is the apiVersion of lists.
-	APIVersion string
+	// APIVersion and kind are the type of lists: v1 and PodList, for example.
+	APIVersion, kind string
 	// EmptyItems is the JSON that the upstream writes for no items: "[]" or "null".
 	EmptyItems string
 	// ItemForm says how an item differs from the same object in an event. ItemForm.Known is false until an object was seen in both.
@@ -49,10 +49,10 @@ type Envelope struct {
 	HasNamespaceField bool
 	// Sharded reports whether the upstream supports shard selectors, and repeats them in the metadata.shardInfo of lists.
 	Sharded bool
-	// Paths has the other fields that the upstream accepts in field selectors, and their paths in an object.
+	// Paths has the fields besides metadata.name and metadata.namespace that the upstream accepts in field selectors, and their
+	// paths in an object.
 	Paths *FieldPaths
 
-	kind string // The kind of lists: PodList, for example.
 	// sorted reports whether lists in JSON have their members in the order of the names, as lists of custom resources do:
 	//
 	//	{"apiVersion":"x/v1","items":[…],"kind":"XList","metadata":{"continue":"",…}}
@@ -69,9 +69,9 @@ type ItemForm struct {
 	// Known reports whether the form was learned from an object in an event and in a list.
 	Known            bool
 	APIVersion, Kind string
-	// lead is the text that objects begin with after the opening brace, but only in events: "kind":"Pod","apiVersion":"v1", with
-	// the last comma. It is empty for custom resources and in protobuf.
-	lead string
+	// eventMembers is the JSON that an object has in events but not in lists: "kind":"Pod","apiVersion":"v1", with the last comma.
+	// It follows the opening brace. It is empty for custom resources and in protobuf.
+	eventMembers string
 }
 
 // ErrForm means that lists or events have an unknown form, so that the collection cannot be kept in memory.
@@ -104,14 +104,13 @@ func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems strin
 	return nil, fmt.Errorf("%w: a list has an unknown form", ErrForm)
 }
 
-// Frame returns the bytes of a list before its first item, and after its last. count is the number of items. size is the number of
-// bytes of all items, with what AppendItemHead appends before each.
-func (e *Envelope) Frame(meta ListMeta, count, size int) (head, tail []byte) {
-	return e.Encoding.frame(e, meta, count, size)
+// Frame returns the head and the tail of a list. count is the number of items. itemsSize is the number of bytes between the head
+// and the tail: those of all items, and those that AppendItemHead appends before each item.
+func (e *Envelope) Frame(meta ListMeta, count, itemsSize int) (head, tail []byte) {
+	return e.Encoding.listFrame(e, meta, count, itemsSize)
 }
 
-// AppendItemHead appends the bytes before item i, which has size bytes: the separator, if there is an item before it, and the
-// head.
+// AppendItemHead appends the bytes before item i, which has size bytes: the separator, except before item 0, and the item head.
 func (e *Envelope) AppendItemHead(dst []byte, i, size int) []byte {
 	if i > 0 {
 		dst = append(dst, e.Encoding.separator()...)
@@ -124,32 +123,31 @@ func (e *Envelope) Separator() string { return e.Encoding.separator() }
 
 // Render returns a whole list.
 func (e *Envelope) Render(meta ListMeta, items [][]byte) []byte {
-	size := 0            // of all items, which protobuf writes in the head
-	var scratch [16]byte // more than the bytes before an item
+	itemsSize := 0       // In protobuf, the list head has this size.
+	var scratch [16]byte // more than the separator and an item head
 	for i, item := range items {
-		size += len(e.AppendItemHead(scratch[:0], i, len(item))) + len(item)
+		itemsSize += len(e.AppendItemHead(scratch[:0], i, len(item))) + len(item)
 	}
-	list, tail := e.Frame(meta, len(items), size)
+	written, tail := e.Frame(meta, len(items), itemsSize) // the list head is written first
 	for i, item := range items {
-		list = e.AppendItemHead(list, i, len(item))
-		list = append(list, item...)
+		written = append(e.AppendItemHead(written, i, len(item)), item...)
 	}
-	return append(list, tail...)
+	return append(written, tail...)
 }
 
-// CanSelect reports whether the upstream accepts a field selector.
+// CanSelect reports whether the upstream can select by each field that the selector names. It refuses any other selector.
 func (e *Envelope) CanSelect(selector fields.Selector) bool {
 	for _, requirement := range selector.Requirements() {
-		if !e.acceptsField(requirement.Field) {
+		if !e.canSelectBy(requirement.Field) {
 			return false
 		}
 	}
 	return true
 }
 
-// acceptsField reports whether a field selector may name a field.
-func (e *Envelope) acceptsField(name string) bool {
-	switch name {
+// canSelectBy reports whether the upstream can select by a field.
+func (e *Envelope) canSelectBy(field string) bool {
+	switch field {
 	case NameField:
 		return true
 	case NamespaceField:
@@ -157,7 +155,7 @@ func (e *Envelope) acceptsField(name string) bool {
 	case UIDField: // Only shard selectors name the UID, even if Paths has it.
 		return false
 	}
-	return e.Paths.Find(name) >= 0
+	return e.Paths.Find(field) >= 0
 }
 
 // CanBeReplacedBy reports whether later can replace e for clients that have read answers written with e: later writes the same
@@ -174,9 +172,9 @@ func (e *Envelope) CanBeReplacedBy(later *Envelope) bool {
 // if no ItemForm explains the difference.
 func LearnItem(encoding Encoding, inList []byte, ev Event) (ItemForm, error) {
 	form := ItemForm{Known: true, APIVersion: ev.Meta.APIVersion, Kind: ev.Meta.Kind}
-	builtinLead := fmt.Sprintf(`"kind":%q,"apiVersion":%q,`, form.Kind, form.APIVersion)
-	for _, lead := range []string{"", builtinLead} {
-		form.lead = lead
+	ofBuiltinType := fmt.Sprintf(`"kind":%q,"apiVersion":%q,`, form.Kind, form.APIVersion)
+	for _, eventMembers := range []string{"", ofBuiltinType} {
+		form.eventMembers = eventMembers
 		item, err := encoding.ItemOf(form, bytes.Clone(ev.Object)) // ItemOf may change the clone.
 		if err == nil && bytes.Equal(item, inList) {
 			return form, nil

@@ -18,9 +18,10 @@ const (
 
 // Event is one event of a watch.
 type Event struct {
-	Type   string // Added, Modified, Deleted or Bookmarked
-	Meta   ObjectMeta
-	Object []byte // as received: in JSON with the lead of [ItemForm], in protobuf in its wrapper
+	Type string // Added, Modified, Deleted or Bookmarked
+	Meta ObjectMeta
+	// Object has the bytes that were received (see [ItemForm]). In protobuf, the object is in its wrapper.
+	Object []byte
 	// EndsInitial reports whether this is the bookmark that ends the initial events of a streaming list.
 	EndsInitial bool
 	// ReadAt is the time at which the event was read.
@@ -53,17 +54,16 @@ func ParseEvent(encoding Encoding, record []byte) (Event, error) {
 	return ev, nil
 }
 
-// AppendEvent appends an event of a watch as the upstream writes it. item is the object as a list holds it. Envelope.ItemForm
-// must be known.
+// AppendEvent appends an event with the bytes of the upstream. Envelope.ItemForm must be known.
 func (e *Envelope) AppendEvent(dst []byte, eventType string, item []byte) []byte {
 	dst, skip := e.AppendEventHead(dst, eventType, len(item))
 	dst = append(dst, item[skip:]...)
 	return append(dst, e.EventEnd()...)
 }
 
-// AppendEventHead appends the bytes that an event has before an item of size bytes. The head may have the first bytes of the item
-// already: the caller must leave out the item's first skip bytes. With [Envelope.EventEnd], a caller can write an event without
-// copying the item. For example, an event of a pod in JSON:
+// AppendEventHead appends the head of an event with an item of size bytes. The caller must leave out the first skip bytes of the
+// item, since the head may have them already. With [Envelope.EventEnd], a caller can write an event without copying the item. For
+// example, an event of a pod in JSON:
 //
 //	head  {"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1",
 //	item  {"metadata":…}    skip is 1, since the head has the opening brace
@@ -72,5 +72,5 @@ func (e *Envelope) AppendEventHead(dst []byte, eventType string, size int) (out 
 	return e.Encoding.appendEventHead(dst, eventType, e.ItemForm, size)
 }
 
-// EventEnd returns the bytes that an event has after the item.
+// EventEnd returns the end of an event.
 func (e *Envelope) EventEnd() string { return e.Encoding.eventEnd() }

@@ -15,8 +15,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// podLead is the JSON with which pods begin in events, after the opening brace.
-const podLead = `"kind":"Pod","apiVersion":"v1",`
+// podEventMembers is the JSON with which pods begin in events, after the opening brace.
+const podEventMembers = `"kind":"Pod","apiVersion":"v1",`
 
 // sampleRecord is the record of an event, as a stream has it.
 type sampleRecord struct {
@@ -27,7 +27,7 @@ type sampleRecord struct {
 
 // sampleRecords returns records as kube-apiserver 1.36.3 writes them.
 func sampleRecords() map[string]sampleRecord {
-	pod := ItemForm{Known: true, APIVersion: "v1", Kind: "Pod", lead: podLead}
+	pod := ItemForm{Known: true, APIVersion: "v1", Kind: "Pod", eventMembers: podEventMembers}
 	const metaGenerateNameField, podSpecField = 2, 2
 	metadata := protobufMessage(
 		field(metaNameField, "a"),
@@ -39,7 +39,7 @@ func sampleRecords() map[string]sampleRecord {
 		"built-in": {
 			encoding: jsonEncoding{},
 			form:     pod,
-			bytes: []byte(`{"type":"ADDED","object":{` + podLead +
+			bytes: []byte(`{"type":"ADDED","object":{` + podEventMembers +
 				`"metadata":{"name":"a","namespace":"b","resourceVersion":"99","labels":{"resourceVersion":"1"}},"spec":{}}}` + "\n"),
 		},
 		"custom": {

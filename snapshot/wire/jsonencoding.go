@@ -106,19 +106,19 @@ func (jsonEncoding) ParseItem(item []byte) (ObjectMeta, error) {
 	return s.objectMeta()
 }
 
-// ItemOf implements Encoding. It cuts the lead off in place: it writes a brace over the comma at the end of the lead, and returns
-// the object from there.
+// ItemOf implements Encoding. It removes the eventMembers in place: it writes a brace over the comma at their end, and returns the
+// object from that brace on.
 //
 //	{"kind":"Pod","apiVersion":"v1","metadata":…
 //	                               {"metadata":…
 func (jsonEncoding) ItemOf(form ItemForm, object []byte) ([]byte, error) {
-	if form.lead == "" {
+	if form.eventMembers == "" {
 		return object, nil
 	}
-	if !bytes.HasPrefix(object, []byte("{"+form.lead)) {
+	if !bytes.HasPrefix(object, []byte("{"+form.eventMembers)) {
 		return nil, Inconsistent("an object in a watch event has another form than was learned")
 	}
-	item := object[len(form.lead):]
+	item := object[len(form.eventMembers):]
 	item[0] = '{'
 	return item, nil
 }
@@ -176,10 +176,11 @@ func (s *jsonScanner) readMetadata(m *ObjectMeta) error {
 	})
 }
 
-// seenKeys has the keys of a JSON object that may come only once, as far as they have come.
+// seenKeys has the keys that were read in a JSON object, except those that may appear twice.
 type seenKeys [][]byte
 
-// add adds a key. It returns an error for a key that it has already: some clients would read its first value, others its last.
+// add adds a key. It returns an error if the key was added before, since some clients would read the first value of the key, and
+// others the last.
 func (s *seenKeys) add(key []byte) error {
 	for _, before := range *s {
 		if bytes.Equal(before, key) {

@@ -11,7 +11,7 @@ import (
 // separator implements Encoding.
 func (jsonEncoding) separator() string { return "," }
 
-// appendItemHead implements Encoding. An item in JSON has no head. (The caller writes the separator.)
+// appendItemHead implements Encoding. In JSON, the head is empty. (The caller writes the separator.)
 func (jsonEncoding) appendItemHead(dst []byte, _ int) []byte { return dst }
 
 // sortedList is a list of custom resources. kube-apiserver encodes such a list from maps, so the members are sorted by name.
@@ -29,9 +29,9 @@ type sortedListMeta struct {
 	ResourceVersion string `json:"resourceVersion"`
 }
 
-// frame implements Encoding. It encodes a list without items, which Go writes as "items":null, and cuts the text there. JSON does
-// not need the size of the items.
-func (jsonEncoding) frame(e *Envelope, meta ListMeta, count, _ int) (head, tail []byte) {
+// listFrame implements Encoding. It encodes a list without items, and cuts the text at "items":null, which Go writes for no items.
+// JSON does not need the size of the items.
+func (jsonEncoding) listFrame(e *Envelope, meta ListMeta, count, _ int) (head, tail []byte) {
 	listMeta := meta.toAPIMachinery()
 	var list any = metav1.List{TypeMeta: metav1.TypeMeta{Kind: e.kind, APIVersion: e.APIVersion}, ListMeta: listMeta}
 	if e.sorted {
@@ -50,17 +50,18 @@ func (jsonEncoding) frame(e *Envelope, meta ListMeta, count, _ int) (head, tail 
 	return head, tail
 }
 
-// The parts of an event before its type, between type and object, and after its object:
+// The JSON of an event around its type and its object:
 //
-//	{"type":"  ADDED  ","object":  {…}  }⏎
+//	jsonEventType  type   jsonEventObject  object  jsonEventEnd
+//	{"type":"      ADDED  ","object":      {…}     }⏎
 const (
 	jsonEventType   = `{"type":"`
 	jsonEventObject = `","object":`
 	jsonEventEnd    = "}\n"
 )
 
-// appendEventHead implements Encoding. If form has a lead (members that an object has only in events), the head ends with the
-// object's brace and the lead, and the caller must skip the brace of the item:
+// appendEventHead implements Encoding. If form has eventMembers, the head ends with an opening brace and these members, so the
+// caller must skip the opening brace of the item:
 //
 //	{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1",
 //
@@ -69,19 +70,19 @@ func (jsonEncoding) appendEventHead(dst []byte, eventType string, form ItemForm,
 	dst = append(dst, jsonEventType...)
 	dst = append(dst, eventType...)
 	dst = append(dst, jsonEventObject...)
-	if form.lead == "" {
+	if form.eventMembers == "" {
 		return dst, 0
 	}
 	const brace = "{"
 	dst = append(dst, brace...)
-	return append(dst, form.lead...), len(brace)
+	return append(dst, form.eventMembers...), len(brace)
 }
 
 // eventEnd implements Encoding.
 func (jsonEncoding) eventEnd() string { return jsonEventEnd }
 
-// isReproducible reports whether AppendEvent would write ev with the bytes of record, from which ev was parsed. ev.Object has the
-// lead, so that the head here has none.
+// isReproducible reports whether AppendEvent would write ev with the bytes of record, from which ev was parsed. Here the head ends
+// before the object, since ev.Object has the members of ItemForm.eventMembers.
 func (jsonEncoding) isReproducible(record []byte, ev Event) bool {
 	head := jsonEventType + ev.Type + jsonEventObject
 	return len(record) == len(head)+len(ev.Object)+len(jsonEventEnd) &&

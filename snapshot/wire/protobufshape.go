@@ -15,18 +15,17 @@ func (protobufEncoding) appendItemHead(dst []byte, size int) []byte {
 	return appendWireLength(dst, listItemsField, size)
 }
 
-// frame implements Encoding. It writes a wrapper (runtime.Unknown) around the list's metadata and items:
+// listFrame implements Encoding. It writes a wrapper (runtime.Unknown) around the list's metadata and items:
 //
 //	magic, Unknown{TypeMeta{apiVersion, kind}, list{metadata, items}, wrapperEnd}
 //
-// size is the size of all items, each with its head. Like generated code, frame writes selfLink and continue in the metadata even
-// if they are empty.
-func (protobufEncoding) frame(e *Envelope, meta ListMeta, _, size int) (head, tail []byte) {
+// Like generated code, it writes selfLink and continue in the metadata even if they are empty.
+func (protobufEncoding) listFrame(e *Envelope, meta ListMeta, _, itemsSize int) (head, tail []byte) {
 	apiMeta := meta.toAPIMachinery()
 	listMeta, _ := apiMeta.Marshal() // Generated code returns no error here.
 	typeMeta := appendWireField(nil, typeAPIVersionField, e.APIVersion)
 	typeMeta = appendWireField(typeMeta, typeKindField, e.kind)
-	listSize := tagSize + protowire.SizeBytes(len(listMeta)) + size
+	listSize := tagSize + protowire.SizeBytes(len(listMeta)) + itemsSize
 
 	head = appendWireField([]byte(protobufMagic), wrapperTypeField, typeMeta)
 	head = appendWireLength(head, wrapperObjectField, listSize)
@@ -43,7 +42,7 @@ const tagSize = 1
 // lengthPrefix is the size in bytes of the length that comes before each record.
 const lengthPrefix = 4
 
-// appendEventHead implements Encoding. It writes what comes before the item in an event:
+// appendEventHead implements Encoding. It writes the part of this before the item:
 //
 //	length, WatchEvent{type, RawExtension{magic, Unknown{TypeMeta{apiVersion, kind}, item, wrapperEnd}}}
 //
@@ -69,8 +68,8 @@ func (protobufEncoding) appendEventHead(dst []byte, eventType string, form ItemF
 // eventEnd implements Encoding.
 func (protobufEncoding) eventEnd() string { return wrapperEnd }
 
-// isReproducible reports whether AppendEvent would write the event of record with the same bytes. eventType and w are the parts of
-// that event.
+// isReproducible reports whether AppendEvent would write the event with the bytes of record, from which eventType and w were
+// parsed.
 func (e protobufEncoding) isReproducible(record []byte, eventType string, w wrapper) bool {
 	var buf [256]byte
 	form := ItemForm{APIVersion: w.apiVersion, Kind: w.kind}

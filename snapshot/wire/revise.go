@@ -31,7 +31,7 @@ func findJSONRevision(item []byte) (begin, end int) {
 		}
 		return err
 	}
-	_ = s.object(func(key []byte) error { // There is no error, since ParseItem has read the item.
+	_ = s.object(func(key []byte) error { // There is no error, since ParseItem accepts the item.
 		if string(key) == "metadata" {
 			return s.object(readMetadataMember)
 		}
@@ -40,14 +40,14 @@ func findJSONRevision(item []byte) (begin, end int) {
 	return begin, end
 }
 
-// Revise implements Encoding. A longer or shorter revision changes the length that comes before the metadata. So the revised
-// part begins there:
+// Revise implements Encoding. The revised part begins with the tag and the length of the metadata, since a longer or shorter
+// revision changes that length:
 //
 //	before   the item up to the metadata
-//	revised  the tag and the new length of the metadata, the fields before the revision (like the name), the new revision
+//	revised  the tag and the new length of the metadata, its fields before the revision (like the name), the new revision
 //	after    the rest of the metadata, and of the item
 func (protobufEncoding) Revise(item []byte, revision uint64) (before, revised, after []byte) {
-	metadata, _ := singularField(item, metadataField) // There is no error, since ParseItem has found both fields.
+	metadata, _ := singularField(item, metadataField) // There is no error here and below, since ParseItem accepts the item.
 	oldField, _ := singularField(metadata.content, metaRevisionField)
 	beforeOld := metadata.content[:oldField.begin]
 	afterOld := metadata.content[oldField.end:]

@@ -22,8 +22,13 @@ import (
 //	two headers, or more than 12 clauses                forwarded   the same
 type Accept struct{ builtin, custom choice }
 
-// choice is what the API server chooses from the header. The zero value means that the request is forwarded: the API server
-// writes a representation that is not kept, or answers 406, or may know a parameter that listproxy does not know.
+// choice is what the API server chooses from the header. The zero value means that the request is forwarded, for one of these
+// reasons:
+//
+//   - The API server writes a representation that listproxy does not keep.
+//   - The API server answers 406.
+//   - The header has a parameter that the API server may know and listproxy does not know.
+//   - The header can be read in several ways.
 type choice struct {
 	representation media.Representation
 	// pretty reports whether the chosen clause asks for indented JSON.
@@ -31,14 +36,14 @@ type choice struct {
 }
 
 // maxAcceptClauses is the largest number of clauses that listproxy reads. goautoneg sorts the clauses by an order that is not
-// transitive, so the result depends on the algorithm of Go's sort. Up to 12 elements, that is insertion sort, in the API server
+// transitive, so the result depends on the algorithm of Go's sort. Up to 12 elements, Go's sort is insertion sort, in the API server
 // as in listproxy.
 const maxAcceptClauses = 12
 
 // parseAccept reads the values of the Accept header of a list or a watch.
 func parseAccept(values []string, watch bool) Accept {
 	switch {
-	case len(values) > 1: // could be read in several ways
+	case len(values) > 1:
 		return Accept{}
 	case len(values) == 0 || values[0] == "":
 		plain := choice{representation: media.JSON}
@@ -59,9 +64,11 @@ func parseAccept(values []string, watch bool) Accept {
 // clause, without its parameters, with the media types of the route (Route.matchesAccept). So "application/*" or "*" alone
 // gets a 406. Custom resources have no such routes.
 //
-// The route has the media types of the API server's serializers (k8s.io/apiserver, endpoints/installer.go). It has each type also
-// with ";stream=watch", but a clause without its parameters never equals that. application/cbor depends on a feature gate, so it
-// is left out.
+// The route has the media types of the API server's serializers (k8s.io/apiserver, endpoints/installer.go). isRouted leaves two
+// kinds of them out:
+//
+//   - a type with ";stream=watch", since a clause without its parameters never equals such a type
+//   - application/cbor, since it depends on a feature gate
 func isRouted(accept string) bool {
 	for clause := range strings.SplitSeq(accept, ",") {
 		mediaType, _, _ := strings.Cut(clause, ";")
@@ -74,10 +81,10 @@ func isRouted(accept string) bool {
 }
 
 // negotiate returns the choice for the first of the sorted clauses. For a custom resource, it skips clauses for protobuf. It
-// skips no others:
+// does not skip these clauses:
 //
-//   - The API server does not skip a clause with q=0, although that means "not acceptable" in HTTP.
-//   - The API server may know a clause that listproxy does not know.
+//   - a clause with q=0, since the API server takes it, although q=0 means "not acceptable" in HTTP
+//   - a clause that listproxy does not know, since the API server may know it
 func negotiate(clauses []goautoneg.Accept, custom, watch bool) choice {
 	for _, clause := range clauses {
 		result := choiceForClause(clause, watch)

@@ -27,7 +27,6 @@ func mustParse(t testing.TB, body string) *Config {
 }
 
 // TestEveryField: ParseFile reads every field, in YAML and in JSON. Comments and document marks may stand around the policy.
-// consistentLists has three spellings.
 func TestEveryField(t *testing.T) {
 	want := Rule{
 		Cache:           CacheOnDemand,
@@ -57,6 +56,10 @@ func TestEveryField(t *testing.T) {
 		expect.NoError(t, err)
 		expect.Same(t, want, f.Config(Switches{}).RuleFor("example.com", "things"))
 	}
+}
+
+// TestConsistentListsField: ParseFile reads the booleans and the string that consistentLists may be.
+func TestConsistentListsField(t *testing.T) {
 	for text, want := range map[string]ConsistentLists{
 		"true": ConsistentLarge, "false": ConsistentNone, "always": ConsistentAll,
 	} {
@@ -78,16 +81,15 @@ func TestInheritance(t *testing.T) {
 defaults: {historyWindow: 1s, limitAtZero: honour, watches: true}
 `)
 	for resource, want := range map[string]Rule{
-		"deployments.apps":     {Cache: CacheOnDemand, HistoryWindow: 3 * time.Second, Watches: false},
-		"daemonsets.apps":      {Cache: CacheOnDemand, HistoryWindow: 2 * time.Second, Watches: false},
-		"jobs.batch":           {Cache: CacheOnDemand, HistoryWindow: time.Second, Watches: true},
-		"nodes":                {Cache: CacheNever, HistoryWindow: time.Second, Watches: true},
-		"pods":                 {Cache: CacheOnDemand, HistoryWindow: time.Second, Watches: true},
-		"secrets":              {Cache: CacheNever, HistoryWindow: 4 * time.Second, Watches: true},
-		"events":               {Cache: CacheNever, HistoryWindow: time.Second, Watches: true},
-		"events.events.k8s.io": {Cache: CacheNever, HistoryWindow: time.Second, Watches: true},
+		"deployments.apps":     {Cache: CacheOnDemand, HistoryWindow: 3 * time.Second, LimitAtZero: LimitHonoured, Watches: false},
+		"daemonsets.apps":      {Cache: CacheOnDemand, HistoryWindow: 2 * time.Second, LimitAtZero: LimitHonoured, Watches: false},
+		"jobs.batch":           {Cache: CacheOnDemand, HistoryWindow: time.Second, LimitAtZero: LimitHonoured, Watches: true},
+		"nodes":                {Cache: CacheNever, HistoryWindow: time.Second, LimitAtZero: LimitHonoured, Watches: true},
+		"pods":                 {Cache: CacheOnDemand, HistoryWindow: time.Second, LimitAtZero: LimitHonoured, Watches: true},
+		"secrets":              {Cache: CacheNever, HistoryWindow: 4 * time.Second, LimitAtZero: LimitHonoured, Watches: true},
+		"events":               {Cache: CacheNever, HistoryWindow: time.Second, LimitAtZero: LimitHonoured, Watches: true},
+		"events.events.k8s.io": {Cache: CacheNever, HistoryWindow: time.Second, LimitAtZero: LimitHonoured, Watches: true},
 	} {
-		want.LimitAtZero = LimitHonoured
 		gr := schema.ParseGroupResource(resource)
 		if diff := cmp.Diff(want, c.RuleFor(gr.Group, gr.Resource)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", resource, diff)
@@ -141,12 +143,10 @@ func TestSwitches(t *testing.T) {
 	expect.NoError(t, err)
 	c := f.Config(Switches{ConsistentLists: ConsistentLarge, Watches: true})
 	for resource, want := range map[string]Rule{
-		"pods":             {ConsistentLists: ConsistentLarge, Watches: true},
-		"daemonsets.apps":  {ConsistentLists: ConsistentAll, Watches: true},
-		"deployments.apps": {ConsistentLists: ConsistentAll, Watches: false},
+		"pods":             {Cache: CacheOnDemand, LimitAtZero: LimitIgnored, ConsistentLists: ConsistentLarge, Watches: true},
+		"daemonsets.apps":  {Cache: CacheOnDemand, LimitAtZero: LimitIgnored, ConsistentLists: ConsistentAll, Watches: true},
+		"deployments.apps": {Cache: CacheOnDemand, LimitAtZero: LimitIgnored, ConsistentLists: ConsistentAll, Watches: false},
 	} {
-		want.Cache = CacheOnDemand
-		want.LimitAtZero = LimitIgnored
 		gr := schema.ParseGroupResource(resource)
 		expect.Same(t, want, c.RuleFor(gr.Group, gr.Resource))
 	}
@@ -156,98 +156,99 @@ func TestSwitches(t *testing.T) {
 func TestWrongFile(t *testing.T) {
 	rule := func(fields string) string { return head + "resources:\n- {" + fields + "}\n" }
 	pods := func(fields string) string { return rule("group: '', resource: pods, " + fields) }
+	type errorWords []string // what one error must say
 	for name, tt := range map[string]struct {
 		text       string
-		wantErrors [][]string // of each error, in their order: words that it must have
+		wantErrors []errorWords // in the order of the errors
 	}{
-		"invalid YAML":  {text: "{", wantErrors: [][]string{{"yaml: line 1"}}},
-		"a field twice": {text: head + "kind: Policy\n", wantErrors: [][]string{{"kind"}}},
-		"unknown field": {text: head + "default: {}\n", wantErrors: [][]string{{`unknown field "default"`}}},
+		"invalid YAML":  {text: "{", wantErrors: []errorWords{{"yaml: line 1"}}},
+		"a field twice": {text: head + "kind: Policy\n", wantErrors: []errorWords{{"kind"}}},
+		"unknown field": {text: head + "default: {}\n", wantErrors: []errorWords{{`unknown field "default"`}}},
 		"two documents": {
 			text:       "# A policy.\n---\n" + head + "---\n" + head,
-			wantErrors: [][]string{{"a second document begins with ---", "one policy"}},
+			wantErrors: []errorWords{{"a second document begins with ---", "one policy"}},
 		},
 		"two documents on Windows": {
 			text:       strings.ReplaceAll(head+"---\n"+head, "\n", "\r\n"),
-			wantErrors: [][]string{{"a second document begins with ---", "one policy"}},
+			wantErrors: []errorWords{{"a second document begins with ---", "one policy"}},
 		},
 		"an empty document before the policy": {
 			text:       "---\n---\n" + head,
-			wantErrors: [][]string{{"a second document begins with ---", "one policy"}},
+			wantErrors: []errorWords{{"a second document begins with ---", "one policy"}},
 		},
 		"nothing but comments": {
 			text:       "# A policy.\n",
-			wantErrors: [][]string{{`apiVersion: Unsupported value: ""`}, {`kind: Unsupported value: ""`}},
+			wantErrors: []errorWords{{`apiVersion: Unsupported value: ""`}, {`kind: Unsupported value: ""`}},
 		},
 		"resources as an object": {
-			text: head + "resources: {pods: {}}\n", wantErrors: [][]string{{"cannot unmarshal object", "resources"}},
+			text: head + "resources: {pods: {}}\n", wantErrors: []errorWords{{"cannot unmarshal object", "resources"}},
 		},
 		"no apiVersion and no kind": {
 			text: "defaults: {cache: never}\n",
-			wantErrors: [][]string{
+			wantErrors: []errorWords{
 				{`apiVersion: Unsupported value: ""`, `listproxy.io/v1alpha1`},
 				{`kind: Unsupported value: ""`, `Policy`},
 			},
 		},
 		"a rule without group and resource": {
 			text: rule("cache: never"),
-			wantErrors: [][]string{
+			wantErrors: []errorWords{
 				{`resources[0].group: Required value`, `"" for the core group`},
 				{`resources[0].resource: Invalid value`, `"*"`},
 			},
 		},
 		"core as the group": {
 			text:       rule("group: core, resource: pods, cache: never"),
-			wantErrors: [][]string{{`resources[0].group: Invalid value: "core"`, `write ""`}},
+			wantErrors: []errorWords{{`resources[0].group: Invalid value: "core"`, `write ""`}},
 		},
 		"a version as the group": {
 			text:       rule("group: v1, resource: pods, cache: never"),
-			wantErrors: [][]string{{`resources[0].group: Invalid value: "v1"`, `write ""`}},
+			wantErrors: []errorWords{{`resources[0].group: Invalid value: "v1"`, `write ""`}},
 		},
 		"a group with its version": {
 			text:       rule("group: apps/v1, resource: deployments, cache: never"),
-			wantErrors: [][]string{{`resources[0].group: Invalid value: "apps/v1"`, `without its version`}},
+			wantErrors: []errorWords{{`resources[0].group: Invalid value: "apps/v1"`, `without its version`}},
 		},
 		"a kind as the resource": {
 			text:       rule("group: '', resource: Pod, cache: never"),
-			wantErrors: [][]string{{`resources[0].resource: Invalid value: "Pod"`, `not a plural name: write "pods"`}},
+			wantErrors: []errorWords{{`resources[0].resource: Invalid value: "Pod"`, `not a plural name: write "pods"`}},
 		},
 		"the singular as the resource": {
 			text:       rule("group: apps, resource: deployment, cache: never"),
-			wantErrors: [][]string{{`resources[0].resource: Invalid value: "deployment"`, `write "deployments"`}},
+			wantErrors: []errorWords{{`resources[0].resource: Invalid value: "deployment"`, `write "deployments"`}},
 		},
 		"the kind of a custom resource": {
 			text:       rule("group: example.com, resource: Widget, cache: never"),
-			wantErrors: [][]string{{`resources[0].resource: Invalid value: "Widget"`, `lower case`}},
+			wantErrors: []errorWords{{`resources[0].resource: Invalid value: "Widget"`, `lower case`}},
 		},
 		"unknown cache": {
 			text:       pods("cache: always"),
-			wantErrors: [][]string{{`resources[0].cache: Unsupported value: "always"`, `"onDemand", "never"`}},
+			wantErrors: []errorWords{{`resources[0].cache: Unsupported value: "always"`, `"onDemand", "never"`}},
 		},
 		"unknown consistentLists": {
 			text:       pods("consistentLists: sometimes"),
-			wantErrors: [][]string{{`resources[0].consistentLists: Unsupported value: "sometimes"`, `"always"`}},
+			wantErrors: []errorWords{{`resources[0].consistentLists: Unsupported value: "sometimes"`, `"always"`}},
 		},
 		"historyWindow without a unit": {
 			text:       pods("historyWindow: 60"),
-			wantErrors: [][]string{{"resources[0].historyWindow: Invalid value: 60", "a duration with its unit, 2m30s"}},
+			wantErrors: []errorWords{{"resources[0].historyWindow: Invalid value: 60", "a duration with its unit, 2m30s"}},
 		},
 		"historyWindow too short": {
 			text:       pods("historyWindow: 999ms"),
-			wantErrors: [][]string{{`resources[0].historyWindow: Invalid value: "999ms"`, `from 1s to 1h0m0s`}},
+			wantErrors: []errorWords{{`resources[0].historyWindow: Invalid value: "999ms"`, `from 1s to 1h0m0s`}},
 		},
 		"Events on demand": {
 			text:       rule("group: '', resource: events, cache: onDemand"),
-			wantErrors: [][]string{{"resources[0].cache: Invalid value", "events cannot be kept", "bookmarks"}},
+			wantErrors: []errorWords{{"resources[0].cache: Invalid value", "events cannot be kept", "bookmarks"}},
 		},
 		"two rules for a resource": {
 			text:       pods("cache: never") + "- {group: '', resource: pods, historyWindow: 1m}\n",
-			wantErrors: [][]string{{`resources[1]: Duplicate value: "pods"`}},
+			wantErrors: []errorWords{{`resources[1]: Duplicate value: "pods"`}},
 		},
 		"several errors": {
 			text: head + "defaults: {cache: x, historyWindow: 2}\nresources:\n" +
 				"- {group: core, resource: Pod, cache: x}\n- cache: never\n",
-			wantErrors: [][]string{
+			wantErrors: []errorWords{
 				{"defaults.cache"},
 				{"defaults.historyWindow"},
 				{"resources[0].group"},

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// CredentialKind says how the caller of a request identifies itself. Callers of [Parse] determine it from the headers
-// ([ReadAuthorization]) and the connection.
+// CredentialKind says how the caller, who sent a request, identifies itself. It is an argument of [Parse], since it depends on the
+// connection, too. [ReadAuthorization] determines it from the Authorization header alone.
 type CredentialKind int
 
 const (
@@ -26,12 +26,18 @@ const (
 // ReadAuthorization reads the values of a request's Authorization headers. token is "" if kind is not PlainToken.
 //
 //	headers                                       kind            token
-//	none, "Basic x", "Bearer "                    NoToken
+//	none, "Basic x", "Bearer ", "Bearer  abc"     NoToken
 //	"Bearer abc", "bearer abc"                    PlainToken      "abc"
 //	"Bearer abc def", " Bearer abc", two headers  AmbiguousToken
 //
-// A plain token follows exactly one space, and consists of visible ASCII. kube-apiserver ignores everything after a second space.
-// If "Bearer abc x" and "Bearer abc y" were plain, one token would have many spellings, and each would seem to be another caller.
+// A header has a plain token if it consists of these parts, and nothing else:
+//
+//   - Bearer, in upper or lower case
+//   - one space
+//   - the token, of visible ASCII
+//
+// A second space after the token is refused, since kube-apiserver ignores everything after it. If "Bearer abc x" and "Bearer abc y"
+// were plain, one token would have many spellings, and each would seem to be another caller.
 func ReadAuthorization(values []string) (kind CredentialKind, token string) {
 	switch {
 	case len(values) > 1:
@@ -39,17 +45,17 @@ func ReadAuthorization(values []string) (kind CredentialKind, token string) {
 	case len(values) == 0 || !HasBearerToken(values[0]):
 		return NoToken, ""
 	}
-	scheme, rest, _ := strings.Cut(values[0], " ")
-	isVisibleASCII := func(r rune) bool { return r > ' ' && r <= '~' }
-	isAllVisible := strings.TrimLeftFunc(rest, isVisibleASCII) == "" // false if there is a second space
-	if !strings.EqualFold(scheme, "Bearer") || !isAllVisible {
+	scheme, token, _ := strings.Cut(values[0], " ")
+	beginsWithBearer := strings.EqualFold(scheme, "Bearer") // HasBearerToken also accepts white space before it
+	isInvisible := func(r rune) bool { return r <= ' ' || r > '~' }
+	if !beginsWithBearer || strings.ContainsFunc(token, isInvisible) {
 		return AmbiguousToken, ""
 	}
-	return PlainToken, rest
+	return PlainToken, token
 }
 
 // HasBearerToken reports whether kube-apiserver sees a token in the value of an Authorization header (k8s.io/apiserver,
-// authentication/request/bearertoken). If it sees none, it treats the caller as anonymous.
+// authentication/request/bearertoken). If kube-apiserver sees no token, it treats the caller as anonymous.
 func HasBearerToken(authorization string) bool {
 	scheme, rest, _ := strings.Cut(strings.TrimSpace(authorization), " ")
 	token, _, _ := strings.Cut(rest, " ")
@@ -57,10 +63,10 @@ func HasBearerToken(authorization string) bool {
 }
 
 // identifiesCaller reports whether a request with these headers and credentials identifies exactly one caller: by one token, or
-// by a certificate that listproxy has verified. Impersonate-* headers name another user, so only TokenWithImpersonation allows
-// them.
+// by a certificate that listproxy has verified. Only TokenWithImpersonation allows Impersonate-* headers, since they name another
+// user.
 func identifiesCaller(h http.Header, kind CredentialKind) bool {
-	if kind == TokenWithImpersonation { // listproxy has read the Impersonate-* headers
+	if kind == TokenWithImpersonation { // The Impersonate-* headers can be read in one way only.
 		return true
 	}
 	for name := range h {
@@ -71,9 +77,9 @@ func identifiesCaller(h http.Header, kind CredentialKind) bool {
 	return kind == PlainToken || kind == VerifiedCertificate
 }
 
-// impersonatePrefix begins the name of every header that asks to act as another user. Kubernetes may add more such headers, as it
-// once added Impersonate-Uid. The prefix has no dash at its end, since some HTTP servers read Impersonate_User as
-// Impersonate-User.
+// impersonatePrefix begins the name of every header that asks to act as another user. It is not a list of the known headers, since
+// Kubernetes may add others, as it once added Impersonate-Uid. It has no dash at its end, since some HTTP servers read
+// Impersonate_User as Impersonate-User.
 const impersonatePrefix = "impersonate"
 
 // IsImpersonationHeader reports whether a header with this name asks to act as another user. Upper and lower case do not matter.

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Indented reports whether the API server would indent the answer: it is JSON, and Pretty or the chosen clause of the Accept
-// header asks for it. custom says whether the resource is a custom one.
+// Indented reports whether the API server would indent the answer: the answer is JSON, and Pretty or the chosen clause of the
+// Accept header asks for indented JSON. custom says whether the resource is a custom one.
 func (r *Request) Indented(custom bool) bool {
 	chosen := r.Accept.choiceFor(custom)
 	isJSON := chosen.representation != "" && !chosen.representation.IsProtobuf()

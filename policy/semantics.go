@@ -46,11 +46,11 @@ type Decision struct {
 	Semantics Semantics
 	// Revision is set for NotOlderThan, Exact, Continue and After.
 	Revision uint64
-	// Limit is the number of objects that the page may have; 0 means no limit. It is the client's limit, except for Any with
-	// LimitIgnored: there it is 0, since kube-apiserver ignores the client's limit.
+	// Limit is the number of objects that the page may have; 0 means no limit. It is the client's limit, with one exception: for Any
+	// with LimitIgnored, Limit is 0, since kube-apiserver ignores the client's limit.
 	Limit int64
 	// Start is the key at which a list with a continue token begins, relative to the scope of the request and without a leading
-	// slash. The client could choose any key: it may not exist, but never leads out of the scope (see [DecodeContinue]).
+	// slash. The client could choose any key, so no object may have the key. It never leads out of the scope (see [DecodeContinue]).
 	Start string
 	// Initial reports whether a watch begins with the state, as ADDED events.
 	Initial bool
@@ -94,7 +94,7 @@ func decideList(o ListOptions, limitAtZero LimitAtZero, consistentLists Consiste
 	case rv == "0" && limitAtZero == LimitHonoured:
 		return Decision{Semantics: Any, Limit: o.Limit}
 	case rv == "0":
-		// kube-apiserver ignores the limit. A client that relies on that does not ask for a next page, and would miss objects.
+		// kube-apiserver ignores the limit, so some clients never ask for a next page. With a limit, they would miss objects.
 		return Decision{Semantics: Any}
 	case !isRevision:
 		return forward(reason.NotCanonical)

@@ -35,10 +35,14 @@ func TestDecideListAgreesWithUpstream(t *testing.T) {
 	}
 }
 
-// checkList requires that decideList serves a list if and only if the API server accepts it, its options are spelled
-// canonically, and it names a revision. (ConsistentNone forwards a list without one.) The API server validates options twice: in
-// its handlers (422), and in its storage (400). Revision, start and semantics must be those that the storage reads. LimitHonoured
-// differs from LimitIgnored only at resourceVersion=0, where it keeps the limit.
+// checkList requires that decideList answers a list from memory if and only if all these conditions hold:
+//
+//   - The API server accepts the options, in its handlers (else 422) and in its storage (else 400).
+//   - The resourceVersion and the token are spelled canonically, and only one of them is given.
+//   - One of them names a revision, or the resourceVersion is "0". (ConsistentNone forwards a list of the newest state.)
+//
+// The decision must have the semantics, the revision and the start key that the API server's storage reads. With LimitIgnored, a
+// list at resourceVersion=0 has no limit. In all else, LimitIgnored and LimitHonoured must not differ.
 func checkList(t *testing.T, o ListOptions) {
 	t.Helper()
 	const watchList = true // the feature
@@ -48,43 +52,44 @@ func checkList(t *testing.T, o ListOptions) {
 		Continue:             o.Continue,
 		Limit:                o.Limit,
 	}, watchList)) > 0
-	readRevision, startKey, storageErr := storage.ValidateListOptions("/pods/", storage.APIObjectVersioner{}, storage.ListOptions{
+	// exactRevision is the revision at which the storage must read, or 0 if the storage may choose a revision.
+	exactRevision, startKey, storageErr := storage.ValidateListOptions("/pods/", storage.APIObjectVersioner{}, storage.ListOptions{
 		ResourceVersion:      o.ResourceVersion,
 		ResourceVersionMatch: metav1.ResourceVersionMatch(o.ResourceVersionMatch),
 		Predicate:            storage.SelectionPredicate{Continue: o.Continue, Limit: o.Limit},
 		Recursive:            true,
 	})
-	revision, isDecimal := parseDecimal(o.ResourceVersion)
-	isBadVersion := o.ResourceVersion != "" && !isDecimal
-	areBothGiven := o.ResourceVersion != "" && o.Continue != ""
-	_, tokenRevision, isCanonical := DecodeContinue(o.Continue) // tokenRevision is -1 for the newest state
-	isBadToken := o.Continue != "" && !isCanonical
-	want := Decision{Revision: uint64(readRevision), Limit: o.Limit}
+	lowestRevision, isDecimal := parseDecimal(o.ResourceVersion)
+	_, tokenRevision, isCanonical := DecodeContinue(o.Continue)
+	hasVersion, hasToken := o.ResourceVersion != "", o.Continue != ""
+	isBadVersion := hasVersion && !isDecimal
+	isBadToken := hasToken && !isCanonical
+	asksForNewest := !hasVersion && (!hasToken || tokenRevision < 0)
+	want := Decision{Revision: uint64(exactRevision), Limit: o.Limit}
 	switch { // the first case that applies
-	case isRefused, isBadVersion, areBothGiven, isBadToken:
+	case isRefused, isBadVersion, isBadToken, hasVersion && hasToken:
 		want = forward(reason.NotCanonical)
-	case o.ResourceVersion == "" && tokenRevision <= 0: // decideList asks for no revision, so storageErr does not matter
+	case asksForNewest: // storageErr does not matter, since decideList does not answer the list
 		want = forwardConsistent()
 	case storageErr != nil:
 		want = forward(reason.NotCanonical)
-	case o.Continue != "":
+	case hasToken:
 		want.Semantics = Continue
 		want.Start = strings.TrimPrefix(startKey, "/pods/")
-	case readRevision != 0:
+	case exactRevision != 0:
 		want.Semantics = Exact
-	case revision == 0:
+	case lowestRevision == 0:
 		want.Semantics = Any
 	default:
 		want.Semantics = NotOlderThan
-		want.Revision = revision
+		want.Revision = lowestRevision
 	}
-	wantIgnored := want
-	if want.Semantics == Any {
-		wantIgnored.Limit = 0
-	}
-	for atZero, want := range map[LimitAtZero]Decision{LimitIgnored: wantIgnored, LimitHonoured: want} {
-		if diff := cmp.Diff(want, decideList(o, atZero, ConsistentNone)); diff != "" {
-			t.Errorf("%+v, limit at 0 %s (-want +got):\n%s", o, atZero, diff)
+	for _, limitAtZero := range []LimitAtZero{LimitHonoured, LimitIgnored} {
+		if limitAtZero == LimitIgnored && want.Semantics == Any {
+			want.Limit = 0
+		}
+		if diff := cmp.Diff(want, decideList(o, limitAtZero, ConsistentNone)); diff != "" {
+			t.Errorf("%+v, limit at 0 %s (-want +got):\n%s", o, limitAtZero, diff)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // Single returns the namespace and the name of the object if the API server reads a single object for the list
-// (k8s.io/apiserver, registry.Store.ListPredicate). isSingle is false if the API server reads a range. namespaced says whether the
-// resource has namespaces.
+// (k8s.io/apiserver, registry.Store.ListPredicate). isSingle is false if the API server reads a range of objects. namespaced says
+// whether the resource has namespaces.
 //
 //	path                          field selector                        reads
 //	/api/v1/namespaces/a/pods     metadata.name=x                       a/x
@@ -20,8 +20,8 @@ import (
 //	/api/v1/nodes                 metadata.name=x                       x
 //	any, with a continue token    any                                   a range
 //
-// The object is in the answer only if it matches both selectors. The answer has neither a continue token nor a remaining
-// count, whatever the limit is.
+// The object is in the answer only if it matches the label selector and the field selector. The answer has neither a continue token
+// nor a remaining count, whatever the limit is.
 func (r *Request) Single(namespaced bool) (namespace, name string, isSingle bool) {
 	isUnknownPath := r.Namespace != "" && !namespaced
 	if r.Name == "" || r.Options.Continue != "" || isUnknownPath {
@@ -39,12 +39,15 @@ func (r *Request) Single(namespaced bool) (namespace, name string, isSingle bool
 
 // checkSelectors returns None if kube-apiserver answers the request with exactly the objects of its scope that match its
 // selectors (k8s.io/apiserver, registry.Store.ListPredicate and storage/etcd3). namespaced says whether the resource has
-// namespaces. checkSelectors does not know which other fields the resource has. It returns the reason to forward these requests:
+// namespaces. It returns NotCanonical for these requests:
 //
-//   - a requirement on metadata.namespace, if the resource has no namespaces, or refuses that field
-//   - a list of a single object with limit=5&resourceVersion=7, but no resourceVersionMatch: a range would be read at exactly
-//     7, but a single object is read in its newest state
-//   - pages over all namespaces with metadata.namespace=x: the first page has the scope x, but later pages have all namespaces
+//   - The field selector names metadata.namespace, and the resource has no namespaces, or refuses that field.
+//   - The list is of a single object, and has a limit and a resourceVersion, but no resourceVersionMatch. kube-apiserver would read
+//     a range at exactly that revision, but it reads a single object in its newest state.
+//   - The list is over all namespaces, has pages, and selects metadata.namespace=x. The first page has the scope x, but the later
+//     pages have all namespaces as their scope.
+//
+// checkSelectors does not check other fields, since it does not know which fields the resource has.
 func (r *Request) checkSelectors(namespaced bool, limitAtZero LimitAtZero) reason.Reason {
 	acceptsNamespace := namespaced && !r.refusesNamespace()
 	if r.selectsNamespace() && !acceptsNamespace {

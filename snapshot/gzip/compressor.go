@@ -119,7 +119,7 @@ func (c *Compressor) write(
 func (c *Compressor) writeObjects(m *member, f format, objects []*index.Object, proceed func() bool) (written int) {
 	for m.err == nil && written < len(objects) {
 		next, _ := cut(objects[written:], segmentTarget)
-		s := c.findOrCompress(f, next) // before proceed, since compression may take long
+		s := c.findOrCompress(f, next) // It comes before proceed, since it may take long.
 		if !proceed() {
 			break
 		}
@@ -133,7 +133,7 @@ func (c *Compressor) writeObjects(m *member, f format, objects []*index.Object, 
 }
 
 // findOrCompress returns the segment of the objects. It takes the cached segment if that has exactly these versions of the
-// objects. If not, it makes a segment from them and the unchanged pieces of the cached segment, and keeps it.
+// objects. If not, it makes a segment of the objects, in which it reuses pieces of the cached segment, and keeps the new segment.
 func (c *Compressor) findOrCompress(f format, objects []*index.Object) *segment {
 	key := cacheKey(f, objects)
 	cached := c.find(key, f.events)

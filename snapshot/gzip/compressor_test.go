@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -33,7 +34,7 @@ var (
 	listMeta = wire.ListMeta{Revision: 7, Continue: "x"}
 )
 
-// newObjects returns n objects of about size bytes each. Their numbers begin with first, on which their bytes depend, too.
+// newObjects returns n objects of about size bytes each, numbered from first on. With another first, they have other bytes.
 func newObjects(first, n, size int) []*index.Object {
 	random := rand.New(rand.NewPCG(uint64(first), 1))
 	members := make([]string, 64) // the objects share them, so that they can be compressed
@@ -83,7 +84,7 @@ func writeList(c *Compressor, out io.Writer, objects []*index.Object) error {
 	return c.Write(out, envelope, head, objects, tail)
 }
 
-// checkWritten checks that a client reads a list of these objects from in, with the same bytes as Render writes.
+// checkWritten checks that a client reads a list of these objects from in, with the bytes that Render writes.
 func checkWritten(t testing.TB, in *bytes.Buffer, objects []*index.Object) {
 	t.Helper()
 	items := make([][]byte, len(objects))
@@ -179,41 +180,46 @@ func changeObject(objects []*index.Object, next uint64, random *rand.Rand) []*in
 	return objects
 }
 
-// checkEvents writes the initial events of a watch again and again. The first time, proceed returns false at its first call,
-// the next time at its second call, and so on, until everything is written. Each time, a client must read the events of the
-// objects that WriteEvents says it has written. After the last object it must read the tail, too.
+// checkEvents checks what WriteEvents writes if proceed always returns true, and if it returns false at any of its calls.
 func checkEvents(t *testing.T, c *Compressor, objects []*index.Object) {
 	t.Helper()
-	const tail = "the end\n"
-	complete := false
-	for stopAt := 1; !complete; stopAt++ {
-		calls := 0
-		proceed := func() bool {
-			calls++
-			return calls < stopAt
-		}
-		var out bytes.Buffer
-		written, plainLength, err := c.WriteEvents(&out, envelope, objects, []byte(tail), proceed)
-		expect.NoError(t, err)
-		complete = calls < stopAt
-		if calls > stopAt {
-			t.Fatalf("proceed was called %d times, want no call after it returned false at call %d", calls, stopAt)
-		}
-		if complete && written < len(objects) {
-			t.Fatalf("proceed never returned false: got %d objects written, want %d", written, len(objects))
-		}
-		want := eventsOf(objects[:written])
-		if complete {
-			want = append(want, tail...)
-		}
-		if got := readMember(t, &out); !bytes.Equal(got, want) {
-			t.Fatalf("proceed returned false at call %d: a client reads %d bytes, not the %d of the events",
-				stopAt, len(got), len(want))
-		}
-		if int(plainLength) != len(want) {
-			t.Fatalf("proceed returned false at call %d: got plain length %d, want %d", stopAt, plainLength, len(want))
-		}
+	calls := checkEventsUntil(t, c, objects, math.MaxInt)
+	for stopAt := range calls {
+		checkEventsUntil(t, c, objects, stopAt)
 	}
+}
+
+// checkEventsUntil writes the initial events of a watch. The calls of proceed are counted from 0, and the call stopAt returns false.
+// A client must read the events of the objects that WriteEvents says it has written. If no call returned false, these must be all
+// objects, and the client must read the tail, too. checkEventsUntil returns the number of calls that returned true.
+func checkEventsUntil(t *testing.T, c *Compressor, objects []*index.Object, stopAt int) (calls int) {
+	t.Helper()
+	const tail = "the end\n"
+	isStopped := false
+	proceed := func() bool {
+		if isStopped {
+			t.Fatalf("proceed was called again after it returned false at call %d", stopAt)
+		}
+		isStopped = calls == stopAt
+		if !isStopped {
+			calls++
+		}
+		return !isStopped
+	}
+	var out bytes.Buffer
+	written, plainLength, err := c.WriteEvents(&out, envelope, objects, []byte(tail), proceed)
+	expect.NoError(t, err)
+	want := eventsOf(objects[:written])
+	if !isStopped {
+		expect.Same(t, len(objects), written)
+		want = append(want, tail...)
+	}
+	got := readMember(t, &out)
+	if !bytes.Equal(got, want) || int(plainLength) != len(want) {
+		t.Fatalf("proceed may return false at call %d: a client reads %d bytes, and WriteEvents returns the plain length %d, "+
+			"not the %d bytes of the events", stopAt, len(got), plainLength, len(want))
+	}
+	return calls
 }
 
 // eventsOf returns the initial events of objects.
@@ -289,14 +295,14 @@ func TestFewPiecesAreCompressedAgain(t *testing.T) {
 	objects := newObjects(1, 600, podSize)
 	f := format{envelope: envelope}
 	earlier := c.compress(f, objects, &segment{})
-	clear(earlier.deflated) // from now on, a piece of zero bytes is one that compress has reused
+	clear(earlier.deflated) // so a reused piece has only zero bytes, unlike a compressed piece
 	changed := slices.Clone(objects)
 	middle := len(objects) / 2
 	changed[middle] = newVersion(laterNumber, objects[middle], " ")
 	s := c.compress(f, changed, earlier)
 	compressed := 0
 	for i := range s.pieces {
-		if isReused := bytes.Equal(s.bytesOf(i), make([]byte, len(s.bytesOf(i)))); !isReused {
+		if slices.Max(s.bytesOf(i)) != 0 {
 			compressed++
 		}
 	}

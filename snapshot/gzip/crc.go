@@ -24,9 +24,10 @@ func crcProduct(a, b uint32) uint32 {
 	return product
 }
 
-// crcShift returns x to the power of 8n. If n bytes follow a text, its checksum is multiplied by crcShift(n).
+// crcShift returns x to the power of 8n. If n bytes follow a text, the checksum of the text is multiplied by crcShift(n).
 func crcShift(n int64) uint32 {
-	power, shift := uint32(crcOne>>8), uint32(crcOne) // x⁸ (in the next round x¹⁶, and so on), and 1
+	power := uint32(crcOne >> 8) // x⁸, in the next round x¹⁶, and so on
+	shift := uint32(crcOne)
 	for ; n > 0; n >>= 1 {
 		if n&1 != 0 {
 			shift = crcProduct(power, shift)

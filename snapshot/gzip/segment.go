@@ -19,8 +19,10 @@ import (
 //	piece    0         1       2         3
 //	objects  a b c ◄── d e ◄── f g h ◄── i
 //
-// If e changes, pieces 1 and 2 are compressed again. A piece may be valid at another index of a later segment if both
-// indexes are 2 or higher: in a list, piece 0 has no comma before its first object, and piece 1 refers to piece 0.
+// If e changes, pieces 1 and 2 are compressed again.
+//
+// A piece with the index i may have the index j in a later segment, if i and j are 2 or higher. Pieces 0 and 1 must keep their
+// index, since in a list piece 0 has no comma before its first object, and piece 1 refers to piece 0.
 type segment struct {
 	// numbers has the index.Object.Number of each object.
 	numbers []uint64
@@ -31,8 +33,8 @@ type segment struct {
 	deflated []byte
 	// crc is the checksum (CRC-32) of the uncompressed bytes, and length is their number modulo 2³².
 	crc, length uint32
-	// shift is the crcShift of the number of uncompressed bytes (not modulo 2³²). crcJoin needs it to join crc to the checksum of the
-	// bytes before the segment.
+	// shift is the crcShift of the number of uncompressed bytes (not modulo 2³²). crcJoin needs shift to join crc to the checksum of
+	// the bytes before the segment.
 	shift uint32
 }
 
@@ -62,11 +64,14 @@ const (
 	pieceOverhead   = 16
 )
 
-// cut cuts the objects after their first segment (target is segmentTarget) or their first piece (pieceTarget).
+// cut splits the objects into their first part and the rest. With segmentTarget as the target, a part is a segment. With
+// pieceTarget, a part is a piece.
 //
-// An object ends a segment or piece if KeyHash/2³² < size/target. This depends only on the object, so a change of another object
-// moves no end. KeyHash is as good as random, so an end comes every target bytes on average. An object that ends a segment also
-// ends a piece, since pieceTarget is smaller.
+// An object ends a part if KeyHash/2³² < size/target. This condition has three consequences:
+//
+//   - A change of an object moves no end but its own, since the condition depends on nothing else.
+//   - An end comes every target bytes on average, since KeyHash is as good as random.
+//   - An object that ends a segment also ends a piece, since pieceTarget is smaller.
 func cut(objects []*index.Object, target uint64) (first, rest []*index.Object) {
 	for i, o := range objects {
 		if uint64(o.KeyHash)*target < uint64(len(o.Bytes))<<32 { // the condition in integers
@@ -82,7 +87,8 @@ type format struct {
 	events   bool
 }
 
-// appendObjects appends objects with the bytes that the format puts around each. objects[0] has the index first in its segment.
+// appendObjects appends objects with the bytes that the format puts around each object. objects[0] has the index first in its
+// segment.
 func (f format) appendObjects(dst []byte, first int, objects []*index.Object) []byte {
 	for i, o := range objects {
 		if f.events {
@@ -149,8 +155,7 @@ func (c *Compressor) compress(f format, objects []*index.Object, earlier *segmen
 	return s
 }
 
-// appendPiece appends a piece of these objects, whose compressed bytes end at deflatedEnd. It updates the segment's checksum and
-// length.
+// appendPiece appends p, a piece of these objects. deflatedEnd is the index in segment.deflated at which the piece will end.
 func (s *segment) appendPiece(p piece, objects []*index.Object, deflatedEnd int) {
 	for _, o := range objects {
 		s.numbers = append(s.numbers, o.Number)
@@ -164,8 +169,9 @@ func (s *segment) appendPiece(p piece, objects []*index.Object, deflatedEnd int)
 	s.length += p.length
 }
 
-// findReusable looks for the piece with the objects current, from the index start on. The piece must also be valid in a later
-// segment, as piece newIndex after a piece with the objects previous (see segment). found is false if there is no such piece.
+// findReusable returns the position of the piece with the objects current, if that piece is valid in a later segment: as piece
+// newIndex, after a piece with the objects previous (see segment). It looks at the pieces from start on. found is false if there is
+// no such piece.
 func (s *segment) findReusable(start int, previous, current []*index.Object, newIndex int) (position int, found bool) {
 	for i := start; i < len(s.pieces); i++ {
 		if !sameNumbers(s.numbersOf(i), current) {

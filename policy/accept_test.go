@@ -86,21 +86,21 @@ func TestZeroAccept(t *testing.T) {
 	}
 }
 
-// newScope returns the scope of the API server's endpoint for a custom or a built-in resource. It has those types that the
-// endpoint can write.
+// newScope returns the scope of the API server's endpoint for a custom or a built-in resource. The scope of a custom resource has
+// the types without protobuf. The scope of a built-in resource has no types, which stands for all types of the API server.
 func newScope(types []runtime.SerializerInfo, custom bool) *handlers.RequestScope {
 	scope := &handlers.RequestScope{
 		MetaGroupVersion: metav1.SchemeGroupVersion, TableConvertor: rest.NewDefaultTableConvertor(schema.GroupResource{}),
 	}
-	if custom { // only metadata is written as protobuf, and not by these serializers
+	if custom { // The endpoint writes only metadata as protobuf, with other serializers.
 		isProtobuf := func(i runtime.SerializerInfo) bool { return i.MediaType == protobufType }
 		scope.StandardSerializers = slices.DeleteFunc(slices.Clone(types), isProtobuf)
 	}
 	return scope
 }
 
-// upstream is an API server. For all resources, it negotiates among the same types. (The scope of a custom resource refuses
-// protobuf after that.)
+// upstream is an API server. It negotiates among the same types for all resources. (For a custom resource, the scope then refuses
+// protobuf.)
 type upstream struct {
 	types  []runtime.SerializerInfo
 	routes *restful.Container

@@ -25,13 +25,14 @@ func parseQuery(raw string, req *Request) reason.Reason {
 	if why != reason.None {
 		return why
 	}
-	parsed := *req // req stays as it is if a parameter is refused
+	parsed := *req // a copy, since req must stay as it is if a parameter is refused
 	setParameter := parsed.setListParameter
 	if watch {
 		setParameter = parsed.setWatchParameter
 	}
 	for name, given := range values {
-		if len(given) != 1 || !setParameter(name, given[0]) {
+		isAccepted := setParameter(name, given[0])
+		if !isAccepted || len(given) > 1 {
 			return reason.NotCanonical
 		}
 	}
@@ -46,7 +47,8 @@ func parseQuery(raw string, req *Request) reason.Reason {
 // setListParameter checks one query parameter of a list, and sets the parameter's field, if there is one. It returns false if the
 // request must be forwarded: the parameter is unknown, or kube-apiserver may refuse the value or read it differently.
 //
-// Like the API server, it accepts empty strings, and refuses empty numbers. It refuses empty booleans, too (see parseBool).
+// Like the API server, setListParameter accepts empty strings, and refuses empty numbers. Unlike the API server, it refuses empty
+// booleans (see parseBool).
 func (r *Request) setListParameter(name, value string) bool {
 	switch name {
 	case "resourceVersion":

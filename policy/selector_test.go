@@ -69,7 +69,7 @@ func TestCheckSelectors(t *testing.T) {
 	token := "continue=" + EncodeContinue(5, "ns/x\x00")
 	for path, namespaced := range map[string]bool{
 		"/api/v1/pods": true, "/api/v1/namespaces/ns/pods": true, "/api/v1/nodes": false,
-		// The upstream refuses metadata.namespace for the first, and not for the resource of another group.
+		// The upstream refuses metadata.namespace for podcertificaterequests of certificates.k8s.io, but not of another group.
 		"/apis/certificates.k8s.io/v1beta1/podcertificaterequests": true, "/apis/example.com/v1/podcertificaterequests": true,
 	} {
 		for _, selector := range []string{
@@ -120,8 +120,8 @@ func upstreamScope(r *Request, namespaced bool) scope {
 	return scope{namespace: namespace, name: name, single: isNamed && isValidName && hasNamespace}
 }
 
-// checkScope requires that Single finds the object that the API server reads, and that checkSelectors forwards the list if
-// the API server reads another scope or another revision.
+// checkScope requires that Single finds the object that the API server reads. checkSelectors must forward the list if the API
+// server reads another scope or another revision.
 func checkScope(t *testing.T, r *Request, namespaced bool) {
 	t.Helper()
 	isUnknownPath := r.Namespace != "" && !namespaced

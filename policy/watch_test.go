@@ -22,9 +22,9 @@ func TestDecideWatchAgreesWithUpstream(t *testing.T) {
 	}
 }
 
-// checkWatch requires that decideWatch serves a watch if and only if kube-apiserver accepts the options, and the revision is
-// spelled canonically. The semantics must be those of the options with kube-apiserver's defaults, which turn initial events on
-// for resourceVersion="" and "0".
+// checkWatch requires that decideWatch answers a watch from memory if and only if kube-apiserver accepts the options, and the
+// resourceVersion is spelled canonically. The decision must follow from the options after kube-apiserver has set its defaults. (If
+// resourceVersion is "" or "0", and sendInitialEvents is not given, its default is true.)
 func checkWatch(t *testing.T, list ListOptions, watch WatchOptions) {
 	t.Helper()
 	const watchList = true // the feature

@@ -26,11 +26,12 @@ import (
 // mostly stay the same. The cache has one version of each segment, under a hash of its first and last object (see cacheKey). A
 // segment has the number of each object's version, which shows whether the segment is current.
 //
-// For example, the objects are a to f, and c and f end segments. The list is [a b c] , [d e f] with an uncompressed comma in
-// between. After b has changed to b', the key of [a b' c] finds [a b c], and only its part around b is compressed again.
+// For example, the objects are a to f, and c and f end segments. The list is [a b c] , [d e f] with an uncompressed comma between
+// the segments. After b has changed to b', the key of [a b' c] finds [a b c]. Only the pieces around b are compressed again (see
+// segment).
 //
-// A Compressor is safe for concurrent use. If several requests need the same segment at the same time, one compresses it and
-// the others wait.
+// A Compressor is safe for concurrent use. If several requests need the same segment at the same time, one request compresses the
+// segment, and the other requests wait for it.
 type Compressor struct {
 	// mu guards segments. It is held for reading during each use of the cache, since ristretto's Close races with Get and Set.
 	mu sync.RWMutex

@@ -130,9 +130,7 @@ func TestWriteAfterChanges(t *testing.T) {
 		listSize = 10 * segmentTarget // about ten segments, since segmentTarget is the average
 		lists    = 12
 	)
-	for name, tt := range map[string]struct {
-		objectSize, cacheSize int
-	}{
+	for name, tt := range map[string]struct{ objectSize, cacheSize int }{
 		"small objects":                 {objectSize: 60, cacheSize: largeCache},
 		"objects of half a piece":       {objectSize: pieceTarget / 2, cacheSize: largeCache},
 		"objects longer than a segment": {objectSize: 8 * segmentTarget, cacheSize: largeCache},

@@ -18,7 +18,9 @@ import (
 // These words have the same meaning in the whole package:
 //
 //	item                 one object in a list
-//	item head            what a list has before each item
+//	separator            what a list in JSON has between two items: a comma
+//	item tag             what a list in protobuf has before each item: a field's tag and the length
+//	item head            the separator, if there is an item before, and the item tag
 //	list head, tail      what a list has before its first item, and after its last
 //	record               one event in a watch
 //	event head, end      what an event has before the item, and after it
@@ -29,8 +31,8 @@ type Encoding interface {
 
 	// ParseList splits a whole list. The items are parts of body.
 	ParseList(body []byte) (List, error)
-	// ParseItem reads the metadata of an item. It refuses an item with two names or two revisions, since clients could differ in
-	// which they read.
+	// ParseItem reads the metadata of an item. It refuses an item with two names or two revisions, since some clients could read the
+	// first, and others the second.
 	ParseItem(item []byte) (ObjectMeta, error)
 	// ReadRecord reads the next record of a watch, and appends it to buf, which must be empty. It returns one of these errors:
 	//   - an InconsistencyError if the event is too large
@@ -53,9 +55,9 @@ type Encoding interface {
 	// parts of item. ParseItem must accept the item, and return a revision that is not 0.
 	Revise(item []byte, revision uint64) (before, revised, after []byte)
 
-	// appendItemHead appends the head of an item of size bytes. The head does not include the separator.
-	appendItemHead(dst []byte, size int) []byte
-	// separator returns the bytes between two items of a list.
+	// appendItemTag appends the tag of an item of size bytes. It appends nothing in JSON.
+	appendItemTag(dst []byte, size int) []byte
+	// separator returns the separator. It is empty in protobuf.
 	separator() string
 	// listFrame returns the head and the tail of a list (see [Envelope.Frame]).
 	listFrame(e *Envelope, meta ListMeta, count, itemsSize int) (head, tail []byte)
@@ -74,8 +76,8 @@ func EncodingOf(r media.Representation) Encoding {
 	return jsonEncoding{}
 }
 
-// maxEvent is the largest size of an event, in bytes. etcd stores up to 1.5 MiB by default, and the JSON of that may have a
-// few times as many bytes.
+// maxEvent is the largest size of an event, in bytes. By default, etcd stores objects of up to 1.5 MiB in protobuf. The JSON of such
+// an object may be a few times as long.
 const maxEvent = 64 << 20
 
 // ErrEnded means that a watch ended: at its timeout, or because the connection failed.
@@ -84,7 +86,7 @@ var ErrEnded = errors.New("the watch ended")
 // errMalformed means that an API server would not have sent these bytes here.
 var errMalformed = errors.New("not in the expected form")
 
-// ObjectMeta has the fields of an object that a feed reads.
+// ObjectMeta has the fields of an object that are read for every object.
 type ObjectMeta struct {
 	APIVersion, Kind string
 	Namespace, Name  string

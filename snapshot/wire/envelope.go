@@ -27,7 +27,7 @@ const AllShards = "shardRange(" + UIDField + ", '0x0000000000000000', '0x1000000
 // Envelope says how the upstream writes the lists of one collection: all bytes around the items. It also has the fields that
 // the upstream accepts in selectors. An Envelope that is shared must not be changed.
 //
-// For example, a list of pods in JSON has these parts. (In protobuf, each item has an item head, and there are no separators.)
+// For example, a list of pods in JSON has these parts. (In protobuf, each item has a tag, and there are no separators.)
 //
 //	list head                                                  item              separator  item              list tail
 //	{"kind":"PodList","apiVersion":"v1","metadata":{…},"items":[  {"metadata":…}     ,          {"metadata":…}     ]}⏎
@@ -105,17 +105,17 @@ func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems strin
 }
 
 // Frame returns the head and the tail of a list. count is the number of items. itemsSize is the number of bytes between the head
-// and the tail: those of all items, and those that AppendItemHead appends before each item.
+// and the tail: those of all items and their item heads.
 func (e *Envelope) Frame(meta ListMeta, count, itemsSize int) (head, tail []byte) {
 	return e.Encoding.listFrame(e, meta, count, itemsSize)
 }
 
-// AppendItemHead appends the bytes before item i, which has size bytes: the separator, except before item 0, and the item head.
+// AppendItemHead appends the head of item i, which has size bytes: the separator, except for item 0, and the item tag.
 func (e *Envelope) AppendItemHead(dst []byte, i, size int) []byte {
 	if i > 0 {
 		dst = append(dst, e.Encoding.separator()...)
 	}
-	return e.Encoding.appendItemHead(dst, size)
+	return e.Encoding.appendItemTag(dst, size)
 }
 
 // Separator returns the bytes between two items of a list.
@@ -124,7 +124,7 @@ func (e *Envelope) Separator() string { return e.Encoding.separator() }
 // Render returns a whole list.
 func (e *Envelope) Render(meta ListMeta, items [][]byte) []byte {
 	itemsSize := 0       // In protobuf, the list head has this size.
-	var scratch [16]byte // more than the separator and an item head
+	var scratch [16]byte // more than an item head
 	for i, item := range items {
 		itemsSize += len(e.AppendItemHead(scratch[:0], i, len(item))) + len(item)
 	}
@@ -135,7 +135,7 @@ func (e *Envelope) Render(meta ListMeta, items [][]byte) []byte {
 	return append(written, tail...)
 }
 
-// CanSelect reports whether the upstream can select by each field that the selector names. It refuses any other selector.
+// CanSelect reports whether the upstream can select by each field that the selector names. If not, the upstream refuses the selector.
 func (e *Envelope) CanSelect(selector fields.Selector) bool {
 	for _, requirement := range selector.Requirements() {
 		if !e.canSelectBy(requirement.Field) {

@@ -11,8 +11,8 @@ import (
 // separator implements Encoding.
 func (jsonEncoding) separator() string { return "," }
 
-// appendItemHead implements Encoding. In JSON, the head is empty. (The caller writes the separator.)
-func (jsonEncoding) appendItemHead(dst []byte, _ int) []byte { return dst }
+// appendItemTag implements Encoding.
+func (jsonEncoding) appendItemTag(dst []byte, _ int) []byte { return dst }
 
 // sortedList is a list of custom resources. kube-apiserver encodes such a list from maps, so the members are sorted by name.
 type sortedList struct {

@@ -10,8 +10,8 @@ import (
 // separator implements Encoding.
 func (protobufEncoding) separator() string { return "" }
 
-// appendItemHead implements Encoding.
-func (protobufEncoding) appendItemHead(dst []byte, size int) []byte {
+// appendItemTag implements Encoding.
+func (protobufEncoding) appendItemTag(dst []byte, size int) []byte {
 	return appendWireLength(dst, listItemsField, size)
 }
 

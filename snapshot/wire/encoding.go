@@ -76,8 +76,8 @@ func EncodingOf(r media.Representation) Encoding {
 	return jsonEncoding{}
 }
 
-// maxEvent is the largest size of an event, in bytes. By default, etcd stores objects of up to 1.5 MiB in protobuf. The JSON of such
-// an object may be a few times as long.
+// maxEvent is the largest size of an event, in bytes. By default, etcd stores objects of up to 1.5 MiB. Built-in types are stored
+// in protobuf, and the JSON of such an object may be a few times as long.
 const maxEvent = 64 << 20
 
 // ErrEnded means that a watch ended: at its timeout, or because the connection failed.

@@ -135,7 +135,7 @@ func (e *Envelope) Render(meta ListMeta, items [][]byte) []byte {
 	return append(written, tail...)
 }
 
-// CanSelect reports whether the upstream can select by each field that the selector names. If not, the upstream refuses the selector.
+// CanSelect reports whether the upstream can select by each field that the selector names. Otherwise, the upstream refuses it.
 func (e *Envelope) CanSelect(selector fields.Selector) bool {
 	for _, requirement := range selector.Requirements() {
 		if !e.canSelectBy(requirement.Field) {

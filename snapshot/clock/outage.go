@@ -18,8 +18,8 @@ type Outage struct {
 // resumeWithin is the longest time that streams may take to be opened again after an outage.
 const resumeWithin = 5 * time.Second
 
-// AsOf returns the time at which to measure the age of something that an API server has sent: now, or LastHeard in an outage
-// that began less than bound ago, since no API server can have sent anybody anything newer.
+// AsOf returns the time at which to measure the age of something that an API server has sent. This is now, or in an outage
+// LastHeard, if that is less than bound ago: since then, no API server can have sent anybody anything newer.
 func (o Outage) AsOf(now time.Time, bound time.Duration) time.Time {
 	if o.Ongoing && Age(o.LastHeard, now) < bound {
 		return o.LastHeard
@@ -27,8 +27,8 @@ func (o Outage) AsOf(now time.Time, bound time.Duration) time.Time {
 	return now
 }
 
-// AsOfWithoutStream is AsOf for something that a stream keeps up to date, while no stream is open. An outage that has ended counts
-// as ongoing for as long again as it has lasted, but at most for resumeWithin: in this time streams are opened again.
+// AsOfWithoutStream is AsOf for something that a stream keeps up to date, while no stream is open. After its end, an outage counts
+// as ongoing for as long again as it has lasted, but at most for resumeWithin, since streams are opened again in this time.
 func (o Outage) AsOfWithoutStream(now time.Time, bound time.Duration) time.Time {
 	if !o.Ongoing {
 		lasted := Age(o.Began, o.Ended)

@@ -2,12 +2,20 @@ package index
 
 import "slices"
 
-// Bucket is a set of objects, for example those of one namespace. The zero Bucket has all objects. Buckets serve to find the
-// filters that a change concerns: each filter is kept under its [Filter.NarrowestBucket], and a change is compared only with the
-// filters under its [Change.Buckets].
+// Bucket is a set of objects with one property in common, for example all objects of one namespace. The zero Bucket has all
+// objects. Buckets serve to find the watches that a change concerns. For example, the pod ns/p on node n1 is changed:
 //
-// kube-apiserver dispatches events by the same properties (storage/cacher, its triggers and scopes), and by one more: a
-// name in all namespaces.
+//	bucket           the watches that are kept in it
+//	all objects      those with no other bucket, such as watches with a label selector alone
+//	of namespace ns  those of namespace ns
+//	of node n1       those with the field selector spec.nodeName=n1
+//	of key ns/p      those of this pod
+//
+// The change is compared with the filters of the watches in these four buckets ([Change.Buckets]), and with no others. A watch is
+// kept only in the smallest bucket that has all its objects ([Filter.NarrowestBucket]).
+//
+// kube-apiserver dispatches events by the same properties (storage/cacher, its triggers and scopes). It also dispatches by a name
+// in all namespaces, for which there is no bucket here.
 type Bucket struct {
 	kind  bucketKind
 	value string
@@ -23,7 +31,8 @@ const (
 	ofKey
 )
 
-// NarrowestBucket returns the narrowest bucket that has all objects of the filter.
+// NarrowestBucket returns the smallest bucket that has all objects of the filter. The value of the indexed field may be "", such as
+// the node of a pod without a node.
 func (f *Filter) NarrowestBucket() Bucket {
 	switch {
 	case f.key != "":
@@ -33,7 +42,7 @@ func (f *Filter) NarrowestBucket() Bucket {
 	case f.namespace != "":
 		return Bucket{kind: ofNamespace, value: f.namespace}
 	}
-	return Bucket{}
+	return Bucket{kind: allObjects}
 }
 
 // Buckets returns the buckets that have the object before or after the change, each once.
@@ -53,9 +62,9 @@ func (c Change) Buckets() (all []Bucket) {
 
 // buckets returns the buckets that have the object.
 func (o *Object) buckets() []Bucket {
-	all := []Bucket{{}, {kind: ofKey, value: o.Key}, {kind: ofNamespace, value: o.namespace()}}
+	all := []Bucket{{kind: allObjects}, {kind: ofKey, value: o.Key}, {kind: ofNamespace, value: o.namespace()}}
 	if len(o.Fields) > 0 {
-		all = append(all, Bucket{kind: ofIndexedValue, value: o.Fields[0]}) // the indexed field is the first
+		all = append(all, Bucket{kind: ofIndexedValue, value: o.Fields[0]}) // The indexed field is the first.
 	}
 	return all
 }

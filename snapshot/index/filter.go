@@ -19,13 +19,12 @@ type Filter struct {
 	key    string          // If it is set, only the object with this key is chosen.
 	labels labels.Selector // nil matches all objects
 	terms  []fieldTerm
-	// shards are ranges of hashes. An object matches a shard if the hash of its value from readSharded is in the range. If there
-	// are none, all objects match.
+	// shards are ranges of hashes. An object matches a shard if the hash of its value from readSharded is in the range. Without
+	// shards, all objects match.
 	shards      []sharding.ShardRangeRequirement
 	readSharded func(*Object) string // nil if there are no shards
 
-	// All chosen objects have the properties below. Page skips objects without them, and the filter of a watch is kept in
-	// the bucket of the objects that have one of them.
+	// All chosen objects have the properties below. Tree.Page uses them to skip objects, and NarrowestBucket to choose a bucket.
 
 	// required is the signature of the labels that the label selector requires.
 	required signature

@@ -6,8 +6,8 @@ import (
 )
 
 // History has the versions of a collection in the order of their revisions. Its one writer appends the newest and forgets the
-// oldest. A copy does not change, and many goroutines may read it meanwhile: Append writes only behind the end of every copy,
-// and Forget makes a new slice.
+// oldest. A copy of a History does not change, and many goroutines may read the copy while the writer goes on. This is safe since
+// Append writes only behind the end of every copy, and Forget makes a new slice.
 type History struct {
 	versions []*Version
 	// forgotten is the revision of the newest forgotten version; 0 if none was forgotten.

@@ -24,9 +24,13 @@ type Query struct {
 	Fields fields.Selector
 	// Shards chooses among the objects, too; nil chooses all. It needs Envelope.Sharded, and no Limit.
 	Shards sharding.Selector
-	// EndsWithIndex says which page is the last. If it is true, it is the page with the last object of the index: for a node's pods,
-	// the node's last pod. If it is false, pages go on to the end of the scope, and the last may be empty. kube-apiserver reads the
-	// index for NotOlderThan and Consistent (storage/cacher, watchCache.waitUntilFreshAndList).
+	// EndsWithIndex says which page is the last. For example, a list of a node's pods:
+	//
+	//	true   The last page is the page with the node's last pod.
+	//	false  The pages go on to the end of the scope, so the last one may be empty.
+	//
+	// It is true for NotOlderThan and Consistent, since kube-apiserver reads the index for these lists (storage/cacher,
+	// watchCache.waitUntilFreshAndList).
 	EndsWithIndex bool
 	// Indented reports whether the list is indented JSON, which takes longer to write.
 	Indented bool
@@ -84,13 +88,13 @@ func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
 	return page
 }
 
-// hasIndexFor reports whether the filter requires a value of the field by which the tree has an index. For the objects of a page,
-// the index is only a faster way. Whether another page follows may depend on it (see Query.EndsWithIndex).
+// hasIndexFor reports whether the filter requires a value of the field by which the tree has an index. The index does not decide
+// which objects a page has: it only finds them faster. But it may decide whether another page follows (see Query.EndsWithIndex).
 func (t Tree) hasIndexFor(f *Filter) bool { return f.hasIndexedValue && t.byField != nil }
 
-// setNext sets Next and Remaining of a full page. As at kube-apiserver, there is a next page if any object follows up to the key
-// end, even one that the selectors do not choose. So the next page may be empty. With EndsWithIndex, only objects in the index
-// count.
+// setNext sets Next and Remaining of a full page. As at kube-apiserver, there is a next page if any object follows before the key
+// end, even an object that the selectors do not choose. So the next page may be empty. With EndsWithIndex, there is a next page
+// only if an object with the required value of the indexed field follows.
 func (t Tree) setNext(page *Page, q Query, f *Filter, end string) {
 	// The next page begins right after the last object, as at kube-apiserver (storage/continue.go).
 	next := page.Objects[len(page.Objects)-1].Key + "\x00"

@@ -10,8 +10,8 @@ import (
 )
 
 // signature is a Bloom filter of a set of labels, with two bits for each label. A set can have a label only if its signature
-// has both bits of the label. So Tree.ascendRequired skips most sets that do not have the label: if a set has eight others, these
-// set about 22 % of the 64 bits, and both bits of the label are among them once in twenty times (0.22²).
+// has both bits of the label. So Tree.ascendRequired skips most sets that do not have the label. For example, a set has eight other
+// labels. They set about 22 % of the 64 bits, so the signature has both bits of the label only once in twenty times (0.22²).
 type signature uint64
 
 // signatureOf returns the signature of a set of labels.

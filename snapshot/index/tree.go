@@ -3,8 +3,8 @@ package index
 import "github.com/google/btree"
 
 // Tree is the state of a collection at one revision: the objects in the order of their keys, and an index by one field if the
-// collection has an indexed field. It is a handle, like a map: Set and Remove change what all copies of it refer to. Clones share
-// what they have in common, and may be read while the original is changed.
+// collection has an indexed field. A Tree is a handle, like a map: Set and Remove change what all copies of the handle refer to.
+// Clone makes another tree, which may be read while the original is changed. Both share what they have in common.
 //
 // The objects are in runs of up to maxRun neighbours (run.go). A change copies one run, and the path to this run in the tree:
 //
@@ -26,11 +26,9 @@ type indexEntry struct{ value, key string }
 // path to it.
 const degree = 4
 
+// less orders the entries by value, and those with the same value by key.
 func (e indexEntry) less(f indexEntry) bool {
-	if e.value != f.value {
-		return e.value < f.value
-	}
-	return e.key < f.key
+	return e.value < f.value || (e.value == f.value && e.key < f.key)
 }
 
 // indexEntry returns the object's entry in the index, which is by the first field.
@@ -120,8 +118,8 @@ func (t Tree) split(r run, newIndex int) (low, high run) {
 	return r.part(r.first, 0, cut), r.part(r.objects[cut].Key, cut, r.n)
 }
 
-// Remove removes the object with a key and returns it, or nil if there is none. If its run becomes small, that run and the one
-// before become one run.
+// Remove removes the object with a key and returns it, or nil if there is none. If the object's run becomes small, this run and the
+// run before it become one.
 func (t Tree) Remove(key string) *Object {
 	r := t.runOf(key)
 	i, found := r.search(key)

@@ -46,7 +46,7 @@ func IsMismatch(err error) bool {
 // the number of objects that follow, and the headers. The page begins with the key start and has at most limit objects. list reads
 // the upstream's page. If the pages differ, the error is a [MismatchError].
 //
-// next is the key with which the state's next page begins, even if there is an error; "" after the last page.
+// next is the key with which the state's next page begins; "" after the last page. It is valid even if there is an error.
 func (s *Source) ComparePage(
 	ctx context.Context, list listFunc, state ListState, start string, limit int64,
 ) (next string, err error) {
@@ -95,8 +95,10 @@ func (s *Source) compare(ctx context.Context, state ListState, start string, our
 	return nil
 }
 
-// compareObjects compares the objects of a page with the upstream's items. It returns at most one difference: the first in names
-// or revisions, as objectDiff, or if there is none, the first in bytes, as byteDiff.
+// compareObjects compares the objects of a page with the upstream's items. It returns at most one difference:
+//
+//   - objectDiff is the first difference in names or revisions.
+//   - byteDiff is the first difference in bytes, if there is no objectDiff.
 func (s *Source) compareObjects(objects []*index.Object, items [][]byte) (objectDiff, byteDiff *MismatchError) {
 	for i, item := range items {
 		m, err := s.Encoding().ParseItem(item)
@@ -130,8 +132,9 @@ func (s ListState) isUncounted(theirs ListResponse) bool {
 	return s.Envelope.Sharded && theirs.Meta.Remaining == 0
 }
 
-// isWrittenAs reports whether listproxy would write a page with the same bytes, content type and headers as the upstream's page,
-// theirs. headers are those that every caller gets with theirs. The objects of both pages must have the same bytes.
+// isWrittenAs reports whether listproxy would write a page with the same bytes, content type and headers as the upstream's page
+// theirs. headers are the headers that every caller of the upstream's page gets. The objects of both pages must have the same
+// bytes.
 func (s ListState) isWrittenAs(page index.Page, theirs ListResponse, headers http.Header) bool {
 	meta := wire.ListMeta{Revision: s.Revision}
 	if !s.isUncounted(theirs) {

@@ -18,24 +18,29 @@ import (
 //   - A progress watch is a second, short watch, opened only for its bookmark. The bookmark moves the state to a revision when
 //     the stream is quiet.
 //
+// Both prove something only if the answer and the stream are of one timeline. A timeline is one history of etcd. An etcd that was
+// restored from a backup begins another timeline, whose revisions cannot be compared with those of the first.
+//
 // The states of a probe:
 //
-//	in flight  It is sent, and neither answered, refused nor failed.
-//	pending    It is answered, but the state has not reached the answer's revision yet.
+//	in flight  The probe is sent, and neither answered, refused nor failed.
+//	pending    The probe is answered, but the state has not reached the answer's revision yet.
 //	proven     The state has reached the answer's revision: the probe has proven the state.
-//	refused    The upstream answered it with an error, such as 429.
-//	failed     It got no answer.
+//	refused    The upstream answered the probe with an error, such as 429.
+//	failed     The probe got no answer.
 //
-// For example, the state is at revision 20 when a list of the newest state comes and waits for probe 8:
+// For example, the state is at revision 20:
 //
-//	time    the feed records                 Next returns
-//	0 ms    ProbeAwaited(8)                  SendProbe
-//	0 ms    ProbeSent(8)                     Wait
-//	10 ms   ProbeAnswered(30)                Wait until progressDelay is over
-//	110 ms                                   OpenProgressWatch
-//	110 ms  ProgressOpened                   Wait until the schedule's next probe
-//	900 ms  ProgressSentBookmark(helped),
-//	        StateReached(30): proven         OpenProgressWatch: for repeatProgressFor, another list is likely to come
+//	time    what happens                        the feed records            Next returns
+//	0 ms    a list needs the newest state       ProbeAwaited                SendProbe
+//	0 ms    a probe is sent                     ProbeSent                   Wait
+//	10 ms   the answer is revision 30           ProbeAnswered               Wait, for progressDelay
+//	110 ms  nothing                                                         OpenProgressWatch
+//	110 ms  a progress watch is opened          ProgressOpened              Wait, for the schedule's next probe
+//	900 ms  it sends a bookmark at revision 30  ProgressSentBookmark,
+//	                                            StateReached                OpenProgressWatch
+//
+// At the end, the probe has proven the state. Another progress watch is opened at once, since another list is likely to come.
 type Freshness struct {
 	schedule probeSchedule
 	// lastProbe is the last probe that was sent.
@@ -50,8 +55,9 @@ type Freshness struct {
 	probePauseEnd time.Time
 	// progressPauseEnd is the end of the pause after a progress watch that failed.
 	progressPauseEnd time.Time
-	// failurePause is the length of the pause after the last progress watch; 0 if that watch did not fail.
-	failurePause time.Duration
+	// progressPause is the length of the pause after the last progress watch, unless the upstream asked for a longer pause. It
+	// is 0 if that watch did not fail.
+	progressPause time.Duration
 	// missingBookmarks is the number of progress watches in a row that reached their timeout without a bookmark.
 	missingBookmarks int
 
@@ -71,8 +77,8 @@ type streamState struct {
 	probeFailedAt time.Time
 
 	// pending are the answers whose revision the state has still to reach, at most maxPending, in the order of their probes.
-	// Their revisions ascend: the feed takes a lower one for that of another timeline, and leaves the stream. Copies of a Freshness
-	// share this memory, so only the feed may use it.
+	// Their revisions ascend: if an answer has a lower revision than one before, the feed leaves the stream, since that answer is
+	// of another timeline. Copies of a Freshness share the memory of pending, so only the feed may use it.
 	pending []probeAnswer
 	// progressOpen reports whether a progress watch is open.
 	progressOpen bool
@@ -130,10 +136,11 @@ func (f *Freshness) Next(now time.Time, proven Probe) Action {
 	probeAt := f.nextProbe(now, proven)
 	progressAt := f.nextProgress(now, proven)
 	wake := earlier(probeAt, progressAt)
+	progressDue := !progressAt.After(now)
 	switch {
-	case !progressAt.After(now) && f.TimelineUncertain(now): // A progress watch would prove nothing.
+	case progressDue && f.TimelineUncertain(now): // A progress watch would prove nothing.
 		return Action{Step: LeaveStream}
-	case !progressAt.After(now):
+	case progressDue:
 		return Action{Step: OpenProgressWatch}
 	case !probeAt.After(now):
 		return Action{Step: SendProbe}
@@ -160,10 +167,11 @@ func (f *Freshness) nextProbe(now time.Time, proven Probe) time.Time {
 	if f.needsProbe(now, proven) {
 		at = earlier(at, now)
 	}
+	pauseEnd := f.probePauseEnd
 	if f.BookmarksMissing() { // An answer would prove nothing before the next progress watch.
-		at = later(at, f.progressPauseEnd)
+		pauseEnd = later(pauseEnd, f.progressPauseEnd)
 	}
-	return later(at, f.probePauseEnd)
+	return later(at, pauseEnd)
 }
 
 // progressDelay is the time that the stream gets to reach the answer to a probe before a progress watch is opened.
@@ -173,12 +181,12 @@ const progressDelay = 100 * time.Millisecond
 // helped, so that bookmarks keep coming.
 const repeatProgressFor = 3 * time.Second
 
-// nextProgress returns the time at which to open a progress watch; never if none is needed or one is open. A progress watch is
-// due at one of these times, but not in a pause:
+// nextProgress returns the time at which to open a progress watch, but not in a pause; never if one is open, or if none is due:
 //
-//   - now, while requests for the newest state keep coming, if the last progress watch helped and the timeline is certain;
-//   - progressDelay after the first pending answer, if a request waits;
-//   - at the progressAge of the schedule, if an answer is pending and no request waits.
+//	a progress watch is due                     in this case
+//	now                                         The last one helped, requests keep coming, and the timeline is certain.
+//	progressDelay after the answer              An answer is pending, and a request waits.
+//	when the state reaches progressAge as well  An answer is pending, and no request waits.
 func (f *Freshness) nextProgress(now time.Time, proven Probe) time.Time {
 	switch {
 	case f.progressOpen:
@@ -188,11 +196,11 @@ func (f *Freshness) nextProgress(now time.Time, proven Probe) time.Time {
 	case len(f.pending) == 0:
 		return never
 	}
-	at := later(f.pending[0].at.Add(progressDelay), f.progressPauseEnd)
+	at := f.pending[0].at.Add(progressDelay)
 	if !f.requestWaits(now, proven) {
 		at = later(at, proven.Sent.Add(f.schedule.progressAge))
 	}
-	return at
+	return later(at, f.progressPauseEnd)
 }
 
 // longestWait is the longest time for which a request waits, counted from awaitedAt. Watches wait longest.
@@ -203,19 +211,18 @@ func (f *Freshness) requestWaits(now time.Time, proven Probe) bool {
 	return f.awaitedProbe > proven.Number && now.Sub(f.awaitedAt) < longestWait
 }
 
-// needsProbe reports whether a request waits, and no pending answer can serve it: all are to probes before awaitedProbe. For
-// example, the awaited probe was refused, it failed, or the stream has ended since.
+// needsProbe reports whether a request waits, and no pending answer can serve the request, since all are answers to probes before
+// awaitedProbe. For example, the awaited probe was refused or failed, or the stream has ended since.
 func (f *Freshness) needsProbe(now time.Time, proven Probe) bool {
 	serves := func(a probeAnswer) bool { return a.probe.Number >= f.awaitedProbe }
 	return f.requestWaits(now, proven) && !slices.ContainsFunc(f.pending, serves)
 }
 
-// TimelineUncertain reports whether the server that answers now may have another timeline than the stream: another history of
-// etcd, for example from a backup, whose revisions cannot be compared with the stream's. The timeline is uncertain in two cases,
-// until the stream sends something again:
+// TimelineUncertain reports whether the server that answers now may have another timeline than the stream. The timeline is
+// uncertain in two cases, until the stream sends something again:
 //
-//   - A probe has failed since the stream last sent something. The feed keeps the stream, and if the connection is dead, its pings
-//     end the stream. But another server may answer the next probe.
+//   - A probe has failed since the stream last sent something. Another server may answer the next probe. (The feed keeps the
+//     stream. If the connection is dead, the pings of the connection end the stream.)
 //   - The stream has been silent for longer than BookmarkEvery.
 func (f *Freshness) TimelineUncertain(now time.Time) bool {
 	return f.probeFailedAt.After(f.heardAt) || clock.Age(f.heardAt, now) > BookmarkEvery
@@ -225,7 +232,8 @@ func (f *Freshness) TimelineUncertain(now time.Time) bool {
 // for example because its watch cache is off for the resource.
 const maxMissingBookmarks = 3
 
-// missingBookmarksPause is the pause in probes and progress watches while the upstream seems to send no bookmarks.
+// missingBookmarksPause is the pause after a progress watch, for probes and progress watches, while the upstream seems to send no
+// bookmarks.
 const missingBookmarksPause = time.Minute
 
 // BookmarksMissing reports whether the upstream seems to send no bookmarks. Then no state can be proven to be the newest.
@@ -247,8 +255,8 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// EarliestProof returns the time, perhaps in the past, at which both pauses are over: in probes and in progress watches. Before
-// it, only the stream can prove something.
+// EarliestProof returns the time, perhaps in the past, at which both pauses are over, in probes and in progress watches. Before
+// this time, only the stream can prove something.
 func (f *Freshness) EarliestProof() time.Time { return later(f.probePauseEnd, f.progressPauseEnd) }
 
 // ProbePauseEnd returns the end of the pause after a probe that was refused or failed.

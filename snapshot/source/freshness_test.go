@@ -122,7 +122,7 @@ func TestFreshness(t *testing.T) {
 		"a progress watch is open": {happened: []event{answerAwaited, progressOpened}, after: progressDelay, want: scheduled},
 		"a progress watch has failed": {
 			happened: []event{answerAwaited, progressOpened, progressFailed(0)}, after: progressDelay,
-			want: wakeAfter(minFailurePause),
+			want: wakeAfter(minProgressPause),
 		},
 		"the upstream refused a progress watch for 10s": {
 			happened: []event{answerAwaited, progressOpened, progressFailed(10 * time.Second)}, after: progressDelay,

@@ -5,7 +5,7 @@ import "time"
 // With the methods in this file, a feed records in its [Freshness] what happens to probes, to the stream and to progress watches.
 // A method has the name of the event.
 
-// ProbeAwaited records that a request for the newest state waits for the probe with this number, or for a later probe.
+// ProbeAwaited records that a request for the newest state waits for the probe with a number, or for a later probe.
 func (f *Freshness) ProbeAwaited(now time.Time, number uint64) {
 	if f.raiseAwaitedProbe(now, number) {
 		f.repeatProgressUntil = now.Add(repeatProgressFor)
@@ -22,8 +22,8 @@ func (f *Freshness) raiseAwaitedProbe(now time.Time, number uint64) bool {
 	return true
 }
 
-// probePause is the shortest time between two probes that the feed requests: the upstream itself may not have reached the
-// revision yet for which a request waits. It is also the shortest pause after a probe that got no answer.
+// probePause is the shortest time from a probe to the next one that the feed requests, since the upstream itself may not have
+// reached the revision yet for which a request waits. It is also the pause after a probe that got no answer.
 const probePause = 500 * time.Millisecond
 
 // ProbeRequested records that a probe is needed, for example because a request waits for a revision. The probe is due probePause
@@ -44,8 +44,8 @@ func (f *Freshness) ProbeSent(sent Probe) {
 func (f *Freshness) ProbeAnswered(now time.Time, revision uint64) {
 	f.probeInFlight = false
 	answer := probeAnswer{probe: f.lastProbe, revision: revision, at: now}
-	// The answer replaces the last pending one if both have the same revision, or if there is no room: the later probe proves
-	// more. The time of the first stays, since a progress watch has been due since then.
+	// The new answer replaces the last pending one if both have the same revision, or if there is no room: the later probe
+	// proves more. The answer that is replaced hands on its time, since a progress watch has been due since then.
 	if n := len(f.pending); n > 0 {
 		last := f.pending[n-1]
 		if last.revision == revision || n == maxPending {
@@ -66,9 +66,7 @@ func (f *Freshness) ProbeRefused(now time.Time, pause time.Duration) {
 }
 
 // EndProbePause ends the pause after a probe that was refused or got no answer.
-func (f *Freshness) EndProbePause(now time.Time) {
-	f.probePauseEnd = earlier(f.probePauseEnd, now)
-}
+func (f *Freshness) EndProbePause(now time.Time) { f.probePauseEnd = earlier(f.probePauseEnd, now) }
 
 // ProbeFailed records that a probe got no answer, and begins a pause of probePause.
 func (f *Freshness) ProbeFailed(now time.Time) {
@@ -92,8 +90,8 @@ func (f *Freshness) StreamSentBookmark(now time.Time) {
 	}
 }
 
-// StateReached records the revision that the state has reached. Of the answers up to this revision, it returns the probe of the
-// last one, which proves the state. If there are none, it returns zero.
+// StateReached records the revision that the state has reached, and removes the pending answers up to this revision. It returns
+// the probe of the last of these answers, which proves the state; zero if there are none.
 func (f *Freshness) StateReached(to uint64) (proof Probe) {
 	for len(f.pending) > 0 && f.pending[0].revision <= to {
 		proof = f.pending[0].probe
@@ -110,20 +108,20 @@ func (f *Freshness) ProgressOpened() { f.progressOpen = true }
 func (f *Freshness) ProgressSentBookmark(helped bool) {
 	f.progressOpen = false
 	f.progressHelped = helped
-	f.failurePause = 0
+	f.progressPause = 0
 	f.missingBookmarks = 0
 }
 
-// minFailurePause is the shortest pause after a progress watch that failed. The pause doubles with each failure in a row, up to
+// minProgressPause is the shortest pause after a progress watch that failed. The pause doubles with each failure in a row, up to
 // RefusalPause.
-const minFailurePause = time.Second
+const minProgressPause = time.Second
 
 // ProgressFailed records that the progress watch has ended without a bookmark, and begins a pause of at least retryAfter.
 func (f *Freshness) ProgressFailed(now time.Time, retryAfter time.Duration) {
 	f.progressOpen = false
 	f.progressHelped = false
-	f.failurePause = max(minFailurePause, min(2*f.failurePause, f.RefusalPause()))
-	f.progressPauseEnd = now.Add(max(retryAfter, f.failurePause))
+	f.progressPause = max(minProgressPause, min(2*f.progressPause, f.RefusalPause()))
+	f.progressPauseEnd = now.Add(max(retryAfter, f.progressPause))
 }
 
 // ProgressTimedOut records that the progress watch has reached its timeout without a bookmark.

@@ -16,8 +16,8 @@ type lifetime struct {
 // maxEarlyEnd is how long before its timeout a watch may seem to end, because the upstream's clock runs faster than ours.
 const maxEarlyEnd = time.Second
 
-// LatestEnd returns the latest time at which a watch can have ended if its end is noticed now: the end of its timeout if that has
-// passed, and now if not. (A process or a machine that stood still notices the end late.)
+// LatestEnd returns the latest time at which a watch can have ended whose end is noticed now. That is the end of its timeout if
+// the timeout has passed, and now if not. (A process or a machine that stood still notices the end late.)
 func (l lifetime) LatestEnd(now time.Time) time.Time {
 	timedOut := l.answeredAt.Add(l.timeout)
 	// The timeout has passed if either clock says so: the monotonic clock stands still while the machine sleeps (see clock.Age),

@@ -16,10 +16,8 @@ const (
 )
 
 // purposeContextKey and collectionContextKey are the keys of a Purpose and a CollectionKey in a request's context.
-type (
-	purposeContextKey    struct{}
-	collectionContextKey struct{}
-)
+type purposeContextKey struct{}
+type collectionContextKey struct{}
 
 // WithPurpose returns a context whose requests have a purpose.
 func WithPurpose(ctx context.Context, purpose Purpose) context.Context {

@@ -1,15 +1,14 @@
 package watch
 
-import (
-	"github.com/listproxy/listproxy/snapshot/index"
-)
+import "github.com/listproxy/listproxy/snapshot/index"
 
 // Batch has events that are written to a client together. A client that does not read holds little memory of its own: a batch
 // copies only small objects, and shares a large one with the history. The zero value is empty.
 //
-// The bytes of the batch are the parts, in order, and then the tail: the bytes of copied from index tail on. For example:
+// The bytes of the batch are the parts, in order, and then the rest of copied, from the index tail on. An event is written as a
+// head, the object and an end. For example:
 //
-//	events            parts                                  tail
+//	events            parts                                  the rest of copied
 //	two small ones    none                                   head, object, end, head, object, end
 //	one large object  head (a slice of copied), the object   end
 type Batch struct {
@@ -19,7 +18,7 @@ type Batch struct {
 	More bool
 
 	parts  [][]byte // They are immutable.
-	copied []byte   // Whatever was copied, also for parts.
+	copied []byte   // All bytes that were copied, also those of parts.
 	tail   int      // The bytes of copied before this index are in parts.
 }
 
@@ -58,7 +57,7 @@ func (b *Batch) Parts(yield func([]byte) bool) {
 type event struct {
 	eventType string // wire.Added, wire.Modified or wire.Deleted
 	object    *index.Object
-	revision  uint64 // of the change; higher than the object's if the object has left the selection
+	revision  uint64 // The revision of the change. It is higher than the object's if the object has left the selection.
 }
 
 // add adds an event. It adds nothing and returns false if the batch has other events and this one does not fit.
@@ -88,6 +87,6 @@ func (b *Batch) put(content []byte) {
 		b.copied = append(b.copied, content...)
 		return
 	}
-	b.parts = append(b.parts, b.copied[b.tail:], content) // The tail comes before the content, so it becomes a part, too.
+	b.parts = append(b.parts, b.copied[b.tail:], content) // The rest of copied comes first, so it becomes a part, too.
 	b.tail = len(b.copied)
 }

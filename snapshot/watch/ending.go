@@ -29,9 +29,9 @@ const (
 //
 //	open ── deadline ──► draining ── drainTimeout later ──► drained
 //
-// Each watcher has a deadline and a plannedEnding, with which it ends after the deadline. At first these are the end of the
-// client's timeout and EndTimeout. To end a watcher early, the broadcaster brings the deadline forward and replaces the ending.
-// Nothing moves a deadline back.
+// Each watcher has a deadline and a plannedEnding, with which it ends after the deadline. At first the deadline is the end of the
+// client's timeout, and the planned ending is EndTimeout. To end a watcher early, the broadcaster brings the deadline forward and
+// replaces the planned ending. Nothing moves a deadline back.
 //
 // A draining watcher delivers the changes that are left, and then ends. With EndTimeout (as at kube-apiserver) and EndGone it
 // delivers nothing more, and ends at once.
@@ -68,7 +68,7 @@ func (b *Broadcaster) EndWithin(atMost time.Duration, ending Ending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed && ending == EndLost {
-		return // The ends are planned already. (A shutdown plans them again, for an earlier time.)
+		return // The ends are planned already. Only a shutdown plans them again, for an earlier time.
 	}
 	b.closed = true
 	all := make([]*Watcher, 0, b.watchers)
@@ -126,13 +126,13 @@ func (w *Watcher) dueEnding(ctx context.Context) Ending {
 	return w.plannedEnding
 }
 
-// immediateEnding returns the ending if the watcher may deliver nothing more, and "" if it may. EndGone and EndTimeout are
-// immediate as soon as they are due. Any other ending waits until the changes that are left are delivered:
+// immediateEnding returns dueEnding if the watcher may deliver nothing more, and "" if it may:
 //
-//	phase     dueEnding      immediateEnding
-//	open      ""             ""
-//	draining  plannedEnding  ""
-//	drained   plannedEnding  the same
+//	dueEnding            phase     immediateEnding
+//	"" (none yet)        open      ""
+//	EndGone, EndTimeout  any       the due ending
+//	any other            draining  "", since the changes that are left are delivered first
+//	any other            drained   the due ending
 func (w *Watcher) immediateEnding(ctx context.Context) Ending {
 	isDrained := w.phase.Load() == phaseDrained
 	ending := w.dueEnding(ctx)
@@ -143,8 +143,8 @@ func (w *Watcher) immediateEnding(ctx context.Context) Ending {
 }
 
 // AwaitEnd blocks until it is the watcher's turn to end, since the clients must not all come back at once. ending is the reason
-// why the watcher cannot go on. AwaitEnd returns it, or another ending that was planned for an earlier time. It does not block for
-// EndTimeout and EndGone.
+// why the watcher cannot go on. AwaitEnd returns this ending, or another one that was planned for an earlier time. For EndTimeout
+// and EndGone, AwaitEnd does not block.
 func (w *Watcher) AwaitEnd(ctx context.Context, ending Ending) Ending {
 	if ending == EndTimeout || ending == EndGone {
 		return ending

@@ -16,7 +16,7 @@ type Pacer struct {
 // endsPerSecond is the rate at which watches end, so that their clients do not all come back at once.
 const endsPerSecond = 200
 
-// minEndSpread is the shortest spread of a plan that has time for it, so that even a few watches do not all end at one moment.
+// minEndSpread is the shortest spread of a plan, unless atMost is shorter. So even a few watches do not all end at one moment.
 const minEndSpread = time.Second
 
 // Plan plans the ends of some watches, at endsPerSecond, after all ends that were planned before. delay is the time until the

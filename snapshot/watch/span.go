@@ -8,13 +8,17 @@ type Span struct {
 	From, To uint64
 }
 
-// RetainedAfter returns the lowest revision after which all changes are known: the revision of the version at From if that was
-// loaded, and the revision of the version before it if a change led to it, since that change is known, too. For From 25:
+// RetainedAfter returns the lowest revision after which all changes are known. It depends on the version at From:
 //
-//	versions                                                  version at From  RetainedAfter
-//	loaded at 20, changed at 30                               20               20
-//	changed at 10, 20 and 30                                  20               10
-//	changed at 10, 20 and 30, the version at 10 is forgotten  20               10
+//   - If that version was loaded, RetainedAfter is its revision.
+//   - If a change led to that version, RetainedAfter is the revision of the version before, since the change is known, too.
+//
+// For example, From is 25, so the version at From is the one of 20:
+//
+//	versions                                                  RetainedAfter
+//	loaded at 20, changed at 30                               20
+//	changed at 10, 20 and 30                                  10
+//	changed at 10, 20 and 30, the version at 10 is forgotten  10
 func (s *Span) RetainedAfter() uint64 {
 	i := s.Versions.FirstAfter(s.From) - 1
 	if i < 0 { // The span has just begun and has no versions yet.

@@ -17,15 +17,24 @@ import (
 //
 //	published   The history reaches up to this revision.
 //	dispatched  Up to this revision, the broadcaster has recorded what is due.
-//	delivered   Up to this revision, the client has all changes that the filter selects.
+//	delivered   Up to this revision, Take has looked at each change, and the client has those that the filter selects. Bookmarks
+//	            do not move this revision.
 //
-// For example, a watch begins after revision 10, and its filter selects only the changes at 11 and 14:
+// For example, a watch begins after revision 10, and its filter selects only the changes at 12 and 15. At first, Take looks at
+// every change after 10:
 //
 //	what happens                         firstDue  Take returns      delivered
-//	the watch begins, published is 12    11        the change at 11  12
-//	13 is published                      0         (is not called)   12
-//	14 is published                      14        the change at 14  14
-//	a bookmark is due, dispatched is 20  0         a bookmark at 20  14
+//	the watch begins, published is 13    11        the change at 12  13
+//	14 is published                      0         (is not called)   13
+//	15 is published                      15        the change at 15  15
+//	a bookmark is due, dispatched is 20  0         a bookmark at 20  15
+//
+// These names say how a watcher ends; "" stands for no ending:
+//
+//	plannedEnding    comes at the deadline
+//	dueEnding        is the planned ending once the deadline has passed
+//	immediateEnding  is the due ending if nothing more may be delivered before it
+//	nextEnding       is the due ending once Take has returned the last events
 type Watcher struct {
 	broadcaster    *Broadcaster
 	filter         index.Filter
@@ -35,14 +44,14 @@ type Watcher struct {
 	delivered      uint64      // See above.
 	// heldSince is the time since which Take holds events back because isDefined returns false; zero if Take holds none back.
 	heldSince time.Time
-	// nextEnding is the ending that the next Take returns, once Take has returned the last events; "" before.
+	// nextEnding is the ending that the next Take returns; "" until Take has returned the last events.
 	nextEnding Ending
 
 	// firstDue is the revision of the first change that is due, or a lower revision; 0 if none is due.
 	firstDue atomic.Uint64
 	// bookmarkDue reports whether a bookmark is left to deliver.
 	bookmarkDue atomic.Bool
-	phase       atomic.Int32  // phaseOpen, phaseDraining (what is left is delivered) or phaseDrained
+	phase       atomic.Int32  // phaseOpen, phaseDraining or phaseDrained (ending.go)
 	wake        chan struct{} // A value ends Wait.
 
 	// The broadcaster's mu guards the fields below. Only the watch's own goroutine writes startedAt, so that goroutine may read
@@ -159,61 +168,86 @@ func (w *Watcher) Wait(ctx context.Context) {
 	}
 }
 
-// Take replaces the events in b with those that the client must get now, or returns an ending, after which the client must
-// get nothing more. If Take does neither, nothing is due before [Watcher.Wait] returns. Events and an ending never come
-// together: the ending comes with the next Take, and b.More says so. If ctx is done, the ending is [EndGone].
+// Take replaces the events in b, and has one of three results:
+//
+//	events in b    The client must get these events now. If b.More is true, the next Take needs no Wait before it.
+//	an ending      The client must get nothing more. The batch is empty.
+//	neither of it  Nothing is due before [Watcher.Wait] returns.
+//
+// If ctx is done when Take is called, the ending is [EndGone].
 func (w *Watcher) Take(ctx context.Context, b *Batch) Ending {
 	b.Reset()
 	if ending := cmp.Or(w.nextEnding, w.immediateEnding(ctx)); ending != "" {
 		return ending
 	}
-	isDraining := w.phase.Load() != phaseOpen
-	// The order of these reads matters. The broadcaster writes published first, then firstDue, and then dispatched. Take reads in
-	// the opposite order. So each change up to dispatched that the filter selects was delivered before, or it is in the span, at
-	// firstDue or later.
-	dispatched := w.broadcaster.dispatched.Load()
-	firstDue := w.firstDue.Swap(0)
-	span := w.broadcaster.published.Load()
-	// A draining watcher sends a last bookmark: with it the client can resume at the newest revision, which other replicas
-	// have in memory, too.
-	needsBookmark := w.bookmarkDue.Load() || (isDraining && w.wantsBookmarks)
-	hasWork := firstDue != 0 || needsBookmark
+	due := w.takeDue()
+	hasWork := due.first != 0 || due.bookmark
 	// Nothing may be delivered before it is certain that the resource is defined as before.
 	if hasWork && !w.isDefined() {
-		return w.holdBack(ctx, firstDue)
+		return w.holdBack(ctx, due.first)
 	}
 	w.heldSince = time.Time{}
-	var more bool
-	var failure Ending
-	if firstDue != 0 {
-		more, failure = w.replay(b, span, firstDue)
-	}
-	if needsBookmark && !more {
-		w.bookmarkDue.Store(false)
-		w.addBookmark(b, max(w.delivered, dispatched))
-	}
+	more, isBehind := w.fill(b, due)
 	// aborted is read last: if Abort was called meanwhile, the events in b may be wrong.
 	if w.broadcaster.aborted.Load() {
 		b.Reset()
 		return w.dueEnding(ctx) // The watcher ends at the deadline that Abort has planned.
 	}
-	if failure != "" {
+	if isBehind {
 		b.Reset()
-		return failure
+		return EndBehind
 	}
-	if isDraining && !more {
+	if due.isDraining && !more {
 		w.nextEnding = w.dueEnding(ctx)
 	}
 	if b.Events == 0 {
-		return w.nextEnding
+		return w.nextEnding // No events come before it, so this Take is already the next one.
 	}
 	w.broadcaster.counts.delivered.Add(uint64(b.Events)) // #nosec G115 -- a count
 	b.More = more || w.nextEnding != ""
 	return ""
 }
 
-// holdBack leaves the changes from the revision firstDue on to a later Take, since the resource may be defined differently now;
-// 0 stands for none. If it is too late for another Take, holdBack returns an ending.
+// dueWork is the work of one Take.
+type dueWork struct {
+	isDraining bool   // The deadline has passed.
+	dispatched uint64 // Broadcaster.dispatched
+	first      uint64 // Watcher.firstDue; 0 if no change is due
+	span       *Span  // Broadcaster.published
+	bookmark   bool   // A bookmark is due.
+}
+
+// takeDue returns the work that is due, and sets firstDue to 0.
+//
+// The order of the reads matters. The broadcaster writes published first, then firstDue, and then dispatched. takeDue reads in
+// the opposite order. So a change up to dispatched that the filter selects was delivered before, or the span has it, at the
+// revision first or later.
+func (w *Watcher) takeDue() dueWork {
+	due := dueWork{isDraining: w.phase.Load() != phaseOpen}
+	due.dispatched = w.broadcaster.dispatched.Load()
+	due.first = w.firstDue.Swap(0)
+	due.span = w.broadcaster.published.Load()
+	// A draining watcher sends a last bookmark. With this bookmark, the client can resume at the newest revision, which other
+	// replicas have in memory, too.
+	due.bookmark = w.bookmarkDue.Load() || (due.isDraining && w.wantsBookmarks)
+	return due
+}
+
+// fill adds the due events to a batch, as many as fit. more reports whether some are left. isBehind reports whether the history
+// has forgotten a change.
+func (w *Watcher) fill(b *Batch, due dueWork) (more, isBehind bool) {
+	if due.first != 0 {
+		more, isBehind = w.replay(b, due.span, due.first)
+	}
+	if due.bookmark && !more {
+		w.bookmarkDue.Store(false)
+		w.addBookmark(b, max(w.delivered, due.dispatched))
+	}
+	return more, isBehind
+}
+
+// holdBack leaves the changes from the revision firstDue on to a later Take, since the resource may be defined differently now.
+// If firstDue is 0, no change is due, but a bookmark. If it is too late for another Take, holdBack returns an ending.
 func (w *Watcher) holdBack(ctx context.Context, firstDue uint64) Ending {
 	if firstDue != 0 {
 		w.restoreDue(firstDue)
@@ -231,26 +265,28 @@ func (w *Watcher) holdBack(ctx context.Context, firstDue uint64) Ending {
 }
 
 // replay adds events for the changes that the client does not have, from the revision firstDue on, as many as fit into the
-// batch. more reports whether some are left. failure is the ending if the history has forgotten a change, and "" if all is
-// well.
-func (w *Watcher) replay(b *Batch, span *Span, firstDue uint64) (more bool, failure Ending) {
+// batch. more reports whether some are left. isBehind reports whether the history has forgotten one of the changes.
+func (w *Watcher) replay(b *Batch, span *Span, firstDue uint64) (more, isBehind bool) {
 	form := w.broadcaster.Form()
 	versions := &span.Versions
 	after := max(w.delivered, firstDue-1)
 	if after < span.RetainedAfter() {
-		return false, EndBehind
+		return false, true
 	}
 	for i := versions.FirstAfter(after); i < versions.Len(); i++ {
 		v := versions.At(i)
 		eventType, o := w.filter.Event(v.Change)
-		if o != nil && !b.add(form, event{eventType: eventType, object: o, revision: v.Revision}) {
-			w.restoreDue(v.Revision)
-			return true, ""
+		if o != nil {
+			added := b.add(form, event{eventType: eventType, object: o, revision: v.Revision})
+			if !added {
+				w.restoreDue(v.Revision)
+				return true, false
+			}
 		}
 		w.delivered = v.Revision
 	}
 	w.delivered = max(w.delivered, span.To)
-	return false, ""
+	return false, false
 }
 
 // addBookmark adds a bookmark to a batch, unless the form of bookmarks is unknown or the client began at the revision.
@@ -262,7 +298,8 @@ func (w *Watcher) addBookmark(b *Batch, revision uint64) {
 	}
 }
 
-// Close removes the watcher, and counts its ending. The ending "" means that nothing was delivered: it is not counted.
+// Close removes the watcher, and counts its ending. For a watch from which nothing was delivered, the ending is "", and is not
+// counted.
 func (w *Watcher) Close(ending Ending) {
 	w.broadcaster.remove(w)
 	if ending != "" {
@@ -270,21 +307,24 @@ func (w *Watcher) Close(ending Ending) {
 	}
 }
 
-// setDue makes the change at a revision due and wakes the watcher. If an earlier change is due already, there is nothing to
-// do: the watcher is awake or polls, and Take looks at all later changes.
+// setDue makes the change at a revision due and wakes the watcher. If an earlier change is due already, setDue does nothing: the
+// watcher is awake or polls, and Take looks at all later changes.
 func (w *Watcher) setDue(revision uint64) {
-	if w.firstDue.CompareAndSwap(0, revision) {
+	wasIdle := w.firstDue.CompareAndSwap(0, revision)
+	if wasIdle {
 		w.wakeUp()
 	}
 }
 
-// restoreDue makes the change at a revision due again, which Take has not delivered, unless an earlier one is due already.
+// restoreDue makes a change due again that Take has not delivered, the one at a revision. If an earlier change is due already,
+// restoreDue does nothing.
 func (w *Watcher) restoreDue(revision uint64) {
-	for {
+	for restored := false; !restored; {
 		first := w.firstDue.Load()
-		if (first != 0 && first <= revision) || w.firstDue.CompareAndSwap(first, revision) {
+		if first != 0 && first <= revision {
 			return
 		}
+		restored = w.firstDue.CompareAndSwap(first, revision)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"sort"
 	"strings"
 	"testing"
 
@@ -88,6 +87,8 @@ func newCheckedTree(seed uint64) *checkedTree {
 
 func (m *checkedTree) pick(from ...string) string { return from[m.random.IntN(len(from))] }
 
+func (m *checkedTree) flipCoin() bool { return m.random.IntN(2) == 0 }
+
 // pickName returns a namespace and a name. '-' and '0' are on either side of the '/' in keys.
 func (m *checkedTree) pickName() (namespace, name string) {
 	return m.pick("a", "a-b", "a0", "b"), fmt.Sprint("p", m.random.IntN(900))
@@ -108,11 +109,11 @@ func (m *checkedTree) set() {
 		"status.phase":       phase,
 	}}
 	for _, key := range []string{"app", "tier", "x/y"} {
-		if m.random.IntN(2) == 0 {
+		if m.flipCoin() {
 			o.labels[key] = m.pick("a", "b", "1", "20", "")
 		}
 	}
-	if m.random.IntN(2) == 0 {
+	if m.flipCoin() {
 		o.labels["owner"] = fmt.Sprint(m.random.IntN(200)) // mostly unlike the neighbours'
 	}
 	if m.random.IntN(50) == 0 {
@@ -147,15 +148,17 @@ func (m *checkedTree) check(t *testing.T) {
 	m.checkRuns(t)
 	keys := slices.Sorted(maps.Keys(m.objects))
 	for range 50 {
-		from, end := "", Scope{Namespace: m.pick("", "a", "a-b", "b", "none")}.End()
+		end := Scope{Namespace: m.pick("", "a", "a-b", "b", "none")}.End()
+		from := ""
 		if m.random.IntN(5) > 0 {
 			from = JoinKey(m.pickName())
 		}
-		before, beforeEnd := sort.SearchStrings(keys, from), len(keys)
-		if end != "" {
-			beforeEnd = sort.SearchStrings(keys, end)
+		want := int64(0)
+		for _, key := range keys {
+			if key >= from && (end == "" || key < end) {
+				want++
+			}
 		}
-		want := int64(max(0, beforeEnd-before))
 		if got := m.tree.Count(from, end); got != want {
 			t.Fatalf("got %d objects from %q to %q, want %d", got, from, end, want)
 		}
@@ -165,8 +168,8 @@ func (m *checkedTree) check(t *testing.T) {
 	}
 }
 
-// checkRuns compares the runs' signatures and the index with the objects. Count visits each run, so runs
-// must be at least an eighth full on average.
+// checkRuns compares the signatures of the runs, and the index, with the objects. Runs must be at least an eighth full on average,
+// since Count visits each run.
 func (m *checkedTree) checkRuns(t *testing.T) {
 	t.Helper()
 	expect.Same(t, m.tree.Len(), m.tree.byField.Len())
@@ -174,12 +177,17 @@ func (m *checkedTree) checkRuns(t *testing.T) {
 		t.Fatalf("%d objects in %d runs, want at most %d", len(m.objects), runs, limit)
 	}
 	m.tree.runs.Ascend(func(r run) bool {
-		if r.n > maxRun || r.n != len(r.objects) || r.n != len(r.signatures) {
-			t.Fatalf("a run of %d objects has n %d and %d signatures; maxRun is %d", len(r.objects), r.n, len(r.signatures), maxRun)
+		if r.n > maxRun {
+			t.Fatalf("a run has %d objects, want at most %d", r.n, maxRun)
 		}
+		expect.Same(t, r.n, len(r.objects))
+		expect.Same(t, r.n, len(r.signatures))
 		for i, o := range r.objects {
-			if o.Key < r.first || r.signatures[i] != signatureOf(o.Labels) || !r.union.has(r.signatures[i]) {
-				t.Fatalf("%s is in the wrong run (from %q), or has the wrong signature", o.Key, r.first)
+			if o.Key < r.first {
+				t.Fatalf("%s is in the run from %q, want it in a run before", o.Key, r.first)
+			}
+			if got, want := r.signatures[i], signatureOf(o.Labels); got != want || !r.union.has(want) {
+				t.Fatalf("%s has the signature %x, and its run %x, want %x in both", o.Key, got, r.union, want)
 			}
 			if !m.tree.byField.Has(o.indexEntry()) {
 				t.Fatalf("%s is not in the index under its node %q", o.Key, o.Fields[0])
@@ -212,34 +220,7 @@ var (
 // checkPage compares a random page with the one that findPage finds.
 func (m *checkedTree) checkPage(t *testing.T, keys []string) {
 	t.Helper()
-	labelText := m.pick(labelSelectors...)
-	fieldText := m.pick(fieldSelectors...)
-	labelSelector, err := labels.Parse(labelText)
-	expect.NoError(t, err)
-	fieldSelector := fields.ParseSelectorOrDie(fieldText)
-	if !m.envelope.CanSelect(fieldSelector) {
-		t.Fatalf("the envelope does not have the fields of %q", fieldText)
-	}
-	q := Query{
-		Scope:  Scope{Namespace: m.pick("", "", "a", "a-b", "a-", "none")},
-		Limit:  []int64{0, 1, 2, 5, 300}[m.random.IntN(5)],
-		Labels: labelSelector, Fields: fieldSelector,
-		EndsWithIndex: m.random.IntN(2) == 0,
-	}
-	_, inOneNamespace := fieldSelector.RequiresExactMatch("metadata.namespace")
-	if inOneNamespace && q.Limit > 0 && q.Scope.Namespace == "" {
-		return // policy forwards such pages
-	}
-	name, hasName := fieldSelector.RequiresExactMatch("metadata.name")
-	switch {
-	case hasName && q.Scope.Namespace != "" && m.random.IntN(2) == 0:
-		q.Name = name
-	case q.Limit > 0 && len(keys) > 0 && m.random.IntN(2) == 0:
-		q.Start = m.pick(keys...)
-		if m.random.IntN(2) == 0 {
-			q.Start = q.Start[len("a/"):] // as for a list of one namespace; odd for others, but allowed
-		}
-	}
+	q := m.randomQuery(t, keys)
 	want, wantKeys := m.findPage(q, keys)
 	page := m.tree.Page(m.envelope, q, nil)
 	var gotKeys []string
@@ -247,10 +228,42 @@ func (m *checkedTree) checkPage(t *testing.T, keys []string) {
 		gotKeys = append(gotKeys, o.Key)
 	}
 	if !slices.Equal(wantKeys, gotKeys) {
-		t.Fatalf("%+v with %q and %q: got %q, want %q", q, labelText, fieldText, gotKeys, wantKeys)
+		t.Fatalf("%+v: got %q, want %q", q, gotKeys, wantKeys)
 	}
 	page.Objects = nil
 	expect.Same(t, want, page)
+}
+
+// randomQuery returns a random query. keys are the keys of all pods.
+func (m *checkedTree) randomQuery(t *testing.T, keys []string) Query {
+	t.Helper()
+	labelSelector, err := labels.Parse(m.pick(labelSelectors...))
+	expect.NoError(t, err)
+	q := Query{
+		Scope:         Scope{Namespace: m.pick("", "", "a", "a-b", "a-", "none")},
+		Limit:         []int64{0, 1, 2, 5, 300}[m.random.IntN(5)],
+		Labels:        labelSelector,
+		Fields:        fields.ParseSelectorOrDie(m.pick(fieldSelectors...)),
+		EndsWithIndex: m.flipCoin(),
+	}
+	expect.Same(t, true, m.envelope.CanSelect(q.Fields))
+	_, inOneNamespace := q.Fields.RequiresExactMatch("metadata.namespace")
+	if inOneNamespace && q.Scope.Namespace == "" {
+		q.Limit = 0 // Package policy forwards the pages of such a list.
+	}
+	name, hasName := q.Fields.RequiresExactMatch("metadata.name")
+	mayUseName := m.flipCoin()
+	mayStartLater := m.flipCoin()
+	switch {
+	case mayUseName && hasName && q.Scope.Namespace != "":
+		q.Name = name
+	case mayStartLater && q.Limit > 0 && len(keys) > 0:
+		// The start is relative to the scope: the whole key in a list of all namespaces, and the name in a list of one. The other
+		// is odd, but allowed.
+		start := m.pick(keys...)
+		q.Start = m.pick(start, start[len("a/"):])
+	}
+	return q
 }
 
 // findPage finds the page of a query by a walk over all objects. It returns the page without its objects, and their keys.
@@ -266,10 +279,12 @@ func (m *checkedTree) findPage(q Query, keys []string) (page Page, found []strin
 		isFull := q.Limit > 0 && int64(len(found)) == q.Limit
 		// kube-apiserver reads only the index, so objects of other nodes do not follow.
 		isSkipped := isFull && q.EndsWithIndex && byNode && o.fields["spec.nodeName"] != node
+		if !isInRange || isSkipped {
+			continue
+		}
 		switch {
-		case !isInRange, isSkipped:
 		case isFull:
-			page.Next = (found[len(found)-1] + "\x00")[len(prefix):]
+			page.Next = strings.TrimPrefix(found[len(found)-1], prefix) + "\x00"
 			if q.ChoosesAll() {
 				page.Remaining++
 			}

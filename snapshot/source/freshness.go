@@ -183,10 +183,10 @@ const repeatProgressFor = 3 * time.Second
 
 // nextProgress returns the time at which to open a progress watch, but not in a pause; never if one is open, or if none is due:
 //
-//	a progress watch is due                     in this case
-//	now                                         The last one helped, requests keep coming, and the timeline is certain.
-//	progressDelay after the answer              An answer is pending, and a request waits.
-//	when the state reaches progressAge as well  An answer is pending, and no request waits.
+//	case                                                                 a progress watch is due
+//	the last one helped, requests keep coming, the timeline is certain   now
+//	an answer is pending, a request waits                                progressDelay after the answer
+//	an answer is pending, no request waits                               the same, but not before the state's progressAge
 func (f *Freshness) nextProgress(now time.Time, proven Probe) time.Time {
 	switch {
 	case f.progressOpen:

@@ -32,7 +32,7 @@ import (
 // These names say how a watcher ends; "" stands for no ending:
 //
 //	plannedEnding    comes at the deadline
-//	dueEnding        is the planned ending once the deadline has passed
+//	dueEnding        is the planned ending once the deadline has passed, or EndGone once the client has gone
 //	immediateEnding  is the due ending if nothing more may be delivered before it
 //	nextEnding       is the due ending once Take has returned the last events
 type Watcher struct {
@@ -172,7 +172,7 @@ func (w *Watcher) Wait(ctx context.Context) {
 //
 //	events in b    The client must get these events now. If b.More is true, the next Take needs no Wait before it.
 //	an ending      The client must get nothing more. The batch is empty.
-//	neither of it  Nothing is due before [Watcher.Wait] returns.
+//	neither        Nothing is due before [Watcher.Wait] returns.
 //
 // If ctx is done when Take is called, the ending is [EndGone].
 func (w *Watcher) Take(ctx context.Context, b *Batch) Ending {
@@ -208,12 +208,12 @@ func (w *Watcher) Take(ctx context.Context, b *Batch) Ending {
 	return ""
 }
 
-// dueWork is the work of one Take.
+// dueWork is the work of one Take, as it was when the Take began.
 type dueWork struct {
 	isDraining bool   // The deadline has passed.
-	dispatched uint64 // Broadcaster.dispatched
-	first      uint64 // Watcher.firstDue; 0 if no change is due
-	span       *Span  // Broadcaster.published
+	dispatched uint64 // What Broadcaster.dispatched was.
+	first      uint64 // What Watcher.firstDue was; 0 if no change is due.
+	span       *Span  // What Broadcaster.published was.
 	bookmark   bool   // A bookmark is due.
 }
 

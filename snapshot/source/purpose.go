@@ -15,8 +15,10 @@ const (
 	ForLearn    Purpose = "learn"    // learns the form of objects and bookmarks in a watch, and the fields of selectors
 )
 
-// purposeContextKey and collectionContextKey are the keys of a Purpose and a CollectionKey in a request's context.
+// purposeContextKey is the key of a Purpose in a request's context.
 type purposeContextKey struct{}
+
+// collectionContextKey is the key of a CollectionKey in a request's context.
 type collectionContextKey struct{}
 
 // WithPurpose returns a context whose requests have a purpose.

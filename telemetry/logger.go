@@ -49,8 +49,8 @@ func NewLogger(w io.Writer, format Format, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewTextHandler(masked, options))
 }
 
-// ForLibraries returns the logger for libraries: log if its level is debug, otherwise a logger that discards all messages.
-// Messages of libraries are for programmers. listproxy itself logs what operators must know.
+// ForLibraries returns the logger for libraries: log itself if it writes debug messages, otherwise a logger that discards all
+// messages. Messages of libraries are for programmers. listproxy itself logs what operators must know.
 func ForLibraries(log *slog.Logger) *slog.Logger {
 	if log.Enabled(context.Background(), slog.LevelDebug) {
 		return log
@@ -61,7 +61,8 @@ func ForLibraries(log *slog.Logger) *slog.Logger {
 // NewLogLimiter returns a limiter for log lines that callers can cause: twenty lines pass, and then one in ten seconds.
 func NewLogLimiter() *rate.Sometimes { return &rate.Sometimes{First: 20, Interval: 10 * time.Second} }
 
-// replaceAttr writes LevelAccess as ACCESS, and masks credentials.
+// replaceAttr returns the attribute that is written in place of a: ACCESS for LevelAccess, which slog would call DEBUG+2, and a
+// masked attribute for a credential.
 func replaceAttr(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && a.Key == slog.LevelKey && a.Value.Any() == LevelAccess {
 		return slog.String(slog.LevelKey, "ACCESS")

@@ -34,7 +34,7 @@ func (o *options) openPorts(upstream *url.URL, observer *observe.Observer, log *
 		clientConnections: limits.NewConnections(connectionBound(currentMemoryLimit())),
 		adminConnections:  limits.NewConnections(maxAdminConnections),
 	}
-	clientListener, err := o.serving.listen(o.serving.port)
+	clientListener, err := o.serving.listen(o.serving.securePort)
 	if err != nil {
 		return nil, fmt.Errorf("serving clients (--bind-address, --secure-port): %w", err)
 	}

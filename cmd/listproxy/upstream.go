@@ -62,11 +62,12 @@ func forbidPrompts(cfg *rest.Config) {
 	}
 }
 
-// apiServer has what requests to the API server need, and knows its health.
+// apiServer has what requests to the API server need, and the health of the API server. health observes the answers to all of these
+// requests.
 type apiServer struct {
 	ownConfig  *rest.Config         // for listproxy's own requests
 	transports *upstream.Transports // for callers' requests
-	health     *upstream.Health     // observes the answers to both
+	health     *upstream.Health
 }
 
 // newAPIServer returns the apiServer for config, which has listproxy's own credentials. With --client-ca-file, listproxy also
@@ -82,7 +83,8 @@ func (o *options) newAPIServer(config *rest.Config, log *slog.Logger) (apiServer
 		return apiServer{}, err
 	}
 	transports.OnAnswer(health.RecordCallerAnswer)
-	return apiServer{ownConfig: health.Observe(config), transports: transports, health: health}, nil
+	observedConfig := health.Observe(config)
+	return apiServer{ownConfig: observedConfig, transports: transports, health: health}, nil
 }
 
 // setPingEnv makes client-go notice within 10 seconds, instead of 45, that an HTTP/2 connection is half-open. Until then, the

@@ -6,7 +6,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
@@ -35,18 +34,14 @@ const (
 	labelPort   = "port"
 )
 
-// collectionID identifies a collection in metrics, by resource, version and representation. An EagerCollection has just these fields;
-// here it stands for any collection.
-type collectionID = proxy.EagerCollection
-
 // collectionLabels returns the names of the labels of a collection, then more names.
 func collectionLabels(more ...string) []string {
 	return append([]string{observe.LabelResource, observe.LabelVersion, observe.LabelRepresentation}, more...)
 }
 
 // collectionValues returns the values of the labels of a collection in the order of collectionLabels, then more values.
-func collectionValues(c collectionID, more ...string) []string {
-	return append([]string{c.GroupResource().String(), c.Version, string(c.Representation)}, more...)
+func collectionValues(name CollectionName, more ...string) []string {
+	return append([]string{name.Resource, name.Version, name.Representation}, more...)
 }
 
 var (
@@ -102,8 +97,8 @@ var (
 		"1 if the API server answers listproxy's own account as it should, else 0 and what is wrong (state).", "state")
 )
 
-// Describe implements [prometheus.Collector]. It sends no descriptions, which makes s an "unchecked collector": the registry checks
-// its metrics at each scrape, not at registration. So the metrics need not be listed twice.
+// Describe implements [prometheus.Collector]. It sends no descriptions, so that the metrics need not be listed twice. That makes s
+// an "unchecked collector": the registry checks the metrics of s at each scrape, and not at registration.
 func (s *Source) Describe(chan<- *prometheus.Desc) {}
 
 // send sends a metric with a value and the values of its labels.
@@ -139,31 +134,32 @@ func (s *Source) Collect(ch chan<- prometheus.Metric) {
 	send(ch, upstreamOKMetric, oneIf(health.Condition == upstream.ConditionOK), string(health.Condition))
 }
 
-// sendCollections sends the metrics of all collections. For an eager collection that does not exist yet, it sends
+// sendCollections sends the metrics of all collections. For an eager collection that does not exist yet, it sends only
 // collectionLiveMetric with the value 0, so that there is a series to alert on.
 func (s *Source) sendCollections(ch chan<- prometheus.Metric) {
 	now := time.Now()
-	exists := map[collectionID]bool{}
+	exists := map[CollectionName]bool{}
 	for _, c := range s.Collections.Stats() {
-		id := collectionID{GroupVersionResource: c.Key.GroupVersionResource, Representation: c.Key.Representation}
-		sendCollection(ch, id, c, now)
-		exists[id] = true
+		name := newCollectionName(c.Key)
+		sendCollection(ch, name, c, now)
+		exists[name] = true
 	}
 	for _, e := range s.Eager() {
-		if !exists[e.EagerCollection] {
-			send(ch, collectionLiveMetric, 0, collectionValues(e.EagerCollection, observe.OrNone(e.WhyNotLoaded))...)
+		name := newCollectionName(snapshot.CollectionKey{GroupVersionResource: e.GroupVersionResource, Representation: e.Representation})
+		if !exists[name] {
+			send(ch, collectionLiveMetric, 0, collectionValues(name, observe.OrNone(e.WhyNotLoaded))...)
 		}
 	}
 }
 
 // sendCollection sends the metrics of one collection.
-func sendCollection(ch chan<- prometheus.Metric, id collectionID, c snapshot.CollectionStats, now time.Time) {
-	values := collectionValues(id)
-	send(ch, collectionLiveMetric, oneIf(c.Unavailable == reason.None), collectionValues(id, observe.OrNone(string(c.Unavailable)))...)
+func sendCollection(ch chan<- prometheus.Metric, name CollectionName, c snapshot.CollectionStats, now time.Time) {
+	send(ch, collectionLiveMetric, oneIf(c.Unavailable == reason.None), collectionValues(name, observe.OrNone(string(c.Unavailable)))...)
+	values := collectionValues(name)
 	send(ch, collectionObjectsMetric, c.Objects, values...)
 	send(ch, collectionSizeMetric, c.Bytes, values...)
 	for cause, n := range c.Losses { // each loss of the state restarts the feed
-		send(ch, feedRestartsMetric, n, collectionValues(id, string(cause))...)
+		send(ch, feedRestartsMetric, n, collectionValues(name, string(cause))...)
 	}
 	if !c.Oldest.IsZero() {
 		send(ch, collectionHistoryMetric, secondsSince(c.Oldest, now), values...)
@@ -174,7 +170,7 @@ func sendCollection(ch chan<- prometheus.Metric, id collectionID, c snapshot.Col
 	send(ch, watchesMetric, c.Watches.Open, values...)
 	send(ch, watchEventsMetric, c.Watches.Delivered, values...)
 	for ending, n := range c.Watches.Ended {
-		send(ch, watchEndsMetric, n, collectionValues(id, string(ending))...)
+		send(ch, watchEndsMetric, n, collectionValues(name, string(ending))...)
 	}
 }
 

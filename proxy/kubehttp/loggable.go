@@ -6,12 +6,13 @@ import (
 	"strings"
 )
 
-// loggedWord matches groups, versions, resources, subresources and verbs of up to 40 characters. It matches few
-// credentials, since most of them have capitals or are longer. Package telemetry masks bootstrap tokens in the log.
-var loggedWord = regexp.MustCompile(`^[a-z][a-z0-9.-]{0,39}$`)
+// loggableWord matches the words of a request that may be logged: groups, versions, resources, subresources and verbs of up to 40
+// characters. It matches few credentials, since most credentials have capitals or are longer. An exception are bootstrap tokens,
+// which package telemetry masks in the log.
+var loggableWord = regexp.MustCompile(`^[a-z][a-z0-9.-]{0,39}$`)
 
-// loggedNamespace matches names of namespaces (RFC 1123 labels), and "", which stands for no namespace.
-var loggedNamespace = regexp.MustCompile(`^(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)?$`)
+// loggableNamespace matches the namespaces that may be logged: RFC 1123 labels, and "", which stands for no namespace.
+var loggableNamespace = regexp.MustCompile(`^(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)?$`)
 
 // masked replaces a word that may be a credential.
 const masked = "?"
@@ -33,7 +34,7 @@ func LoggedTarget(r *http.Request) string {
 	var words []string
 	for _, word := range []string{info.Verb, info.Resource, info.Subresource, info.APIVersion, info.APIGroup} {
 		if word != "" {
-			words = append(words, maskUnless(loggedWord, word))
+			words = append(words, maskUnless(loggableWord, word))
 		}
 	}
 	return strings.Join(words, " ")
@@ -42,7 +43,7 @@ func LoggedTarget(r *http.Request) string {
 // LoggedNamespace returns the namespace of a request for the log, or "" if the request has none. The namespace helps an operator to
 // find the client.
 func LoggedNamespace(r *http.Request) string {
-	return maskUnless(loggedNamespace, RequestOf(r).Info.Namespace)
+	return maskUnless(loggableNamespace, RequestOf(r).Info.Namespace)
 }
 
 // maskUnless returns word if it matches the pattern, and masked if not.

@@ -19,14 +19,17 @@ import (
 //	paused    a request that has given its units back for a while ([Grant.Pause])
 //	waiting   a request that is queued or paused
 //
-// Free units are granted at once, up to half of the capacity for one flow. If too few are free, the request is queued. Units that
-// become free go to the flow that holds the fewest, of those with queued requests (max-min fairness). Of flows that hold equally
-// many, the one whose oldest request came first gets them. Within a flow, requests are granted in the order in which they came. A
-// cheaper request does not overtake the one whose turn it is: units stay free until there are enough for that one. A flow that
-// holds as many units as it can waits for its own requests to end, and holds up no other flow.
+// A flow can hold up to half of the capacity. Free units are granted at once. If too few are free, the request is queued. These
+// rules say which queued request is granted next:
 //
-// For example, flows A and B hold four units each and flow C holds two, of a capacity of ten. A and B wait for one more, A
-// for longer. The first unit that C releases goes to A, the second to B.
+//   - Among flows with queued requests, the flow that holds the fewest units is next (max-min fairness). If two flows hold
+//     equally many, the flow whose oldest request came first is next.
+//   - Within a flow, requests are granted in the order in which they came.
+//   - A cheaper request does not overtake the next one: units stay free until there are enough for the next one.
+//   - A flow that cannot hold more units is passed over. Its requests wait until others of the same flow end.
+//
+// For example, flows A and B hold four units each and flow C holds two, of a capacity of ten. A and B have a queued request for
+// one unit each, and that of A is older. The first unit that C releases goes to A, the second to B.
 //
 // A request that costs more than one flow can hold is charged only what one flow can hold.
 //
@@ -56,7 +59,7 @@ type LimiterConfig struct {
 	MaxWait time.Duration
 }
 
-// flowsToFillQueue is the number of flows that it takes to reach MaxWaiting.
+// flowsToFillQueue is the number of flows that can reach MaxWaiting together, and the divisor that gives the part of one flow.
 const flowsToFillQueue = 8
 
 // Overload is the reason for which a [Limiter] refuses a request, which is answered with 429.
@@ -106,8 +109,8 @@ func (l *Limiter) Acquire(ctx context.Context, key Flow, cost int64) (Grant, err
 	return l.acquireAndUnlock(ctx, key, l.boundedCost(cost))
 }
 
-// TryAcquire acquires cost units for a request that can do without them. It succeeds only if half of the capacity stays free, and
-// if [Limiter.Acquire] would not wait.
+// TryAcquire acquires cost units for a request that can do without them. It returns false if less than half of the capacity would
+// stay free, or if [Limiter.Acquire] would wait.
 func (l *Limiter) TryAcquire(key Flow, cost int64) (Grant, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -217,7 +220,8 @@ type queuedRequest struct {
 // isQueued reports whether the request is still in its flow's queue.
 func (r *queuedRequest) isQueued() bool { return r.element != nil }
 
-// acquireAndUnlock acquires free units at once, or unlocks l.mu and waits for units. It returns with l.mu unlocked.
+// acquireAndUnlock acquires free units, or enqueues the request. Then it unlocks l.mu, which the caller has locked, and waits if the
+// request was enqueued.
 func (l *Limiter) acquireAndUnlock(ctx context.Context, key Flow, cost int64) (Grant, error) {
 	if err := ctx.Err(); err != nil {
 		l.mu.Unlock()
@@ -263,8 +267,11 @@ func (l *Limiter) await(ctx context.Context, r *queuedRequest) (Grant, error) {
 // boundedCost returns cost, but at least 1 and at most the units that one flow can hold.
 func (l *Limiter) boundedCost(cost int64) int64 { return min(max(cost, 1), l.flowUnits) }
 
-// tryAcquireLocked grants free units. It returns false if requests are queued, if too few units are free, or if the flow would hold
-// too many.
+// tryAcquireLocked grants free units. It returns false:
+//
+//   - if requests are queued, since their turn comes first;
+//   - if too few units are free;
+//   - if the flow would hold more than it can.
 func (l *Limiter) tryAcquireLocked(key Flow, cost int64) (Grant, bool) {
 	if l.queuedFlows.Len() > 0 || cost > l.config.Capacity-l.inUse {
 		return Grant{}, false
@@ -341,8 +348,8 @@ func (l *Limiter) grantLocked() {
 	}
 }
 
-// nextLocked returns the request whose turn it is: the oldest of the first flow that can hold as much as its oldest request
-// costs. It returns nil if there is no such flow.
+// nextLocked returns the request that is granted next, or nil if there is none: the oldest request of the first flow that can hold
+// what this request costs. There may be too few free units for it.
 func (l *Limiter) nextLocked() (next *queuedRequest) {
 	l.queuedFlows.Ascend(func(f *flow) bool {
 		if f.oldest().cost <= l.flowUnits-f.held {
@@ -365,8 +372,8 @@ func (l *Limiter) changePausedLocked(f *flow, change int) {
 	l.changeLocked(f, func() { f.paused += change })
 }
 
-// changeLocked calls change, which changes a flow's fields. The order of queuedFlows depends on them, so changeLocked takes the
-// flow out before, and puts it back afterwards. It forgets a flow that has nothing left.
+// changeLocked calls change, which changes fields of the flow f. Since the order of queuedFlows depends on these fields,
+// changeLocked takes f out of queuedFlows before the change, and puts it back afterwards. If f has nothing left, it is forgotten.
 func (l *Limiter) changeLocked(f *flow, change func()) {
 	if f.queue.Len() > 0 {
 		l.queuedFlows.Delete(f)

@@ -20,11 +20,10 @@ func (rec *Record) writeAccessLog(log *slog.Logger) {
 		return
 	}
 	r := rec.request
-	method, _ := spanMethod(r.Method) // _OTHER for a method that the caller made up
 	// port is the local port. For a request in a tunnel, it is the port for CONNECT.
 	_, port, _ := net.SplitHostPort(fmt.Sprint(r.Context().Value(http.LocalAddrContextKey)))
 	attrs := []slog.Attr{
-		slog.String("method", method),
+		slog.String("method", knownMethod(r.Method, otherMethod)), // the caller may have made the method up
 		slog.String("target", kubehttp.LoggedTarget(r)),
 		slog.String("port", port),
 		slog.Int("code", rec.response.Code),

@@ -8,9 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// FeedTransport returns a transport that sends all requests through next, and observes the requests of feeds. For the context of
-// such a request, describe returns what the request is for (task), and which resource, version and representation it reads. For all
-// other requests, describe returns an empty task.
+// FeedTransport returns a transport that sends all requests through next, and observes the requests of feeds. describe reads from a
+// request's context what the request is for (task), and which resource, version and representation it reads. The task is empty if
+// the request is not a feed's.
 //
 // Each request of a feed has a trace of its own, since no caller waits for the answer. Its span lasts until the end of the answer.
 func (o *Observer) FeedTransport(
@@ -21,14 +21,14 @@ func (o *Observer) FeedTransport(
 		if task == "" {
 			return next.RoundTrip(r)
 		}
-		res, endSpan, err := o.spans.send("feed "+task, next, r,
+		res, endSpan, err := o.spans.sendInSpan("feed "+task, next, r,
 			attrResource.String(resource), attrRepresentation.String(representation))
 		code := statusOf(res, err)
 		m := o.metrics
 		m.feedRequests.WithLabelValues(resource, version, representation, task, codeLabel(code)).Inc()
 		m.countUpstream(purposeFeed, code)
 		if err != nil {
-			return nil, err // send has ended the span
+			return nil, err // sendInSpan has ended the span
 		}
 		received := m.feedReceivedBytes.WithLabelValues(resource, version, representation)
 		res.Body = &feedBody{ReadCloser: res.Body, received: received, endSpan: endSpan}

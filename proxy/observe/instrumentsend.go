@@ -16,7 +16,7 @@ func (o *Observer) InstrumentSend(purpose Purpose, send auth.SendAs) auth.SendAs
 		start := time.Now()
 		transport := roundTripper(func(r *http.Request) (*http.Response, error) { return send(r.Context(), id, r) })
 		spanName := r.Method // as OpenTelemetry's semantic conventions name the span of an HTTP client
-		res, endSpan, err := o.spans.send(spanName, transport, r.WithContext(ctx))
+		res, endSpan, err := o.spans.sendInSpan(spanName, transport, r.WithContext(ctx))
 		endSpan()
 		code := statusOf(res, err)
 		o.metrics.countUpstream(purpose, code)

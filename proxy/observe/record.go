@@ -127,7 +127,7 @@ func (rec *Record) describeSpan(span trace.Span) {
 			attrRevision.Int64(int64(rec.memory.Revision)), // #nosec G115 -- etcd's revisions are int64
 			attrItems.Int(rec.memory.Items))
 	}
-	_, name := spanMethod(rec.request.Method)
+	name := knownMethod(rec.request.Method, otherMethodInName)
 	if rec.labels.resource != OtherLabel {
 		name += " " + rec.labels.resource
 	}

@@ -16,66 +16,76 @@ import (
 // tracerName is the instrumentation scope of all spans.
 const tracerName = "github.com/listproxy/listproxy"
 
-// spans makes the spans of requests from callers and of requests to the API server. A request's path, query, headers and addresses
-// may hold secrets, so a span has nothing of them but the resource.
+// spans makes the spans of requests: of callers' requests, and of requests to the API server. The path, query, headers and addresses
+// of a request may hold secrets, so its span has nothing of them but the resource.
 type spans struct{ tracer trace.Tracer }
 
 // propagator reads and writes traceparent and tracestate (https://www.w3.org/TR/trace-context). It leaves baggage alone:
 // a caller's baggage is forwarded unchanged.
 var propagator propagation.TraceContext
 
-// begin begins the span of a caller's request, and returns the request with the span in its context. The span must be
-// ended.
+// begin begins the span of a caller's request, and returns the request with the span in its context. The caller of begin must end
+// the span.
 //
-// The span begins a new trace, with a link to the caller's span, as at kube-apiserver for ordinary users. If it were a child of the
-// caller's span, anybody who can write a traceparent would decide whether it is sampled.
+// The span begins a new trace, with a link to the span in the request's traceparent, as at kube-apiserver for ordinary users. It is
+// no child of that span, since anybody who can write a traceparent would then decide whether listproxy's span is sampled.
 func (s *spans) begin(r *http.Request) *http.Request {
-	method, name := spanMethod(r.Method)
 	scheme := "http"
 	if r.TLS != nil {
 		scheme = "https"
 	}
 	options := []trace.SpanStartOption{
 		trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindServer),
-		trace.WithAttributes(semconv.HTTPRequestMethodKey.String(method), semconv.URLScheme(scheme),
-			semconv.ServerAddress("listproxy")),
+		trace.WithAttributes(semconv.HTTPRequestMethodKey.String(knownMethod(r.Method, otherMethod)),
+			semconv.URLScheme(scheme), semconv.ServerAddress("listproxy")),
 	}
 	parent := trace.SpanContextFromContext(propagator.Extract(context.Background(), propagation.HeaderCarrier(r.Header)))
 	if parent.IsValid() {
 		options = append(options, trace.WithLinks(trace.Link{SpanContext: parent}))
 	}
-	ctx, _ := s.tracer.Start(r.Context(), name, options...)
+	ctx, _ := s.tracer.Start(r.Context(), knownMethod(r.Method, otherMethodInName), options...)
 	return r.WithContext(ctx)
 }
 
-// ForwardTransport returns a transport for one request, which sends it through next, in a span. The caller must call end at the end of
-// the answer.
+// ForwardTransport returns a transport that sends the record's request through next, in a span. It is for one RoundTrip. The
+// caller must call end at the end of the answer.
 func (rec *Record) ForwardTransport(next http.RoundTripper) (_ http.RoundTripper, end func()) {
 	if rec.observer == nil {
 		return next, func() {}
 	}
-	endSpan := func() {} // until the request is sent
-	send := func(r *http.Request) (*http.Response, error) {
-		res, endSentSpan, err := rec.observer.spans.send(SpanForward, next, r)
-		endSpan = endSentSpan
-		return res, err
-	}
-	return roundTripper(send), func() { endSpan() } // calls the endSpan that send has set
+	forward := &forwardTransport{next: next, spans: rec.observer.spans, endSpan: func() {}}
+	return forward, func() { forward.endSpan() }
 }
 
-// send sends r to the API server through next, in a new client span, and with the span's traceparent in place of r's own.
-// The caller must call endSpan at the end of the answer, and may call it again. If send returns an error, it has ended the span. If s
-// is nil, send makes no span, and sends r unchanged.
-func (s *spans) send(
+// forwardTransport is the transport of [Record.ForwardTransport].
+type forwardTransport struct {
+	next    http.RoundTripper
+	spans   *spans
+	endSpan func() // does nothing until RoundTrip has made the span
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (f *forwardTransport) RoundTrip(r *http.Request) (res *http.Response, err error) {
+	res, f.endSpan, err = f.spans.sendInSpan(SpanForward, f.next, r)
+	return res, err
+}
+
+// sendInSpan sends r to the API server through next, in a new client span with a name and attributes. The span's traceparent
+// replaces r's own. The span ends:
+//
+//   - after an error, before sendInSpan returns;
+//   - otherwise by endSpan, which the caller must call at the end of the answer, and may call again.
+//
+// If s is nil, sendInSpan makes no span, and sends r unchanged.
+func (s *spans) sendInSpan(
 	name string, next http.RoundTripper, r *http.Request, attributes ...attribute.KeyValue,
 ) (_ *http.Response, endSpan func(), _ error) {
 	if s == nil {
 		res, err := next.RoundTrip(r)
 		return res, func() {}, err
 	}
-	method, _ := spanMethod(r.Method)
-	ctx, span := s.tracer.Start(r.Context(), name, trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithAttributes(append(attributes, semconv.HTTPRequestMethodKey.String(method))...))
+	attributes = append(attributes, semconv.HTTPRequestMethodKey.String(knownMethod(r.Method, otherMethod)))
+	ctx, span := s.tracer.Start(r.Context(), name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attributes...))
 	res, err := next.RoundTrip(withTraceparent(ctx, r))
 	if err != nil {
 		span.SetStatus(codes.Error, "no answer") // err may have a secret
@@ -106,17 +116,19 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip implements [http.RoundTripper].
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// httpMethods are the methods that the semantic conventions know.
+// httpMethods are the methods that the semantic conventions know. For all others, they demand _OTHER as the value of an attribute,
+// and HTTP in the name of a span.
 var httpMethods = sets.New(http.MethodConnect, http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodOptions,
 	http.MethodPatch, http.MethodPost, http.MethodPut, http.MethodTrace)
 
-// spanMethod returns a request's method as the value of an attribute, and as a part of the span's name. For unknown methods,
-// the semantic conventions demand _OTHER and HTTP.
-func spanMethod(method string) (value, inName string) {
+const otherMethod, otherMethodInName = "_OTHER", "HTTP"
+
+// knownMethod returns a request's method if the semantic conventions know it, and otherwise other: otherMethod or otherMethodInName.
+func knownMethod(method, other string) string {
 	if httpMethods.Has(method) {
-		return method, method
+		return method
 	}
-	return "_OTHER", "HTTP"
+	return other
 }
 
 // listproxy's own attributes of spans. The other attributes are those of OpenTelemetry's semantic conventions for HTTP.

@@ -18,7 +18,8 @@ import (
 // finish. An answer to an upgrade stays as it is, since it has a Connection header of its own.
 func CloseConnections(next http.Handler, isDraining func() bool, goawayChance float64) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		isChosen := r.ProtoMajor == 2 && rand.Float64() < goawayChance // #nosec G404 -- only spreads clients
+		draw := rand.Float64() // #nosec G404 -- only spreads clients
+		isChosen := r.ProtoMajor == 2 && draw < goawayChance
 		if (isDraining() || isChosen) && kubehttp.RequestOf(r).Upgrade == "" {
 			w.Header().Set("Connection", "close")
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/elazarl/goproxy"
 )
 
-// Tunnels is a [net.Listener] whose connections are tunnels. A client opens a tunnel to the API server by a CONNECT at the
-// port of [NewConnectServer]. The [http.Server] of the main port serves the tunnels, so requests inside a tunnel are handled
+// Tunnels is a [net.Listener] whose connections are tunnels. A client opens a tunnel to the API server by a CONNECT request to the
+// server of [NewConnectServer]. The [http.Server] of the main port serves the tunnels, so requests inside a tunnel are handled
 // like all others. The certificate is the same, too, so it must also have the API server's names. Tunnels is safe for
 // concurrent use.
 type Tunnels struct {
@@ -29,11 +29,12 @@ func NewTunnels(targets Targets, tlsConfig *tls.Config) *Tunnels {
 	return &Tunnels{targets: targets, tlsConfig: tlsConfig, opened: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// tunnelGranted is the answer to a CONNECT that is granted, also over HTTP/1.0 (RFC 9110, 2.5).
+// tunnelGranted is the answer to a CONNECT that is granted. It says HTTP/1.1 even if the CONNECT was sent in HTTP/1.0, as a server
+// should (RFC 9110, 2.5).
 const tunnelGranted = "HTTP/1.1 200 Connection established\r\n\r\n"
 
-// open grants a CONNECT, and waits until Accept takes the tunnel. goproxy calls it with the *tunnelConn of [connectWriter],
-// whose deadline open removes.
+// open grants a CONNECT, and waits until Accept takes the tunnel. goproxy calls open with the *tunnelConn that [connectWriter] has
+// made. This connection has a deadline for its opening, which open removes.
 func (t *Tunnels) open(_ *http.Request, conn net.Conn, _ *goproxy.ProxyCtx) {
 	_, err := io.WriteString(conn, tunnelGranted)
 	if err == nil {

@@ -10,12 +10,16 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// errNotImpersonated means that listproxy has a bug, which was noticed before anything was sent with its credentials.
-var errNotImpersonated = errors.New("a request with listproxy's own credentials does not name the user that it is for")
+// errNotImpersonated is the error of a request for a verified user that does not impersonate this user as it should. It means that
+// listproxy has a bug, which was noticed before anything was sent with its credentials.
+var errNotImpersonated = errors.New("listproxy's own credentials are only for requests that properly impersonate a user")
 
-// impersonationGuard checks each request before next adds listproxy's credentials to it: the request must name a user and a group
-// in Impersonate-* headers, and must not have credentials already. By a mistake elsewhere, a caller could otherwise get
-// listproxy's own rights. A group is required, since kube-apiserver gives groups of its own choice to a user without one.
+// impersonationGuard checks each request before next adds listproxy's credentials to it. After a mistake elsewhere, a caller could
+// otherwise get listproxy's own rights. The guard refuses a request:
+//
+//   - without exactly one user in Impersonate-User;
+//   - without a group in Impersonate-Group, since kube-apiserver would choose the groups of the user itself;
+//   - with credentials of its own.
 type impersonationGuard struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
@@ -24,10 +28,11 @@ func (g impersonationGuard) RoundTrip(r *http.Request) (*http.Response, error) {
 	namesUser := len(users) == 1 && users[0] != ""
 	namesGroup := len(r.Header["Impersonate-Group"]) > 0
 	hasCredentials := r.Header["Authorization"] != nil
+	transport := g.next
 	if !namesUser || !namesGroup || hasCredentials {
-		return refusingTransport{}.RoundTrip(r)
+		transport = refusingTransport{}
 	}
-	return g.next.RoundTrip(r)
+	return transport.RoundTrip(r)
 }
 
 // refusingTransport refuses every request with errNotImpersonated.
@@ -42,7 +47,7 @@ func (refusingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // newImpersonatingSet returns transports that send the requests of impersonated users with listproxy's own credentials, which are
-// in cfg. They refuse requests that name no user ([impersonationGuard]).
+// in cfg. They refuse the requests that [impersonationGuard] refuses.
 func newImpersonatingSet(cfg *rest.Config, base *url.URL) (*transportSet, error) {
 	if err := checkCanImpersonate(cfg, base); err != nil {
 		return nil, err
@@ -50,20 +55,21 @@ func newImpersonatingSet(cfg *rest.Config, base *url.URL) (*transportSet, error)
 	cfg = rest.CopyConfig(cfg)
 	cfg.UserAgent = ""   // the caller's User-Agent is sent, or none
 	cfg.NextProtos = nil // each transport sets its own
-	transportConfig, err := cfg.TransportConfig()
+	credentials, err := cfg.TransportConfig()
 	if err != nil {
 		return nil, err
 	}
-	tlsConfig, err := transport.TLSConfigFor(transportConfig)
+	tlsConfig, err := transport.TLSConfigFor(credentials)
 	if err != nil {
 		return nil, err
 	}
-	if dialer := transportConfig.DialHolder; dialer != nil {
-		// When a credential plugin brings another certificate, client-go closes the connections that this dialer has opened.
+	// The transports must use the dialer of credentials, which TransportConfig has made from that of cfg: when a credential plugin
+	// brings another certificate, client-go closes the connections that this dialer has opened.
+	if dialer := credentials.DialHolder; dialer != nil {
 		cfg.Dial = dialer.Dial
 	}
 	return newTransportSet(cfg, base, tlsConfig, func(t *http.Transport) (http.RoundTripper, error) {
-		withCredentials, err := transport.HTTPWrappersForConfig(transportConfig, t)
+		withCredentials, err := transport.HTTPWrappersForConfig(credentials, t)
 		if err != nil {
 			return nil, fmt.Errorf("listproxy's own credentials: %w", err)
 		}

@@ -20,8 +20,14 @@ type counter struct {
 	duration  time.Duration // the total duration of lists
 }
 
-// requests returns the number of requests. It is the larger of the two numbers of events, not their sum: a watch with two events is in
-// both numbers, and if the audit policy drops one of the two events, the other number still has all watches.
+// requests returns the number of requests:
+//
+//	requests of the key                 opened       completed
+//	lists                               0            all
+//	watches, both events are logged     all          all but the open ones
+//	watches, one of the two is logged   all or none  none or all
+//
+// So the larger number has all requests.
 func (c *counter) requests() int64 { return max(c.opened, c.completed) }
 
 // count counts an event whose request has the prediction p. It also updates first and last.

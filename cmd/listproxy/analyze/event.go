@@ -35,7 +35,7 @@ type auditEvent struct {
 	StageTime      time.Time       `json:"stageTimestamp"`
 }
 
-// responseObject is the answer in an event.
+// responseObject is the answer in an event, of which only its kind matters.
 type responseObject struct{ isTable bool }
 
 // UnmarshalJSON implements [json.Unmarshaler]. It does not decode the object, which can be large. The object counts as a table if
@@ -52,10 +52,10 @@ func (e *auditEvent) isEvent() bool {
 		e.RequestURI != "" && e.Stage != ""
 }
 
-// isRelevant reports whether the event stands for an answered list or watch. A list has one such event: kube-apiserver
+// isRelevant reports whether the event stands for an answered list or watch. A list has one relevant event: kube-apiserver
 // writes it at the end (ResponseComplete), and listproxy at the start (ResponseStarted). A watch may have two (see [counter]).
 //
-// Requests of kube-apiserver to itself and of listproxy for itself are not relevant: they never come through listproxy.
+// The requests that kube-apiserver and listproxy send for themselves are not relevant, since they never come through listproxy.
 func (e *auditEvent) isRelevant() bool {
 	if e.User.Username == user.APIServerUser || strings.HasPrefix(e.UserAgent, "listproxy/") {
 		return false
@@ -80,18 +80,17 @@ const (
 	kubectlLimit = "limit=500"
 )
 
-// httpRequest returns the request of the event, or false if its URI is malformed. Events do not record the Accept header. If the
-// event wantsTable, the request has the header of kubectl get. All others have none, which means JSON.
+// httpRequest returns the request of the event, or false if its URI is malformed. Events do not record the Accept header, so
+// httpRequest assumes one: that of kubectl get if the request asked for a table (see wantsTable), and otherwise none, which means
+// JSON.
 func (e *auditEvent) httpRequest() (*http.Request, bool) {
 	u, err := url.ParseRequestURI(e.RequestURI)
 	if err != nil {
 		return nil, false
 	}
 	r := &http.Request{
-		Method:     http.MethodGet,
-		URL:        u,
-		RequestURI: e.RequestURI,
-		Header:     http.Header{"User-Agent": {e.UserAgent}},
+		Method: http.MethodGet, URL: u, RequestURI: e.RequestURI,
+		Header: http.Header{"User-Agent": {e.UserAgent}},
 	}
 	if e.wantsTable() {
 		r.Header["Accept"] = []string{acceptTable}
@@ -99,8 +98,8 @@ func (e *auditEvent) httpRequest() (*http.Request, bool) {
 	return r, true
 }
 
-// wantsTable reports whether the request asked for a table. The answer tells if it is in the event. If not, kubectl get is assumed to
-// have asked for a table, and other clients for none.
+// wantsTable reports whether the request asked for a table. If the event has the answer, the request asked for a table if the answer
+// is one. Without the answer, kubectl get is assumed to have asked for a table, and every other client for JSON.
 func (e *auditEvent) wantsTable() bool {
 	if e.ResponseObject != nil {
 		return e.ResponseObject.isTable

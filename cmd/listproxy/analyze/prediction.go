@@ -19,7 +19,8 @@ const (
 	verbWatch verb = "watch"
 )
 
-// form says what a list or watch asks for. A list has one of the [policy.Semantics], like any or exact. All other forms are below.
+// form says what a list or watch asks for. The form of a list is one of the [policy.Semantics], like any or exact, or formUnknown.
+// The form of a watch is one of the constants.
 type form string
 
 const (
@@ -42,8 +43,8 @@ const (
 	byAPIServer               answerer = "kube-apiserver"
 )
 
-// reasonRefused means that kube-apiserver answered the request with an error, as it would behind listproxy, which forwards such
-// requests. Package reason does not have this reason.
+// reasonRefused means that kube-apiserver answered the request with an error. It would do so behind listproxy, too, since listproxy
+// would forward the request. Package reason does not have this reason, since listproxy does not foresee such answers.
 const reasonRefused reason.Reason = "refused"
 
 // Prediction is what listproxy would do with a request.
@@ -95,8 +96,13 @@ func (p *predictor) predict(e *auditEvent) Prediction {
 // as success.
 func succeeded(code int) bool { return code == 0 || code == http.StatusOK }
 
-// whoAnswers returns who answers a request and, if that is kube-apiserver, the reason. parseReason is the reason of
-// [policy.Parse] to forward it, or None.
+// whoAnswers returns who answers a request and, if that is kube-apiserver, the reason. parseReason is the reason for which
+// [policy.Parse] forwards the request, or None. The switches are tried from the most to the fewest:
+//
+//	forwarded with both switches                     kube-apiserver
+//	of a group that only aggregated API servers have kube-apiserver
+//	answered without a switch                        memory
+//	answered with both switches                      memory, if there is the switch for its verb
 func (p *predictor) whoAnswers(request *policy.Request, parseReason reason.Reason) (answerer, reason.Reason) {
 	why := parseReason
 	if why == reason.None {
@@ -143,14 +149,14 @@ func mismatchOf(rule policy.Rule, request *policy.Request) reason.Reason {
 	return mismatch
 }
 
-// formOf returns the form of a request. parseReason is the reason of [policy.Parse] to forward it, or None.
+// formOf returns the form of a request. parseReason is the reason for which [policy.Parse] forwards the request, or None.
 func formOf(request *policy.Request, parseReason reason.Reason) form {
 	switch parseReason {
 	case reason.NotList, reason.Watch, reason.NotCanonical:
 		return formUnknown // Parse did not read the query
 	}
-	// With these settings, Decide forwards as few requests as possible. A request that it still forwards mostly has no Semantics, so
-	// that its form is unknown. (A page at the newest state is also forwarded, but has Semantics.)
+	// With these settings, Decide forwards as few requests as possible. A request that is forwarded even so has no Semantics, so its
+	// form is unknown. There is one exception, a page at the newest state: it is forwarded, and has Semantics.
 	decision := request.Decide(policy.LimitIgnored, policy.ConsistentAll)
 	switch {
 	case decision.Semantics == "":

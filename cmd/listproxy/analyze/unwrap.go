@@ -28,7 +28,7 @@ func eventsIn(text []byte, depth int) []*auditEvent {
 	decoder := json.NewDecoder(bytes.NewReader(text[start:]))
 	for {
 		var value json.RawMessage
-		if decoder.Decode(&value) != nil { // the end, or something that is not JSON
+		if err := decoder.Decode(&value); err != nil { // the end, or something that is not JSON
 			return events
 		}
 		events = append(events, eventsInValue(value, depth)...)
@@ -66,7 +66,8 @@ func eventsInValue(value json.RawMessage, depth int) []*auditEvent {
 // parseEvent parses a JSON value as an event. It returns nil if the value is something else.
 func parseEvent(value []byte) *auditEvent {
 	var e auditEvent
-	if json.Unmarshal(value, &e) != nil || !e.isEvent() {
+	err := json.Unmarshal(value, &e)
+	if err != nil || !e.isEvent() {
 		return nil
 	}
 	return &e

@@ -22,10 +22,11 @@ type counter struct {
 
 // requests returns the number of requests:
 //
-//	requests of the key                 opened       completed
-//	lists                               0            all
-//	watches, both events are logged     all          all but the open ones
-//	watches, one of the two is logged   all or none  none or all
+//	requests of the key                    opened   completed
+//	lists                                  0        all
+//	watches, with both events              all      those that have ended
+//	watches, with the event at the start   all      0
+//	watches, with the event at the end     0        those that have ended
 //
 // So the larger number has all requests.
 func (c *counter) requests() int64 { return max(c.opened, c.completed) }

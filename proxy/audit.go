@@ -11,15 +11,16 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// audit writes an answer from memory to the audit log, if there is one. It returns the reason to forward the request, or None. The
-// write may wait, so the caller must call [lastCheck] before it answers, although audit calls lastCheck before the write, too.
+// audit writes an answer from memory to the audit log, if there is one. It returns the reason to forward the request, or None.
+//
+// audit waits twice: for the users, and for the write. After the first wait it calls [lastCheck] itself, since the log should have
+// no request that is forwarded in the end. After the second wait, the caller must call lastCheck.
 func (h *Handler) audit(r *http.Request, d *decision, b *body) reason.Reason {
 	if h.AuditLog == nil {
 		return reason.None
 	}
 	callerUser, impersonatedUser, err := h.findUsers(r.Context(), &d.caller.Caller)
 	if err == nil {
-		// findUsers may have waited, and the log should have no request that is forwarded in the end.
 		if why := lastCheck(d, h.currentConditions(d)); why != reason.None {
 			return why
 		}
@@ -32,7 +33,8 @@ func (h *Handler) audit(r *http.Request, d *decision, b *body) reason.Reason {
 			ID:             b.auditID,
 			Semantics:      d.Semantics,
 			Representation: d.key.Representation,
-			Revision:       d.state.Revision, Items: len(b.objects),
+			Revision:       d.state.Revision,
+			Items:          len(b.objects),
 		})
 	}
 	if err != nil {
@@ -48,7 +50,7 @@ func (h *Handler) findUsers(ctx context.Context, who *auth.Caller) (callerUser, 
 	if verified := who.Identity.VerifiedUser(); verified != nil {
 		return verified, nil, nil // a caller with a certificate cannot impersonate
 	}
-	callerAlone := *who // without Impersonate-* headers, whether it has any or not
+	callerAlone := *who // without the Impersonate-* headers, if there are any
 	callerAlone.Identity = who.Identity.Impersonator()
 	callerUser, err = h.WhoAmI.User(ctx, &callerAlone)
 	if err == nil && who.Identity.ImpersonatedUser() != nil {

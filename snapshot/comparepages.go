@@ -108,12 +108,12 @@ func (c *Collections) comparePageTwice(r *runningCollection, s Snapshot, start s
 	if !clock.Sleep(c.ctx, pause) {
 		return next, c.ctx.Err()
 	}
-	_, secondErr := upstream.ComparePage(c.ctx, upstream.List, s.ListState, start, limit)
-	if secondErr == nil { // at one revision, a page cannot differ and then agree, so neither result is trusted
+	_, err = upstream.ComparePage(c.ctx, upstream.List, s.ListState, start, limit)
+	switch {
+	case err == nil: // at one revision, a page cannot differ and then agree, so neither result is trusted
 		return next, fmt.Errorf("a mismatch was gone the second time: %s", mismatch.Difference)
+	case r.view.Load().epoch != s.epoch: // the state changed between the two comparisons, so there is no verdict
+		return next, errDropped
 	}
-	if r.view.Load().epoch != s.epoch {
-		return next, errDropped // the state changed between the two comparisons: no verdict
-	}
-	return next, secondErr
+	return next, err
 }

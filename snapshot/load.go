@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
@@ -145,7 +147,7 @@ func (f *feed) loadWith(ctx context.Context, learned source.Learned, read loadFu
 
 // loadStream reads the initial events of a streaming list into l. Then the stream, l.stream, goes on as a watch.
 func (f *feed) loadStream(ctx context.Context, l *stateLoad) error {
-	s, err := f.source.Watch(source.WithPurpose(ctx, source.ForLoad), "", url.Values{
+	s, err := f.source.Watch(source.WithPurpose(ctx, source.ForLoad), metav1.NamespaceAll, url.Values{
 		"sendInitialEvents":    {"true"},
 		"resourceVersionMatch": {"NotOlderThan"},
 		"allowWatchBookmarks":  {"true"},
@@ -197,7 +199,7 @@ func (f *feed) addInitial(l *stateLoad, ev wire.Event) error {
 	if err != nil {
 		return err
 	}
-	return l.count(sizeOf(change.object) - sizeOf(old))
+	return l.addBytes(sizeOf(change.object) - sizeOf(old))
 }
 
 // loadPages reads all pages of one list into l. If a page is answered 410, the feed begins another load.
@@ -208,7 +210,7 @@ func (f *feed) loadPages(ctx context.Context, l *stateLoad) error {
 	limit := min(max(likelyObjects, minLoadPage), maxLoadPage)
 	query := url.Values{"limit": {strconv.FormatInt(limit, 10)}}
 	for {
-		page, err := f.source.List(ctx, "", query)
+		page, err := f.source.List(ctx, metav1.NamespaceAll, query)
 		switch {
 		case errors.Is(context.Cause(ctx), errSlow): // err only says that the list was canceled
 			return errSlow
@@ -253,7 +255,7 @@ func (f *feed) addItem(l *stateLoad, item []byte) error {
 	if l.state.Set(o) != nil {
 		return wire.Inconsistent("an object appears twice in one list")
 	}
-	return l.count(o.Size())
+	return l.addBytes(o.Size())
 }
 
 // comparedObjects is the number of objects that compareLoaded compares. Two show the order, and the list mostly has a count
@@ -274,9 +276,9 @@ func (f *feed) compareLoaded(ctx context.Context, l *stateLoad) error {
 	return nil
 }
 
-// count adds bytes, which may be negative, to the size and to the budget. It returns errFull if the state grows in a crowded
+// addBytes adds bytes, which may be negative, to the size and to the budget. It returns errFull if the state grows in a crowded
 // budget.
-func (l *stateLoad) count(bytes int64) error {
+func (l *stateLoad) addBytes(bytes int64) error {
 	l.size += bytes
 	l.budget.add(bytes)
 	if bytes > 0 && l.budget.crowded() {

@@ -199,10 +199,10 @@ func TestLoadsThatTrickle(t *testing.T) {
 func TestALoadIsCounted(t *testing.T) {
 	b := &budget{limit: 1000}
 	l := &stateLoad{budget: b}
-	expect.NoError(t, l.count(400))
-	expect.NoError(t, l.count(500))
+	expect.NoError(t, l.addBytes(400))
+	expect.NoError(t, l.addBytes(500))
 	expect.Same(t, int64(900), b.used.Load())
-	if err := l.count(1); !errors.Is(err, errFull) {
+	if err := l.addBytes(1); !errors.Is(err, errFull) {
 		t.Errorf("one byte more than nine tenths: got error %v, want %v", err, errFull)
 	}
 	l.discard()

@@ -15,17 +15,17 @@ import (
 // after a load, or after a watch that ended at its timeout, the timeline is taken to be the same.
 const maxOrderlyGap = 10 * time.Second
 
-// resume opens a watch that goes on from the interval's end. It first asks the upstream for its revision, since a watch from
-// a future revision would send nothing. Three examples, with the interval [100, 120]:
+// resume opens a watch that goes on from the end of the view's interval. It first asks the upstream for its revision, since a watch
+// from a future revision would send nothing. Three examples, with the interval [100, 120]:
 //
 //	the upstream's revision   the watch from 120 on   then
 //	130                       sends later changes     the interval grows
 //	130                       is answered 410         the upstream has forgotten later changes: load anew
-//	110                       is not opened           another timeline: drop everything
+//	110                       is not opened           probeWithoutStream fails: another timeline, drop everything
 //
 // A timeline is one history of etcd; a restored backup begins another. After a break, 130 may be a revision of another
-// timeline, so [feed.proveTimeline] must succeed. Once the watch is open, the upstream's answer counts as the answer to a probe on
-// the new stream.
+// timeline, so [feed.proveTimeline] must succeed. Once the watch is open, the revision that the upstream gave at first counts as
+// the answer to a probe on the new stream.
 func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	current, err := f.probeWithoutStream(ctx)
 	if err != nil {

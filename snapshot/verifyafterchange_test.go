@@ -36,7 +36,7 @@ func TestVerify(t *testing.T) {
 		wantCompared []string                           // nil: any pages
 		// The collection is loaded anew between these times after Verify; if both are 0, it is not loaded anew.
 		wantReloadFrom, wantReloadTo time.Duration
-		wantDropped                  bool // and counted as a mismatch
+		wantDropped                  bool // and a mismatch is counted
 	}{
 		"nothing differs": {wantCompared: []string{page1, page2, page3}},
 		"bytes of an object differ": {
@@ -48,7 +48,7 @@ func TestVerify(t *testing.T) {
 			prepare:      removeFromPage3,
 			wantReloadTo: Skew, wantDropped: true,
 		},
-		"an object is missing again within mismatchWindow": { // only after a self-check, this leads to a ban
+		"an object is missing again within mismatchWindow": { // no ban, since no self-check has found it
 			prepare: func(w *checkedWidgets, c *Collection) {
 				w.collections.countCheck(widgets, CheckMismatch, time.Now())
 				removeFromPage3(w, c)
@@ -199,14 +199,13 @@ func TestVerifiedInOrder(t *testing.T) {
 		expectNext("while all are being compared", nil)
 
 		const comparedAt = 1 // any revision
-		var pagesAgree error // nil
 		time.Sleep(time.Second)
 		c.Verify(OfCollection(eager))
-		c.endAttempt(first, requiredAt, comparedAt, pagesAgree)
+		c.endAttempt(first, requiredAt, comparedAt, nil)
 		expectNext("right after the first attempt, though another verification is required", nil)
 		time.Sleep(verifyEvery)
 		expectNext("verifyEvery later", first)
-		c.endAttempt(second, second.verification.requiredAt, comparedAt, pagesAgree)
+		c.endAttempt(second, second.verification.requiredAt, comparedAt, nil)
 		expectNext("after the second collection was compared", nil)
 	})
 }

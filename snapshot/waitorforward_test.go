@@ -30,7 +30,7 @@ func collectionOfMany() *Collection {
 // state is proven already, by a probe that was sent after the list came.
 func TestBeginForwardUnproven(t *testing.T) {
 	c := collectionOfMany()
-	noLabels := labels.SelectorFromSet(labels.Set{"app": "x"})
+	ofNoObject := labels.SelectorFromSet(labels.Set{"app": "x"})
 	for name, tt := range map[string]struct {
 		query       index.Query
 		isProven    bool // by the last probe, which was sent after the list came
@@ -42,12 +42,12 @@ func TestBeginForwardUnproven(t *testing.T) {
 		"an empty namespace":              {query: index.Query{Scope: index.Scope{Namespace: "m"}}, wantForward: true},
 		"one object":                      {query: index.Query{Name: "0001"}, wantForward: true},
 		"the last 100 objects":            {query: index.Query{Start: "n/0900"}, wantForward: true},
-		"a label that no object has":      {query: index.Query{Labels: noLabels}, wantForward: true},
+		"a label that no object has":      {query: index.Query{Labels: ofNoObject}, wantForward: true},
 		"a page of 100 of a proven state": {query: index.Query{Limit: 100}, isProven: true},
 	} {
-		afterProbe := c.shared.probes.Last()
+		afterProbe := c.shared.probes.Last() // no probe was sent after the list came
 		if tt.isProven {
-			afterProbe--
+			afterProbe-- // the last probe was
 		}
 		expectForward(t, name, c.BeginForwardUnproven(tt.query, afterProbe), tt.wantForward)
 	}
@@ -95,7 +95,7 @@ func TestBeginForwardPage(t *testing.T) {
 	for name, tt := range map[string]struct {
 		query       index.Query
 		revision    uint64
-		wantForward bool
+		wantForward bool // and a probe
 	}{
 		"a small page, not reached": {query: small, revision: notReached, wantForward: true},
 		"a small page, reached":     {query: small, revision: reached},

@@ -38,6 +38,9 @@ func WithOwnAccount(send SendAs, cfg *rest.Config) (SendAs, error) {
 // the caller's groups.
 const maxReviewBody = 1 << 20
 
+// noResponse is the code that postReview returns if no response came.
+const noResponse = 0
+
 // postReview sends a review to the upstream as a caller, and decodes the body of the response into decoded:
 //
 //	                               code and header       err
@@ -64,17 +67,15 @@ func postReview(
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxReviewBody+1))
-	switch {
-	case err != nil:
-		err = fmt.Errorf("read the answer: %w", err)
-	case len(body) > maxReviewBody || utiljson.Unmarshal(body, decoded) != nil: // Unmarshal's error may quote the body
-		err = errors.New("the answer is not JSON, or too long")
+	if err != nil {
+		return resp.StatusCode, resp.Header, fmt.Errorf("read the answer: %w", err)
+	}
+	err = utiljson.Unmarshal(body, decoded)
+	if err != nil || len(body) > maxReviewBody {
+		err = errors.New("the answer is not JSON, or too long") // Unmarshal's own error may quote the body
 	}
 	return resp.StatusCode, resp.Header, err
 }
-
-// noResponse is the code that postReview returns if no response came.
-const noResponse = 0
 
 // isError reports whether a code from postReview is that of a response other than a 200 or 201.
 func isError(code int) bool {

@@ -23,19 +23,20 @@ func TestWithoutRoutes(t *testing.T) {
 	lists, watches := "list "+inmemory.APIServices.Path, "watch "+inmemory.APIServices.Path
 	unknown, warming := notFound(reason.UnknownResource), notFound(reason.Warming)
 	for name, tt := range map[string]struct {
-		lists, watches       int  // the status of answers
+		listStatus           int
+		watchStatus          int
 		wantRead             bool // discovery was read
 		wantCore, wantOthers found
 	}{
-		"forbidden":          {lists: 403, watches: 403, wantRead: true, wantCore: foundNamespaced, wantOthers: unknown},
-		"not found":          {lists: 404, watches: 404, wantRead: true, wantCore: foundNamespaced, wantOthers: unknown},
-		"watches, forbidden": {lists: usualAnswers, watches: 403, wantRead: true, wantCore: foundNamespaced, wantOthers: unknown},
-		"unavailable":        {lists: 503, watches: 503, wantRead: false, wantCore: warming, wantOthers: warming},
+		"forbidden":          {listStatus: 403, watchStatus: 403, wantRead: true, wantCore: foundNamespaced, wantOthers: unknown},
+		"not found":          {listStatus: 404, watchStatus: 404, wantRead: true, wantCore: foundNamespaced, wantOthers: unknown},
+		"watches, forbidden": {watchStatus: 403, wantRead: true, wantCore: foundNamespaced, wantOthers: unknown},
+		"unavailable":        {listStatus: 503, watchStatus: 503, wantRead: false, wantCore: warming, wantOthers: warming},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			upstream := newFakeCluster(t)
-			upstream.SetStatus(tt.lists, lists)
-			upstream.SetStatus(tt.watches, watches)
+			upstream.SetStatus(tt.listStatus, lists)
+			upstream.SetStatus(tt.watchStatus, watches)
 			c := runCluster(t, upstream, Config{})
 			expect.Same(t, tt.wantRead, c.DiscoveryReady())
 			expectLookup(t, c, "core v1 pods", tt.wantCore)
@@ -70,7 +71,7 @@ func TestRoutesChange(t *testing.T) {
 			wantInvalidated snapshot.Scope // zero: nothing
 			wantDeployments found
 		}{
-			{name: "a bookmark", event: watch.Bookmark, object: inmemory.APIService("v1", "apps", someService), wantDeployments: foundNamespaced},
+			{name: "a bookmark, which says nothing", event: watch.Bookmark, object: inmemory.APIService("v1", "apps", someService), wantDeployments: foundNamespaced},
 			{name: "a condition", object: unavailable, wantDeployments: foundNamespaced},
 			{name: "a new group", object: inmemory.APIService("v1", "new", ""), wantDeployments: foundNamespaced},
 			{

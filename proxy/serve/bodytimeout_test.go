@@ -19,6 +19,7 @@ const bodyLimit = 10 * time.Second
 // TestBodyTimeout: a body that has not come within bodyLimit is read no further, and its connection ends. The limit does not
 // hold for the answer, for the next request on the connection, or for a long-running request, which sends a stream.
 func TestBodyTimeout(t *testing.T) {
+	const upload = proxytest.StuckUpload // a short request, to which this test adds the body
 	const stream = "POST /api/v1/namespaces/a/pods/b/exec HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
 	const body = "0123456789"
 	for name, tt := range map[string]struct {
@@ -26,15 +27,15 @@ func TestBodyTimeout(t *testing.T) {
 		pause     time.Duration // before each of the ten bytes
 		wantWhole bool
 	}{
-		"in time":  {head: proxytest.StuckUpload, pause: bodyLimit/10 - time.Nanosecond, wantWhole: true},
-		"too slow": {head: proxytest.StuckUpload, pause: bodyLimit / 9},
+		"in time":  {head: upload, pause: bodyLimit/time.Duration(len(body)) - time.Nanosecond, wantWhole: true},
+		"too slow": {head: upload, pause: bodyLimit / time.Duration(len(body)-1)},
 		"a stream": {head: stream, pause: 10 * bodyLimit, wantWhole: true},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			read := make(chan error, 2)
 			echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				got, err := io.ReadAll(r.Body)
-				time.Sleep(3 * bodyLimit)                   // the answer takes longer than the body may
+				time.Sleep(3 * bodyLimit)                   // the answer takes longer than bodyLimit
 				read <- errors.Join(err, r.Context().Err()) // the limit must not end the request's context either
 				_, _ = w.Write(got)
 			})

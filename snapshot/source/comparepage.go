@@ -75,12 +75,12 @@ func (s *Source) compare(ctx context.Context, state ListState, start string, our
 		return err
 	}
 	objectDiff, byteDiff := s.compareObjects(ours.Objects, theirs.Items)
-	sameCount := ours.Remaining == theirs.Meta.Remaining || state.isUncounted(theirs)
+	countsAgree := ours.Remaining == theirs.Meta.Remaining || state.isUncounted(theirs)
 	// Differences in objects come first: they show that the state is wrong, and not only how it is written.
 	switch {
 	case objectDiff != nil:
 		return objectDiff
-	case !sameCount: // Some objects after this page are missing, here or upstream.
+	case !countsAgree: // Some objects after this page are missing, here or upstream.
 		return &MismatchError{
 			Difference: fmt.Sprintf("the page from %q on has %d objects after it, upstream %d", start, ours.Remaining, theirs.Meta.Remaining),
 		}

@@ -2,11 +2,11 @@ package watch
 
 import "github.com/listproxy/listproxy/snapshot/index"
 
-// Batch has events that are written to a client together. A client that does not read holds little memory of its own: a batch
-// copies only small objects, and shares a large one with the history. The zero value is empty.
+// Batch has events that are written to a client together. A batch that waits for a slow client takes little memory: it copies only
+// small objects, and shares a large one with the history. The zero value is empty.
 //
 // The bytes of the batch are the parts, in order, and then the rest of copied, from the index tail on. An event is written as a
-// head, the object and an end. For example:
+// head, the object and an end. (The head may have the object's first bytes, for example its opening brace.) For example:
 //
 //	events            parts                                  the rest of copied
 //	two small ones    none                                   head, object, end, head, object, end
@@ -22,8 +22,8 @@ type Batch struct {
 	tail   int      // The bytes of copied before this index are in parts.
 }
 
-// batchSize bounds the bytes of a [Batch] with several events, and the bytes that a batch copies. So only the first object can be
-// too large to be copied. The few bytes around the objects may exceed the bound.
+// batchSize is the number of bytes up to which a [Batch] takes several events, and up to which it copies objects. A larger object
+// comes alone and is not copied. The few bytes around the objects may exceed the bound.
 const batchSize = 16 << 10
 
 // Reset makes the batch empty, and keeps its memory for the next events.

@@ -2,15 +2,16 @@ package watch
 
 import "github.com/listproxy/listproxy/snapshot/wire"
 
-// Form says how the upstream writes the events of a collection. It is immutable. A load learns the form, except for two parts that
-// may be unknown for a time: PlainBookmark comes with the first bookmark of a watch, and Envelope.ItemForm with the first object.
+// Form says how the upstream writes the events of a collection. A Form is never changed, only replaced (updateForm). A load learns
+// the form, except for two parts that may be unknown for a time: PlainBookmark comes with the first bookmark of a watch, and
+// Envelope.ItemForm with the first object.
 type Form struct {
 	Envelope *wire.Envelope
 	// ContentType is the content type of the upstream's watches.
 	ContentType string
-	// Compressed reports whether the upstream compresses a streaming list with bookmarks for a client that accepts gzip.
+	// Compressed reports whether the upstream compresses streaming lists, if the client accepts gzip and wants bookmarks.
 	Compressed bool
-	// InitialEndBookmark is the bookmark that ends the initial events; nil if the upstream has none that listproxy can write.
+	// InitialEndBookmark is the bookmark that ends the initial events; nil if listproxy cannot write the upstream's.
 	InitialEndBookmark *wire.Bookmark
 	// PlainBookmark is a bookmark that does not end the initial events; nil before the first.
 	PlainBookmark *wire.Bookmark
@@ -24,8 +25,8 @@ func (b *Broadcaster) SetPlainBookmark(bookmark *wire.Bookmark) {
 	b.updateForm(func(f *Form) { f.PlainBookmark = bookmark })
 }
 
-// SetEnvelope replaces an envelope whose Item is unknown. It must be called before the first object is published, since the
-// object's event is written with Item.
+// SetEnvelope replaces an envelope whose ItemForm is unknown. It must be called before the first object is published, since
+// the object's event is written with ItemForm.
 func (b *Broadcaster) SetEnvelope(envelope *wire.Envelope) {
 	b.updateForm(func(f *Form) { f.Envelope = envelope })
 }

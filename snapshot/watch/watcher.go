@@ -3,7 +3,6 @@ package watch
 import (
 	"cmp"
 	"context"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -334,27 +333,6 @@ func (w *Watcher) wakeUp() {
 	case w.wake <- struct{}{}:
 	default: // There is a value already that will end Wait.
 	}
-}
-
-// A watch that asks for bookmarks gets one after each bookmarkInterval, or up to bookmarkJitter later, and the last one
-// lastBookmarkLead before its deadline (as in k8s.io/apiserver, storage/cacher).
-const (
-	bookmarkInterval = time.Minute
-	bookmarkJitter   = 1300 * time.Millisecond
-	lastBookmarkLead = 2 * time.Second
-)
-
-// nextBookmark returns the time at which a watch with this deadline gets its next bookmark, or zero if it gets none.
-func nextBookmark(now, deadline time.Time) time.Time {
-	at := now.Add(bookmarkInterval + rand.N(bookmarkJitter)) // #nosec G404 -- no secret
-	last := deadline.Add(-lastBookmarkLead)
-	switch {
-	case !last.Before(at):
-		return at
-	case last.After(now):
-		return last
-	}
-	return time.Time{}
 }
 
 // setTimerLocked makes the timer wake the watcher at a time.

@@ -82,9 +82,10 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 	if !ok {
 		return
 	}
-	formEnds := ends // unless the definition changes
+	formEnds, formIsOld := ends, false
 	for {
-		written, state := s.plane.Etcd.next(), s.current()
+		written := s.plane.Etcd.next() // before the state, so that no write is missed
+		state := s.current()
 		if state.revision > sent {
 			for _, ev := range s.plane.Events(s.plane.Timelines()-1, k, sent, state.revision, q.Select) {
 				send(ev.Write(k, form))
@@ -92,8 +93,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 			sent = state.revision
 		}
 		now := time.Now()
-		if k == Widgets && state.form.Definition != form.Definition && formEnds.Equal(ends) {
-			formEnds = now.Add(rand.N(maxOldForm))
+		if k == Widgets && state.form.Definition != form.Definition && !formIsOld {
+			formEnds, formIsOld = now.Add(rand.N(maxOldForm)), true
 		}
 		if !now.Before(ends) || !now.Before(formEnds) {
 			return

@@ -30,12 +30,12 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// refusingProxy is the main port of a listproxy and its port for CONNECT, with its metrics and its log.
+// refusingProxy is the main port of a listproxy and its tunnel port, which takes CONNECT, with its metrics and its log.
 type refusingProxy struct {
-	main, connect *httptest.Server
-	metrics       prometheus.Gatherer
-	log           *logbuffer.Buffer
-	running       sync.WaitGroup // handlers, since a request is counted and logged after its answer
+	mainPort, tunnelPort *httptest.Server
+	metrics              prometheus.Gatherer
+	log                  *logbuffer.Buffer
+	running              sync.WaitGroup // handlers, since a request is counted and logged after its answer
 }
 
 // startRefusingProxy starts both ports. The main port forwards every request that it does not refuse.
@@ -50,12 +50,12 @@ func startRefusingProxy(t *testing.T) *refusingProxy {
 	mainHandler := observer.Observe(serve.OnlyPaths(forwardAll(t)), log)
 
 	p := &refusingProxy{metrics: metrics, log: buffer}
-	p.main = p.start(t, serve.New(mainHandler, nil, proxytest.DiscardLog()))
-	p.connect = p.start(t, serve.NewConnectServer(tunnels, nil, observer, log))
+	p.mainPort = p.start(t, serve.New(mainHandler, nil, proxytest.DiscardLog()))
+	p.tunnelPort = p.start(t, serve.NewConnectServer(tunnels, nil, observer, log))
 	return p
 }
 
-// forwardAll returns a handler that forwards each request to an empty API server, as Handler.respond does.
+// forwardAll returns a handler that forwards each request to an API server that answers all with nothing. It records what Handler.respond records.
 func forwardAll(t *testing.T) http.HandlerFunc {
 	t.Helper()
 	api := proxytest.StartUpstream(t, proxytest.HTTP2, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
@@ -103,7 +103,7 @@ func (p *refusingProxy) accessLine(t *testing.T) map[string]any {
 // in the access log, with its reason. Its answer has no Cache-Status, since neither memory nor the upstream was asked.
 func TestRefusalsAreSeen(t *testing.T) {
 	for name, tt := range map[string]struct {
-		tunnelPort bool   // the request comes to the port for CONNECT
+		tunnelPort bool   // the request comes to the tunnel port
 		request    string // the request line, and the header apart from Host
 		body       string
 		wantCode   int
@@ -131,9 +131,9 @@ func TestRefusalsAreSeen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := startRefusingProxy(t)
-			server := p.main
+			server := p.mainPort
 			if tt.tunnelPort {
-				server = p.connect
+				server = p.tunnelPort
 			}
 			res, _, _ := proxytest.SendRaw(t, server, tt.request+"Host: a\r\n\r\n"+tt.body)
 			answer := proxytest.ReadAll(t, res.Body)

@@ -146,12 +146,16 @@ func (m *model) checkList(q sentList, revision int64, body string) {
 	}
 }
 
-// oldestReview returns the earliest time at which the review that permits a list that comes now can have been sent. During an outage
-// nobody can revoke a right, so the time of the outage does not count, and a review counts for twice modelReviewTTL.
+// oldestReview returns the earliest time at which the review that permits a list that comes now can have been sent. It is longer
+// ago in an outage, since nobody can revoke a right then:
+//
+//   - Outside an outage, a review counts for modelReviewTTL until now.
+//   - In an outage, a review counts for twice modelReviewTTL until the time at which listproxy last heard from the upstream.
 func (m *model) oldestReview(q sentList, now time.Time) time.Time {
 	outage := m.outage()
 	outage.Ongoing = outage.Ongoing || outage.Ended.After(q.sentAt) // it may have gone on until after listproxy's decision
-	if asOf := outage.AsOf(now, modelMaxAge); asOf.Before(now) {
+	asOf := outage.AsOf(now, modelMaxAge)                           // now, if there is no outage
+	if asOf.Before(now) {
 		return asOf.Add(-2*modelReviewTTL - modelAnswerTime)
 	}
 	return now.Add(-modelReviewTTL - modelAnswerTime)
@@ -176,8 +180,9 @@ func (m *model) mayBeFromOldTimeline(q sentList, now time.Time) bool {
 	if q.sentAt.Before(restoredAt) || q.isOldAnswerOnTheWay {
 		return true
 	}
-	if q.outage.Ongoing && q.outage.Began.Before(restoredAt) && !m.isQuiet(now) {
-		return true // since the restore, servers have not been up for long enough for listproxy to notice it
+	outageSinceRestore := q.outage.Ongoing && q.outage.Began.Before(restoredAt)
+	if outageSinceRestore && !m.isQuiet(now) { // servers have not been up for long enough for listproxy to notice the restore
+		return true
 	}
 	return q.semantics == "Any" && now.Sub(restoredAt) < modelMaxAge
 }

@@ -19,8 +19,8 @@ type parameter struct{ name, value string }
 
 // addHarmlessParameter adds a parameter that does not change a list.
 func (g *generator) addHarmlessParameter(q *question) {
-	added := pick(
-		g, parameter{"timeoutSeconds", "7"}, parameter{"timeout", "30s"}, parameter{"allowWatchBookmarks", "true"},
+	added := pick(g,
+		parameter{"timeoutSeconds", "7"}, parameter{"timeout", "30s"}, parameter{"allowWatchBookmarks", "true"},
 		parameter{"labelSelector", ""}, parameter{"fieldSelector", ""}, parameter{"continue", ""},
 	)
 	if !q.Query.Has(added.name) {
@@ -45,7 +45,7 @@ func (g *generator) setUnusualForm(q *question) {
 		q.Representation = forwardedForm
 	}
 	n := g.rng.IntN(12)
-	switch {
+	switch { // the first case that applies
 	case n < 3:
 		accept(
 			"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
@@ -146,8 +146,8 @@ func (g *generator) spellUnusually(q *question) {
 }
 
 // oddAccepts returns Accept headers that may be read in more ways than one: both the router of kube-apiserver and its content
-// negotiation read them. None begins or ends with a space or a tab, which HTTP/2 forbids (RFC 9113, 8.2.1) and HTTP/1.1, by
-// which listproxy forwards the first request of a caller, cuts off.
+// negotiation read them. None begins or ends with a space or a tab. HTTP/2 forbids such a header (RFC 9113, 8.2.1), and HTTP/1.1,
+// over which listproxy forwards the first request of a caller, drops the space.
 func oddAccepts() []string {
 	return []string{
 		// No media type, or one that kube-apiserver does not write.

@@ -148,7 +148,7 @@ func (a attack) hasRefusedBody(got outcome) bool {
 	if !a.malformedBody {
 		return false
 	}
-	first := got.first()
+	first := got.toAttack()
 	if first.Status == 0 {
 		return first.Reset == h2.ErrCodeProtocol.String()
 	}

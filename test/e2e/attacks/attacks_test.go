@@ -82,7 +82,7 @@ func run(t *testing.T, protocol string, a attack, user string) {
 	case refused:
 		requireRefused(t, user, fromUpstream.outcome, fromProxy.outcome, a.wantStatus)
 	case refusedAlike:
-		requireRefused(t, user, fromUpstream.outcome, fromProxy.outcome, fromUpstream.first().Status)
+		requireRefused(t, user, fromUpstream.outcome, fromProxy.outcome, fromUpstream.toAttack().Status)
 	case answeredAsUpstream:
 		if d := diff(fromUpstream.outcome, fromProxy.outcome, a.mayClose); d != "" && !a.hasRefusedBody(fromProxy.outcome) {
 			t.Errorf("%s (-direct +proxied):\n%s", fromProxy.cacheStatus(), d)
@@ -92,7 +92,7 @@ func run(t *testing.T, protocol string, a attack, user string) {
 		}
 	}
 	_, detail, _ := strings.Cut(fromProxy.cacheStatus(), "detail=")
-	isUnauthorized := fromUpstream.first().Status == http.StatusUnauthorized
+	isUnauthorized := fromUpstream.toAttack().Status == http.StatusUnauthorized
 	if isUnauthorized && detail != "" && !slices.Contains(publicReasons, reason.Reason(detail)) {
 		t.Errorf("a caller whom kube-apiserver does not accept learns the reason %q", detail)
 	}
@@ -103,7 +103,7 @@ func run(t *testing.T, protocol string, a attack, user string) {
 		fromMemory:       fromProxy.hit(),
 		answeredFollower: fromProxy.answeredFollower(),
 		mayBeRefused:     a.hasRefusedBody(fromProxy.outcome) || a.mayClose,
-		interrupted:      fromProxy.End != "" || fromProxy.first().Reset != "",
+		interrupted:      fromProxy.End != "" || fromProxy.toAttack().Reset != "",
 	})
 }
 
@@ -140,7 +140,7 @@ func sendBoth(t *testing.T, protocol string, a attack, user string) (fromUpstrea
 // is the certificate's user, and may have the status of kube-apiserver's answer.
 func requireRefused(t *testing.T, user string, fromUpstream, fromProxy outcome, wantStatus int) {
 	t.Helper()
-	if first := fromProxy.first(); wantStatus != 0 && first.Status != wantStatus {
+	if first := fromProxy.toAttack(); wantStatus != 0 && first.Status != wantStatus {
 		t.Errorf("status %d, want %d: %s", first.Status, wantStatus, first.Body)
 	}
 	for i, a := range fromProxy.Answers {

@@ -23,16 +23,16 @@ rules: [{level: Metadata}]
 `
 
 // auditLog is the audit log of kube-apiserver, and the file of its policy.
-type auditLog struct{ policy, path string }
+type auditLog struct{ policyPath, logPath string }
 
 func newAuditLog(dir string) (*auditLog, error) {
-	a := &auditLog{policy: filepath.Join(dir, "audit-policy.yaml"), path: filepath.Join(dir, "audit.log")}
-	return a, os.WriteFile(a.policy, []byte(auditPolicy), 0o600)
+	a := &auditLog{policyPath: filepath.Join(dir, "audit-policy.yaml"), logPath: filepath.Join(dir, "audit.log")}
+	return a, os.WriteFile(a.policyPath, []byte(auditPolicy), 0o600)
 }
 
 // flags returns the flags of kube-apiserver that write the log.
 func (a *auditLog) flags() []string {
-	return []string{"--audit-policy-file=" + a.policy, "--audit-log-path=" + a.path, "--audit-log-mode=blocking-strict"}
+	return []string{"--audit-policy-file=" + a.policyPath, "--audit-log-path=" + a.logPath, "--audit-log-mode=blocking-strict"}
 }
 
 // account is the part of an audit event that is compared.
@@ -40,10 +40,11 @@ type account struct {
 	ID        string // the part of the Audit-Id after the attack's number
 	URI, Verb string
 	Code      int32
-	// User sent the request, and Impersonated is whom User impersonates. If listproxy impersonates the user of a certificate,
-	// that user is User.
-	User, Impersonated authenticationv1.UserInfo
-	Object             auditv1.ObjectReference
+	// User sent the request. If listproxy sent it for the user of a certificate, whom it impersonates, that user is User.
+	User authenticationv1.UserInfo
+	// Impersonated is the user whom User impersonates.
+	Impersonated authenticationv1.UserInfo
+	Object       auditv1.ObjectReference
 }
 
 // accounts are the events of one attack: of its request, of the follower, and of whatever was smuggled in.
@@ -54,7 +55,7 @@ type accounts struct {
 
 // read returns the accounts of all attacks, by the attack's number: the part of the Audit-Id before the first full stop.
 func (a *auditLog) read() (map[string]accounts, error) {
-	content, err := os.ReadFile(a.path)
+	content, err := os.ReadFile(a.logPath)
 	if err != nil {
 		return nil, err
 	}

@@ -26,10 +26,11 @@ type answer struct {
 	Reset   string // says how the body or the stream ended; "" if in order
 }
 
-// first returns the answer to the attack, or an empty one.
-func (o outcome) first() answer {
+// toAttack returns the answer to the attack, or an empty one.
+func (o outcome) toAttack() answer {
 	for _, a := range o.Answers {
-		if a.Status >= 200 || a.Status == 0 {
+		isInterim := a.Status >= 100 && a.Status < 200
+		if !isInterim {
 			return a
 		}
 	}
@@ -42,15 +43,15 @@ func (a answer) rejectsCertificate() bool {
 }
 
 // cacheStatus returns the Cache-Status of the answer to the attack.
-func (o outcome) cacheStatus() string { return o.first().Header.Get("Cache-Status") }
+func (o outcome) cacheStatus() string { return o.toAttack().Header.Get("Cache-Status") }
 
 // hit reports whether the answer to the attack came from memory.
-func (o outcome) hit() bool { return o.first().hit() }
+func (o outcome) hit() bool { return o.toAttack().hit() }
 
 func (a answer) hit() bool { return strings.HasPrefix(a.Header.Get("Cache-Status"), "listproxy; hit") }
 
-// answeredFollower reports whether listproxy itself answered the follower, the request after the attack: from memory, or since
-// it refused the certificate of the connection.
+// answeredFollower reports whether listproxy itself answered the follower, which is the request after the attack. listproxy answers
+// it from memory, or by refusing the certificate of the connection.
 func (o outcome) answeredFollower() bool {
 	if len(o.Answers) < 2 { // no answer to the follower
 		return false
@@ -75,8 +76,8 @@ var (
 	listRevision = regexp.MustCompile(`"metadata":\s*\{\s*("continue":"",)?"resourceVersion":\s*"[0-9]+"`)
 	// currentRevision matches a part of the error for a revision of the future.
 	currentRevision = regexp.MustCompile(`, current: [0-9]+"`)
-	// madeNow matches the time of a review.
-	madeNow = regexp.MustCompile(`("creationTimestamp"|"time"):"[^"]*"`)
+	// reviewTime matches the time of a review.
+	reviewTime = regexp.MustCompile(`("creationTimestamp"|"time"):"[^"]*"`)
 	// ownIdentifier matches what differs in the Audit-Id of two requests: the number of an attack, or the random UUID that
 	// kube-apiserver gives a request without an Audit-Id.
 	ownIdentifier = regexp.MustCompile(`^(a[0-9]{5}\.|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$)`)
@@ -103,9 +104,10 @@ func (o outcome) withoutVarying(other outcome) outcome {
 			a.Header.Del("X-Kubernetes-Pf-Prioritylevel-Uid")
 		}
 		if strings.HasPrefix(a.Body, `{"kind":"SelfSubject`) {
-			a.Body = madeNow.ReplaceAllString(a.Body, "$1")
+			a.Body = reviewTime.ReplaceAllString(a.Body, "$1")
 		}
-		a.Body = currentRevision.ReplaceAllString(listRevision.ReplaceAllString(a.Body, ""), "")
+		a.Body = listRevision.ReplaceAllString(a.Body, "")
+		a.Body = currentRevision.ReplaceAllString(a.Body, "")
 		out.Answers = append(out.Answers, a)
 	}
 	return out

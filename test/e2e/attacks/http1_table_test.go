@@ -6,16 +6,20 @@ import (
 	"strings"
 )
 
+// The type attack explains placeholders such as {host}.
+
 // smuggled is a second request, by alice, behind an attack. Both servers must agree whether to answer it, which depends on
 // where they believe that the attack ended. In the audit log it is found beside the attack.
 const smuggled = "GET /api/v1/pods?smuggled=1 HTTP/1.1\r\nHost: {host}\r\nAudit-Id: {id}.smuggled\r\n" +
 	"Authorization: Bearer {token:alice}\r\n\r\n"
 
-// The first lines of a GET of a list in memory and of a POST. More headers may follow.
+// attackerHeaders are the headers of every attack.
+const attackerHeaders = "Host: {host}\r\nUser-Agent: attacker\r\nAudit-Id: {id}.1\r\n{authorization}"
+
+// The beginnings of a GET of a list in memory, and of a POST. More headers may follow.
 const (
-	getHead         = "GET " + podsOfA + " HTTP/1.1\r\n" + attackerHeaders
-	postHead        = "POST /api/v1/namespaces/team-a/pods HTTP/1.1\r\nContent-Type: application/json\r\n" + attackerHeaders
-	attackerHeaders = "Host: {host}\r\nUser-Agent: attacker\r\nAudit-Id: {id}.1\r\n{authorization}"
+	getHead  = "GET " + podsOfA + " HTTP/1.1\r\n" + attackerHeaders
+	postHead = "POST /api/v1/namespaces/team-a/pods HTTP/1.1\r\nContent-Type: application/json\r\n" + attackerHeaders
 )
 
 // nameAfter returns a name with the first bytes of a text.
@@ -29,9 +33,9 @@ func targetAttacks() []attack {
 		{bytes: "\r\n\r\n\r\n\r\n"},
 		{name: "preface of HTTP/2", bytes: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", verdict: refused},
 	}
-	add := func(v verdict, lines ...string) {
-		for _, first := range lines {
-			out = append(out, attack{bytes: first + "\r\n" + attackerHeaders + "\r\n", verdict: v})
+	add := func(v verdict, firstLines ...string) {
+		for _, line := range firstLines {
+			out = append(out, attack{bytes: line + "\r\n" + attackerHeaders + "\r\n", verdict: v})
 		}
 	}
 	add(
@@ -62,17 +66,17 @@ func lineAttacks() []attack {
 		"Imper\u017fonate-User: admin\r\n", "Host: example.com\r\n",
 	}
 	for _, name := range []string{"Impersonate-User", "X-Remote-User", "Authorization", "Transfer-Encoding"} {
-		for _, lie := range []string{
+		for _, template := range []string{
 			"NAME : admin\r\n", "NAME\t: admin\r\n", " NAME: admin\r\n", "NAME:\r\n admin\r\n", "NAME:\r\n\tadmin\r\n",
 			"X-Odd: x\r\n NAME: admin\r\n", "X-Odd: x\nNAME: admin\r\n", "X-Odd: x\rNAME: admin\r\n", "X-Odd: x\x00\r\nNAME: admin\r\n",
 			"NAME\x00: admin\r\n", "NAME: ad\x00min\r\n", "NAME:\vadmin\r\n", "NAME admin\r\n",
 		} {
-			lines = append(lines, strings.ReplaceAll(lie, "NAME", name))
+			lines = append(lines, strings.ReplaceAll(template, "NAME", name))
 		}
 	}
 	var out []attack
-	for _, odd := range lines {
-		out = append(out, attack{name: nameAfter(odd), bytes: getHead + odd + "\r\n"})
+	for _, line := range lines {
+		out = append(out, attack{name: nameAfter(line), bytes: getHead + line + "\r\n"})
 	}
 	for _, host := range []string{"", "example.com", "{host}/api", "a b", "admin@{host}"} {
 		out = append(out, attack{name: "Host: " + host, bytes: strings.Replace(getHead, "{host}", host, 1) + "\r\n"})
@@ -91,13 +95,13 @@ func lengthAttacks() []attack {
 	const chunked = "Transfer-Encoding: chunked\r\n"
 	length := func(n any) string { return fmt.Sprintf("Content-Length: %v\r\n", n) }
 	var out []attack
-	// add adds a GET and a POST whose header and body end with rest.
-	add := func(rest string, a attack) {
-		for _, head := range []string{getHead, postHead} {
-			a.name = nameAfter(head[:4] + rest)
-			a.bytes = head + rest + smuggled
-			out = append(out, a)
-		}
+	const wellFormed, malformed = false, true
+	// add adds a GET and a POST whose headers and body end with rest. malformedBody says that the body cannot be read.
+	add := func(rest string, malformedBody bool) {
+		out = append(out,
+			attack{name: nameAfter("GET " + rest), bytes: getHead + rest + smuggled, malformedBody: malformedBody},
+			attack{name: nameAfter("POST" + rest), bytes: postHead + rest + smuggled, malformedBody: malformedBody},
+		)
 	}
 	for _, framing := range []string{
 		// A length and chunks, or chunks twice.
@@ -109,30 +113,30 @@ func lengthAttacks() []attack {
 		"Transfer-Encoding:\r\n chunked\r\n", "Transfer-Encoding: \vchunked\r\n" + length(5),
 		"Transfer-Encoding: \"chunked\"\r\n",
 	} {
-		add(framing+"\r\n0\r\n\r\n", attack{})
+		add(framing+"\r\n0\r\n\r\n", wellFormed)
 	}
 	for _, chunks := range []string{ // sizes, extensions and ends that are malformed, or that some parsers accept
 		"0;x=\"\r\n\r\n", "0;x\n\r\n", "0x0\r\n\r\n", "-1\r\n\r\n", "fffffffffffffffff\r\n\r\n", "+0\r\n\r\n",
 		"0 \r\n\r\n", "2\r\n{}0\r\n\r\n",
 		"1\r\n{}\r\n0\r\n\r\n", "0\n\n", "0\r\nnothing\r\n\r\n",
 	} {
-		add(chunked+"\r\n"+chunks, attack{malformedBody: true})
+		add(chunked+"\r\n"+chunks, malformed)
 	}
 	// Trailers that would change the user, or the length.
-	add(chunked+"Trailer: Impersonate-User\r\n\r\n0\r\nImpersonate-User: admin\r\n\r\n", attack{})
-	add(chunked+"\r\n0\r\nAuthorization: Bearer x\r\nX-Remote-User: admin\r\n\r\n", attack{})
-	add(chunked+"\r\n0\r\nContent-Length: 500\r\nTransfer-Encoding: chunked\r\n\r\n", attack{})
+	add(chunked+"Trailer: Impersonate-User\r\n\r\n0\r\nImpersonate-User: admin\r\n\r\n", wellFormed)
+	add(chunked+"\r\n0\r\nAuthorization: Bearer x\r\nX-Remote-User: admin\r\n\r\n", wellFormed)
+	add(chunked+"\r\n0\r\nContent-Length: 500\r\nTransfer-Encoding: chunked\r\n\r\n", wellFormed)
 	for _, framing := range []string{ // lengths that are wrong, twice, malformed, or in a name that some servers take for the header
 		"Transfer_Encoding: chunked\r\n" + length(0), "Transfer-Encoding:\r\n" + length(0), length(0) + length(len(smuggled)),
 		length(len(smuggled)) + length(0), length("0, 2"), length(-1), length("99999999999999999999"), length(""), length("1_0"),
 		"Content-Length : 0\r\n", "Content_Length: 500\r\n", length(len(smuggled)), length(0),
 	} {
-		add(framing+"\r\n", attack{})
+		add(framing+"\r\n", wellFormed)
 	}
 	for _, framing := range []string{ // what some parsers read as 2
 		length(2) + length(2), length("2, 2"), length("+2"), length("2 2"), length("0x2"), length("0002"),
 	} {
-		add(framing+"\r\n{}", attack{})
+		add(framing+"\r\n{}", wellFormed)
 	}
 	http10 := strings.Replace(getHead, "HTTP/1.1", "HTTP/1.0", 1) + chunked + "Connection: keep-alive\r\n"
 	out = append(out, attack{name: "HTTP/1.0 with chunks", bytes: http10 + "\r\n0\r\n\r\n" + smuggled})
@@ -142,8 +146,8 @@ func lengthAttacks() []attack {
 // connectionAttacks try to have headers removed on the way by naming them in Connection. With a certificate, success would be
 // worst: listproxy sends its own credentials and Impersonate-User.
 func connectionAttacks() []attack {
-	withOneIdentity := []string{reader, anonymous, readerCert}
-	all := append(slices.Clone(withOneIdentity), withToken(readerCert, admin))
+	usersWithOneIdentity := []string{reader, anonymous, readerCert}
+	allUsers := append(slices.Clone(usersWithOneIdentity), withToken(readerCert, admin))
 	out := []attack{
 		{target: podsOfA, header: "Connection: close", wantHitFor: podReaders},
 		{target: podsOfA, header: "Connection: keep-alive\nKeep-Alive: timeout=1000", wantHitFor: podReaders},
@@ -161,9 +165,9 @@ func connectionAttacks() []attack {
 		connection := "Connection: " + name
 		out = append(
 			out,
-			attack{target: pods, header: connection + "\nImpersonate-User: nobody", verdict: refused, users: all},
-			attack{target: podsOfA, header: connection, verdict: refused, users: all},
-			attack{target: podOfA, header: connection, verdict: refused, users: all},
+			attack{target: pods, header: connection + "\nImpersonate-User: nobody", verdict: refused, users: allUsers},
+			attack{target: podsOfA, header: connection, verdict: refused, users: allUsers},
+			attack{target: podOfA, header: connection, verdict: refused, users: allUsers},
 		)
 	}
 	// Headers whose removal changes nothing, and what is no name of a header.
@@ -173,7 +177,7 @@ func connectionAttacks() []attack {
 	} {
 		for _, target := range []string{podsOfA, podOfA} {
 			header := "Connection: " + name + "\nX-Remote-User: admin"
-			out = append(out, attack{target: target, header: header, users: withOneIdentity})
+			out = append(out, attack{target: target, header: header, users: usersWithOneIdentity})
 		}
 	}
 	return withUsers([]string{reader, anonymous}, out...)

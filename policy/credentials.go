@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// CredentialKind says how the caller, who sent a request, identifies itself. It is an argument of [Parse], since it depends on the
+// CredentialKind says how the caller that sent a request identifies itself. It is an argument of [Parse], since it depends on the
 // connection, too. [ReadAuthorization] determines it from the Authorization header alone.
 type CredentialKind int
 
@@ -26,7 +26,8 @@ const (
 // ReadAuthorization reads the values of a request's Authorization headers. token is "" if kind is not PlainToken.
 //
 //	headers                                       kind            token
-//	none, "Basic x", "Bearer ", "Bearer  abc"     NoToken
+//	none, "Basic x", "Bearer "                    NoToken
+//	"Bearer  abc" (two spaces)                    NoToken
 //	"Bearer abc", "bearer abc"                    PlainToken      "abc"
 //	"Bearer abc def", " Bearer abc", two headers  AmbiguousToken
 //
@@ -36,7 +37,7 @@ const (
 //   - one space
 //   - the token, of visible ASCII
 //
-// A second space after the token is refused, since kube-apiserver ignores everything after it. If "Bearer abc x" and "Bearer abc y"
+// A space after the token makes the header ambiguous, since kube-apiserver ignores everything after that space. If "Bearer abc x" and "Bearer abc y"
 // were plain, one token would have many spellings, and each would seem to be another caller.
 func ReadAuthorization(values []string) (kind CredentialKind, token string) {
 	switch {

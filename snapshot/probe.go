@@ -99,7 +99,8 @@ func (f *feed) handleProbe(revision uint64, err error) error {
 
 // proveReached records the last probe whose answer the newest state has reached.
 func (f *feed) proveReached() {
-	f.collection.prove(f.freshness.StateReached(f.collection.view.Load().To))
+	lastReached := f.freshness.StateReached(f.collection.view.Load().To)
+	f.collection.prove(lastReached)
 }
 
 // highestSeenRevision returns the highest revision that the upstream has given since the state was last dropped. A later read

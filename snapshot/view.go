@@ -86,8 +86,9 @@ func (m moment) inOutage() bool {
 	return m.outage.Ongoing && clock.Age(m.outage.LastHeard, m.at) < m.staleness
 }
 
-// age returns the time since the probe was sent that has proven the newest state. Without a stream, the age stands still during
-// an outage, when nobody can have read a newer state, and for a short time afterwards (see [clock.Outage.AsOfWithoutStream]).
+// age returns the age of the newest state. The age begins when the probe is sent that proves the state. Without a stream, the age
+// stands still during an outage and for a short time afterwards, since nobody can have read a newer state in the outage (see
+// [clock.Outage.AsOfWithoutStream]).
 func (v *View) age(m moment) time.Duration {
 	asOf := m.at
 	if !v.streaming {
@@ -124,7 +125,7 @@ func (v *View) notOlder(m moment, minRevision uint64) (Snapshot, reason.Reason) 
 	return s, why
 }
 
-// snapshot returns the newest state.
+// snapshot returns the newest state, however old it is.
 func (v *View) snapshot() Snapshot {
 	return Snapshot{
 		ListState:   source.ListState{Revision: v.To, Envelope: v.envelope, Tree: v.newest},

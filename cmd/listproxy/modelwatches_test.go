@@ -161,22 +161,34 @@ func (f *follower) receive(line string) bool {
 	if isBookmark && line != inmemory.Bookmark(inmemory.Widgets, revision, e.EndsInitial) {
 		f.m.failf("%v: got the bookmark %s, want %s", f, line, inmemory.Bookmark(inmemory.Widgets, revision, e.EndsInitial))
 	}
-	if f.from == fromState && !isBookmark {
-		if f.hasBookmarks { // without bookmarks, nothing marks the end of the initial events
-			f.initial = append(f.initial, e)
-		}
-		return true
+	if f.from == fromState {
+		return f.receiveInitial(e, line)
 	}
-	if !f.checkEvents(append(slices.Clip(f.initial), e), line) {
+	if !f.checkEvents([]oracle.Event{e}, line) {
 		return false
 	}
-	if f.from == fromState {
-		f.from = revision
-		f.initial = nil
-	} else if f.fromMemory && !isBookmark {
+	if f.fromMemory && !isBookmark {
 		f.m.count("events")
 	}
 	f.revision = revision
+	return true
+}
+
+// receiveInitial is receive for an event of the initial state. The bookmark at the end of the state checks all of them. Without
+// bookmarks, nothing marks the end, and no event is checked.
+func (f *follower) receiveInitial(e oracle.Event, line string) bool {
+	if e.Type == watch.Bookmark {
+		if !f.checkEvents(append(f.initial, e), line) {
+			return false
+		}
+		f.initial = nil
+		f.revision = int64(e.Revision) // #nosec G115 -- etcd's revisions fit
+		f.from = f.revision
+		return true
+	}
+	if f.hasBookmarks {
+		f.initial = append(f.initial, e)
+	}
 	return true
 }
 
@@ -185,10 +197,15 @@ func (f *follower) receive(line string) bool {
 func (f *follower) checkEvents(events []oracle.Event, line string) bool {
 	last := events[len(events)-1]
 	possible := f.possibleTimelines(int64(last.Revision)) // #nosec G115 -- etcd's revisions fit
-	fitting := slices.DeleteFunc(slices.Clone(possible), func(timeline int) bool {
-		return f.judge(timeline, events) != nil
-	})
-	f.isTimelineOpen = f.isTimelineOpen && len(fitting) > 1
+	var fitting []int
+	for _, timeline := range possible {
+		if f.judge(timeline, events) == nil {
+			fitting = append(fitting, timeline)
+		}
+	}
+	if len(fitting) < 2 { // from now on, it is certain which timeline the watch is of
+		f.isTimelineOpen = false
+	}
 	if len(fitting) > 0 {
 		f.timeline = fitting[0]
 		return true
@@ -241,7 +258,12 @@ func (f *follower) judge(timeline int, events []oracle.Event) error {
 	return want.Judge(events, ended)
 }
 
-// possibleTimelines returns the timelines that an event at a revision may belong to, the likeliest first.
+// possibleTimelines returns the timelines that an event at a revision may belong to, the likeliest first:
+//
+//   - The timeline of the watch alone, if a restore has ended it before the last event.
+//   - The current one alone, if the events are initial, if the previous one cannot have the last event, or if listproxy must know
+//     of the restore by now.
+//   - The current and the previous one otherwise.
 func (f *follower) possibleTimelines(revision int64) []int {
 	plane := f.m.plane
 	current := f.m.currentTimeline()

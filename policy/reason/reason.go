@@ -86,8 +86,8 @@ var forwarding = []struct {
 		reason: Consistent,
 		sentence: "It asks for the state at this moment, but --consistent-lists is off for this resource, or the " +
 			"list is so small that kube-apiserver answers it before listproxy could prove that it has that state.",
-		remedy: "Switch on --consistent-lists; always proves all, and makes small lists of quiet resources " +
-			"slower. Or let the client send resourceVersion=0 if a state that is a moment old will do, or the " +
+		remedy: "Switch on --consistent-lists. With the value always, listproxy proves small lists, too, " +
+			"and those of quiet resources get slower. Or let the client send resourceVersion=0 if a state that is a moment old will do, or the " +
 			"lowest revision that will do.",
 	},
 	{
@@ -118,7 +118,7 @@ var forwarding = []struct {
 		reason: NotAllowed,
 		sentence: "kube-apiserver did not say that this caller may list this, or impersonate the user of its " +
 			"Impersonate-* headers for that.",
-		remedy: "Usually right: the body says what is missing. Callers must be allowed to create " +
+		remedy: "Usually the refusal is right, and its body says what is missing. Callers must be allowed to create " +
 			"SelfSubjectAccessReviews, as by default. Callers who impersonate need the right to impersonate the " +
 			"user and every group, UID and extra (at most 64), or impersonate-on:user-info:list.",
 	},

@@ -37,7 +37,7 @@ func (cs *Connections) Open() int64 {
 	return cs.open
 }
 
-// Limit returns the largest number of open connections.
+// Limit returns the bound on open connections.
 func (cs *Connections) Limit() int { return int(cs.limit) }
 
 // Listen returns a listener whose connections are bounded together with those of other listeners.

@@ -49,7 +49,7 @@ func connectionContext(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, conn)
 }
 
-// withOpenConnection returns a handler that aborts a request whose connection was closed for a new one, and passes all others on
+// withOpenConnection returns a handler that aborts a request whose connection was closed to make room for another connection, and passes all others on
 // to next. It also prepares the goroutine of the request (see growStack).
 func withOpenConnection(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -13,8 +13,8 @@ import (
 
 // Tunnels is a [net.Listener] whose connections are tunnels. A client opens a tunnel to the API server by a CONNECT request to the
 // server of [NewConnectServer]. The [http.Server] of the main port serves the tunnels, so requests inside a tunnel are handled
-// like all others. The certificate is the same, too, so it must also have the API server's names. Tunnels is safe for
-// concurrent use.
+// like all others. Inside a tunnel, the client believes that it talks to the API server, so the certificate of the main port must
+// have the API server's names, too. Tunnels is safe for concurrent use.
 type Tunnels struct {
 	targets   Targets
 	tlsConfig *tls.Config   // TLS of the connections inside the tunnels
@@ -34,7 +34,7 @@ func NewTunnels(targets Targets, tlsConfig *tls.Config) *Tunnels {
 const tunnelGranted = "HTTP/1.1 200 Connection established\r\n\r\n"
 
 // open grants a CONNECT, and waits until Accept takes the tunnel. goproxy calls open with the *tunnelConn that [connectWriter] has
-// made. This connection has a deadline for its opening, which open removes.
+// made. Until then, that connection has a deadline. open removes the deadline.
 func (t *Tunnels) open(_ *http.Request, conn net.Conn, _ *goproxy.ProxyCtx) {
 	_, err := io.WriteString(conn, tunnelGranted)
 	if err == nil {

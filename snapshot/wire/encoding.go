@@ -34,7 +34,7 @@ type Encoding interface {
 	// ParseItem reads the metadata of an item. It refuses an item with two names or two revisions, since some clients could read the
 	// first, and others the second.
 	ParseItem(item []byte) (ObjectMeta, error)
-	// ReadRecord reads the next record of a watch, and appends it to buf, which must be empty. It returns one of these errors:
+	// ReadRecord reads the next record of a watch into the memory of buf, whose length must be 0. It returns one of these errors:
 	//   - an InconsistencyError if the event is too large
 	//   - an error that wraps [ErrEnded] and io.EOF if the watch ended between two events
 	//   - an error that wraps [ErrEnded] and another cause if the watch ended inside an event, or the connection failed
@@ -45,8 +45,8 @@ type Encoding interface {
 	// parseEvent parses a record for ParseEvent. Event.Object is a part of record. For an ERROR event, ParseEvent uses only Type and
 	// Object.
 	parseEvent(record []byte) (Event, error)
-	// readValues sets values[i] to the value of field i of paths if the item has the field. For the other fields, values must have
-	// Field.Zero already.
+	// readValues sets values[i] to the value of field i of paths, for each field that the item has. Before the call, the caller sets
+	// every value to its Field.Zero, which stays for a field that the item lacks.
 	readValues(paths *FieldPaths, item []byte, values []string) error
 
 	// Writing:

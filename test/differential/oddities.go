@@ -11,7 +11,8 @@ func (g *generator) makeOdd(q *question) {
 		return
 	}
 	q.Odd = true
-	pick(g, changes...)(q)
+	change := pick(g, changes...)
+	change(q)
 }
 
 // parameter is a parameter of the query.
@@ -102,7 +103,7 @@ func (g *generator) setUnusualParameter(q *question) {
 	}
 	q.Query.Set(unusual.name, unusual.value)
 	if unusual.name == "limit" && q.Semantics == legacyExact {
-		// Without a limit it would be a NotOlderThan, and a limit of 0 or "" is none.
+		// A legacyExact list is exact only because it has a limit, and a limit of 0 or "" is none. So the question says Exact.
 		q.Query.Set("resourceVersionMatch", "Exact")
 		q.Semantics = exact
 	}
@@ -114,8 +115,7 @@ func (g *generator) setUnusualParameter(q *question) {
 // spellUnusually writes the path or the query in an unusual way, which may or may not mean the same.
 func (g *generator) spellUnusually(q *question) {
 	path := q.Resource.Path(q.Namespace)
-	pick(
-		g,
+	spellings := []func(){
 		func() { q.Path = path + "/" },
 		func() { q.Path = "/" + path },
 		func() { // the last letter escaped
@@ -142,7 +142,9 @@ func (g *generator) spellUnusually(q *question) {
 			q.Query.Del("pretty")
 			q.RawQuery = pick(g, "pr%65tty=1", "pretty=1&pretty=0", "pr%65tty=1&pretty=0", "Pretty=1")
 		},
-	)()
+	}
+	spell := pick(g, spellings...)
+	spell()
 }
 
 // oddAccepts returns Accept headers that may be read in more ways than one: both the router of kube-apiserver and its content

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/listproxy/listproxy/test/controlplane/filelock"
@@ -44,7 +43,7 @@ type tool struct {
 }
 
 // ControlPlane returns the paths of etcd, kube-apiserver and kubectl, as the module in tools/ pins them, and the version of
-// kube-apiserver. A version, as "1.32.13", chooses another kube-apiserver, which a module beside tools/ must pin. The
+// kube-apiserver. A version, such as "1.32.13", chooses another kube-apiserver, which a module beside tools/ must pin. The
 // binaries are in bin/ of the repository that holds the working directory. ControlPlane builds those that are missing or come
 // from another recipe, which takes minutes and is logged. Callers in several processes wait for one build.
 func ControlPlane(ctx context.Context, log func(string), version string) (Paths, string, error) {
@@ -52,124 +51,35 @@ func ControlPlane(ctx context.Context, log func(string), version string) (Paths,
 	if err != nil {
 		return Paths{}, "", err
 	}
-	module, version, err := findModule(root, version)
+	moduleDir, version, err := findModule(root, version)
 	if err != nil {
 		return Paths{}, "", err
 	}
 	name := "kube-apiserver"
-	if module != toolsDir {
+	if moduleDir != toolsDir {
 		name += "-" + version
 	}
-	bin := filepath.Join(root, "bin")
 	err = ensureBuilt(ctx, log, root, toolsDir,
 		tool{name: "etcd", pkg: "go.etcd.io/etcd/server/v3", module: "go.etcd.io/etcd/server/v3"},
 		tool{name: "kubectl", pkg: kubernetes + "/cmd/kubectl", module: kubernetes})
-	if err == nil {
-		err = ensureBuilt(ctx, log, root, module, tool{name: name, pkg: kubernetes + "/cmd/kube-apiserver", module: kubernetes})
-	}
-	paths := Paths{Etcd: filepath.Join(bin, "etcd"), KubeAPIServer: filepath.Join(bin, name), Kubectl: filepath.Join(bin, "kubectl")}
-	return paths, version, err
-}
-
-// Tests and programs of other projects, for [Tool].
-const (
-	KubernetesTests = "kubernetes.test"
-	ClusterCache    = "argo-cd-cluster-cache"
-)
-
-// The directories of modules that pin tools.
-const (
-	ControllerRuntimeModule = "test/e2e/programs/controller-runtime"
-
-	clusterTools = "test/cluster/tools-" // and the name of a tool
-)
-
-// The paths of modules whose programs are built.
-const (
-	controllerRuntime = "sigs.k8s.io/controller-runtime"
-	prometheus        = "github.com/prometheus/prometheus"
-	cyclonedx         = "github.com/CycloneDX/cyclonedx-gomod"
-	registry          = "github.com/google/go-containerregistry"
-	actionlint        = "github.com/rhysd/actionlint"
-	kine              = "github.com/k3s-io/kine"
-
-	containerd = "github.com/containerd/containerd/v2"
-	runc       = "github.com/opencontainers/runc"
-	cniPlugins = "github.com/containernetworking/plugins"
-	jaeger     = "github.com/jaegertracing/jaeger"
-)
-
-// ControllerRuntimeTests returns the name of the tests of a package of controller-runtime, as
-// "client", and the package's path.
-func ControllerRuntimeTests(tested string) (name, pkg string) {
-	return "controller-runtime-" + tested + ".test", controllerRuntime + "/pkg/" + tested
-}
-
-// Tool returns the path in bin/ of a tool for tests, a release or a cluster, or of another project's tests or program, as
-// its module pins it. It builds the tool if it is missing there, or was built from another recipe.
-func Tool(ctx context.Context, log func(string), name string) (string, error) {
-	root, err := RepoRoot()
 	if err != nil {
-		return "", err
+		return Paths{}, "", err
 	}
-	for dir, tools := range map[string][]tool{
-		toolsDir + "-helm": {{name: "helm", pkg: "helm.sh/helm/v4/cmd/helm", module: "helm.sh/helm/v4"}},
-		// Without service discovery of clouds, which would be most of the program.
-		toolsDir + "-promtool":  {{name: "promtool", pkg: prometheus + "/cmd/promtool", module: prometheus, tags: "remove_all_sd"}},
-		toolsDir + "-etcdutl":   {{name: "etcdutl", pkg: "go.etcd.io/etcd/etcdutl/v3", module: "go.etcd.io/etcd/etcdutl/v3"}},
-		toolsDir + "-krew":      {{name: "krew", pkg: "sigs.k8s.io/krew/cmd/krew", module: "sigs.k8s.io/krew"}},
-		toolsDir + "-kine":      {{name: "kine-0.17.5", pkg: kine, module: kine}},
-		toolsDir + "-kine-0.14": {{name: "kine-0.14.12", pkg: kine, module: kine, cgo: true}},
-		"test/release/tools": {
-			{name: "cyclonedx-gomod", pkg: cyclonedx + "/cmd/cyclonedx-gomod", module: cyclonedx},
-			{name: "actionlint", pkg: actionlint + "/cmd/actionlint", module: actionlint},
-			{name: "crane", pkg: registry + "/cmd/crane", module: registry},
-			{name: "release-image", pkg: ".", module: registry},
-		},
-		clusterTools + "node": {
-			{name: "kubelet", pkg: kubernetes + "/cmd/kubelet", module: kubernetes},
-			{name: "kube-proxy", pkg: kubernetes + "/cmd/kube-proxy", module: kubernetes},
-			{name: "kube-scheduler", pkg: kubernetes + "/cmd/kube-scheduler", module: kubernetes},
-			{name: "kube-controller-manager", pkg: kubernetes + "/cmd/kube-controller-manager", module: kubernetes},
-		},
-		clusterTools + "containerd": {
-			{name: "containerd", pkg: containerd + "/cmd/containerd", module: containerd},
-			{name: "containerd-shim-runc-v2", pkg: containerd + "/cmd/containerd-shim-runc-v2", module: containerd},
-			{name: "ctr", pkg: containerd + "/cmd/ctr", module: containerd},
-		},
-		clusterTools + "runc": {{name: "runc", pkg: runc, module: runc, tags: "seccomp", cgo: true}},
-		clusterTools + "cni": {
-			{name: "bridge", pkg: cniPlugins + "/plugins/main/bridge", module: cniPlugins},
-			{name: "host-local", pkg: cniPlugins + "/plugins/ipam/host-local", module: cniPlugins},
-		},
-		clusterTools + "coredns": {{name: "coredns", pkg: ".", module: "github.com/coredns/coredns"}},
-		clusterTools + "prometheus": {{
-			name: "prometheus", pkg: prometheus + "/cmd/prometheus", module: prometheus,
-			tags: "remove_all_sd,enable_kubernetes_sd",
-		}},
-		clusterTools + "jaeger":          {{name: "jaeger", pkg: jaeger + "/cmd/jaeger", module: jaeger}},
-		"test/e2e/programs/kubernetes":   {{name: KubernetesTests, pkg: ".", module: kubernetes, test: true}},
-		"test/e2e/programs/clustercache": {{name: ClusterCache, pkg: ".", module: "github.com/argoproj/argo-cd/gitops-engine"}},
-		ControllerRuntimeModule:          {testsOf("client"), testsOf("cache"), testsOf("manager")},
-	} {
-		if i := slices.IndexFunc(tools, func(t tool) bool { return t.name == name }); i >= 0 {
-			return filepath.Join(root, "bin", name), ensureBuilt(ctx, log, root, dir, tools[i])
-		}
+	err = ensureBuilt(ctx, log, root, moduleDir, tool{name: name, pkg: kubernetes + "/cmd/kube-apiserver", module: kubernetes})
+	if err != nil {
+		return Paths{}, "", err
 	}
-	return "", fmt.Errorf("no module pins a tool %q", name)
-}
-
-func testsOf(tested string) tool {
-	name, pkg := ControllerRuntimeTests(tested)
-	return tool{name: name, pkg: pkg, module: controllerRuntime, test: true}
+	bin := filepath.Join(root, "bin")
+	paths := Paths{Etcd: filepath.Join(bin, "etcd"), KubeAPIServer: filepath.Join(bin, name), Kubectl: filepath.Join(bin, "kubectl")}
+	return paths, version, nil
 }
 
 // pinLine matches the line of a go.mod that pins a version of Kubernetes.
 var pinLine = regexp.MustCompile(regexp.QuoteMeta(kubernetes) + ` v(\S+)`)
 
-// findModule returns the directory of the module that pins a version of Kubernetes, and that version. "" is the version that
-// toolsDir pins.
-func findModule(root, version string) (module, pinned string, err error) {
+// findModule returns the directory, below root, of the module that pins a version of Kubernetes, and that version. "" is the version
+// that toolsDir pins.
+func findModule(root, version string) (moduleDir, found string, err error) {
 	others, err := filepath.Glob(filepath.Join(root, otherTools))
 	if err != nil {
 		return "", "", err
@@ -186,8 +96,8 @@ func findModule(root, version string) (module, pinned string, err error) {
 		}
 		pinned := match[1]
 		if version == "" || version == pinned {
-			module, err = filepath.Rel(root, dir)
-			return module, pinned, err
+			moduleDir, err = filepath.Rel(root, dir)
+			return moduleDir, pinned, err
 		}
 		known = append(known, pinned)
 	}
@@ -195,10 +105,11 @@ func findModule(root, version string) (module, pinned string, err error) {
 		version, strings.Join(known, ", "), toolsDir)
 }
 
-// ensureBuilt builds those tools of a module that are not in bin/, or were built from another recipe.
-func ensureBuilt(ctx context.Context, log func(string), root, module string, tools ...tool) error {
-	module, bin := filepath.Join(root, module), filepath.Join(root, "bin")
-	recipe, err := recipeHash(module)
+// ensureBuilt builds those tools that are not in bin/, or were built from another recipe. moduleDir is the directory, below root, of
+// the module that pins them.
+func ensureBuilt(ctx context.Context, log func(string), root, moduleDir string, tools ...tool) error {
+	source, bin := filepath.Join(root, moduleDir), filepath.Join(root, "bin")
+	recipe, err := recipeHash(source)
 	if err != nil {
 		return err
 	}
@@ -221,7 +132,8 @@ func ensureBuilt(ctx context.Context, log func(string), root, module string, too
 			return err
 		}
 		if !isBuilt(t) { // another process may have built it meanwhile
-			if err = build(ctx, log, module, bin, t); err == nil {
+			err = build(ctx, log, source, bin, t)
+			if err == nil {
 				err = os.WriteFile(stampFile(bin, t), []byte(recipe), 0o600)
 			}
 		}
@@ -256,14 +168,14 @@ func RepoRoot() (string, error) {
 // stampFile returns the path of the file with the hash of the recipe from which a binary was built.
 func stampFile(bin string, t tool) string { return filepath.Join(bin, "."+t.name+".stamp") }
 
-// recipeHash returns a hash of everything that a build depends on: the pinned modules, their sources and the flags.
-func recipeHash(module string) (string, error) {
+// recipeHash returns a hash of everything that a build depends on: the pinned modules, the sources in the directory, and the flags.
+func recipeHash(dir string) (string, error) {
 	h := sha256.New()
-	sources, err := filepath.Glob(filepath.Join(module, "*.go"))
+	sources, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
 		return "", err
 	}
-	for _, path := range append([]string{filepath.Join(module, "go.mod"), filepath.Join(module, "go.sum")}, sources...) {
+	for _, path := range append([]string{filepath.Join(dir, "go.mod"), filepath.Join(dir, "go.sum")}, sources...) {
 		b, err := os.ReadFile(path) // #nosec G304 -- a file of the repository
 		if err != nil {
 			return "", err

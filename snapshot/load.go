@@ -28,9 +28,9 @@ const (
 	// loadSlotTimeout is the time after which a load gives its slot back and goes on. A slow load (a conversion webhook may
 	// be slow) must not keep other feeds from loading.
 	loadSlotTimeout = 10 * time.Second
-	// A state is loaded if its estimated size is at most oversizeFactor times the room in the budget: estimates are rough.
+	// oversizeFactor is how many times as large as the budget the estimated size of a state may be, since estimates are rough.
 	oversizeFactor = 2
-	// maxLikelyMean bounds the mean size of an object in the estimate of mayFit, in bytes.
+	// maxLikelyMean is the largest mean size of an object, in bytes, with which a state's size is estimated (see mayFit).
 	maxLikelyMean = 16 << 10
 	// A page of a load has about loadPageBytes. Larger pages would hold much memory that the budget does not see: it counts a
 	// page only once it was read. A page has at most maxLoadPage objects, and at least minLoadPage, since kube-apiserver 1.36
@@ -57,8 +57,9 @@ type stateLoad struct {
 	meanSize int64
 	state    index.Tree
 	revision uint64
-	// probe is the request for the state. It also proves the state: kube-apiserver answers a list or a streaming list of the
-	// newest state with what etcd has when the request comes, or later.
+	// probe is the request for the state. The state has everything that was written before this request was sent, as after any
+	// other probe: kube-apiserver answers a list or a streaming list of the newest state with what etcd has when the request
+	// comes, or later.
 	probe source.Probe
 	// size is the number of bytes of the objects that have come, which the budget counts already.
 	size int64
@@ -116,8 +117,9 @@ func refusesResource(err error) bool {
 		http.StatusNotAcceptable, http.StatusTooManyRequests)
 }
 
-// mayFit reports whether there may be room for a state. Its size is estimated from the number of its objects and the mean size of
-// the first few. If the first few happen to be large, the resource must not be kept out of memory, so the estimate is bounded.
+// mayFit reports whether a state may fit into the budget. The size of the state is estimated from the number of its objects and
+// the mean size of the first few. The first few may happen to be very large, and that alone must not keep the resource out of memory.
+// So the estimate uses maxLikelyMean at most.
 func mayFit(learned source.Learned, b *budget) bool {
 	if b.crowded() {
 		return false // a load must not drive out other collections
@@ -258,8 +260,8 @@ func (f *feed) addItem(l *stateLoad, item []byte) error {
 	return l.addBytes(o.Size())
 }
 
-// comparedObjects is the number of objects that compareLoaded compares. Two show the order, and the list mostly has a count
-// of the rest.
+// comparedObjects is the number of objects that compareLoaded compares. Two are enough to show the order of items, and a list that
+// is limited to two mostly has a remainingItemCount.
 const comparedObjects = 2
 
 // compareLoaded compares the first page of a loaded state, byte by byte, with the upstream's at exactly that revision: the

@@ -13,18 +13,18 @@ const (
 	gcPercent = 50
 	// otherMemory is the number of bytes for all that is not stored, compressed or garbage: requests, connections, stacks.
 	otherMemory = 512 << 20
-	// compressedDivisor is the ratio of the bound on stored objects to the bound on compressed lists, which are kept in addition.
+	// compressedDivisor gives the bound on compressed lists: they may take an eighth of the bound on stored objects, in addition.
 	compressedDivisor = 8
 	// defaultCompressedBound is the bound on compressed lists, in bytes, if stored objects have no bound.
 	defaultCompressedBound = 256 << 20
-	// bytesPerConnection is the part of the memory limit that permits one connection of a client. A connection needs at most an
-	// eighth of it.
+	// bytesPerConnection permits one connection of a client for each MiB of the memory limit. A connection takes at most 128 KiB,
+	// so all of them take at most an eighth of the limit.
 	bytesPerConnection = 1 << 20
 	// minConnections is the bound on connections if the memory limit is small.
 	minConnections = 256
 	// maxConnections is the bound on connections if the memory limit is large, or if there is none.
 	maxConnections = 20_000
-	// noMemoryLimit is the memory limit of a Go process that has none.
+	// noMemoryLimit is the memory limit that the Go runtime reports if there is none.
 	noMemoryLimit = math.MaxInt64
 )
 

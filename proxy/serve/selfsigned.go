@@ -25,7 +25,7 @@ const (
 	// selfSignedLifetime is the lifetime of a self-signed certificate. It is long, since clients keep a copy of the
 	// certificate.
 	selfSignedLifetime = 10 * 365 * 24 * time.Hour
-	// renewBefore is the time before the expiry of an existing pair from which on a new pair replaces it.
+	// renewBefore is the shortest time to expiry for which a pair is used again. A pair that expires sooner is replaced.
 	renewBefore = 30 * 24 * time.Hour
 )
 

@@ -21,7 +21,7 @@ type Stream struct {
 	// Compressed reports whether the answer was compressed with gzip.
 	Compressed bool
 
-	lifetime                    // the planned timeout
+	lifetime                    // when the stream was opened, and its timeout
 	cancel   context.CancelFunc // ends the request
 }
 
@@ -34,15 +34,15 @@ func (s *Stream) start(ctx context.Context, encoding wire.Encoding, body io.Read
 	events := make(chan wire.Event, maxPendingEvents)
 	s.Events = events
 	go func() {
-		defer close(events) // after the body is closed, see Stop
+		defer close(events) // runs last, so that Stop returns only once the body is closed
 		defer body.Close()
 		s.Err = decodeEvents(ctx, encoding, body, events)
 	}()
 }
 
 // EndedAtTimeout reports whether the upstream has ended the stream as planned: at its timeout, and between two events. now is
-// the time at which the end was noticed. After any other end, even a clean one, the upstream may have restarted, or another one
-// may answer.
+// the time at which the end was noticed. After any other end, even a clean one, the upstream may have restarted, or another server
+// may answer from now on.
 func (s *Stream) EndedAtTimeout(now time.Time) bool {
 	isOrderly := errors.Is(s.Err, wire.ErrEnded) && errors.Is(s.Err, io.EOF) // ended by the upstream, and between two events
 	return s.reachedTimeout(now) && isOrderly

@@ -156,7 +156,7 @@ func (p *watchPair) count() {
 // compares the two.
 func (p *watchPair) compareNewBookmarks(ctx context.Context) *difference {
 	proxy := p.proxy.soFar()
-	if !p.c.bookmarks.hasNewSort(p.request, proxy.events) {
+	if !p.c.bookmarks.hasNewKind(p.request, proxy.events) {
 		return nil
 	}
 	q := p.request.watchFrom(p.expected.UpTo)
@@ -178,7 +178,7 @@ func (p *watchPair) compareNewBookmarks(ctx context.Context) *difference {
 	if d := p.c.bookmarks.compare(p.request, s.soFar().events, nil); d != nil {
 		return d
 	}
-	if p.c.bookmarks.hasNewSort(p.request, proxy.events) {
+	if p.c.bookmarks.hasNewKind(p.request, proxy.events) {
 		p.c.report.count("bookmarks of a sort that only listproxy has sent")
 	}
 	return nil

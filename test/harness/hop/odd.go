@@ -18,8 +18,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/events"
 )
 
-// Odd has unusual but legal behaviours of API servers, such as those of other control planes. Through a hop, its upstream has them.
-// The zero Odd changes nothing.
+// Odd has unusual but legal behaviours of API servers, such as those of other control planes. A hop with an Odd makes its upstream
+// look as if it behaved so. The zero Odd changes nothing.
 type Odd struct {
 	// These change answers to all requests.
 
@@ -51,16 +51,18 @@ type Odd struct {
 	IdleTimeout time.Duration
 }
 
-// OfCallers returns o with only those behaviours that callers notice in answers.
+// OfCallers returns those behaviours of o that callers notice in answers.
 func (o Odd) OfCallers() Odd {
 	return Odd{ClockRevisions: o.ClockRevisions, UnknownFields: o.UnknownFields, JSONOnly: o.JSONOnly}
 }
 
-// The revisions of ClockRevisions: revision n of the upstream is at epoch + n ticks, and less than jitter (a prime) later.
+// The revisions of ClockRevisions, in nanoseconds: revision n of the upstream is the time epoch + n ticks, and less than maxOffset
+// later. The offset depends on n alone, and varies from one revision to the next, since both numbers below are primes.
 const (
-	epoch  = 1_700_000_000_000_000_000
-	tick   = 1_000_000_000_000
-	jitter = 999_999_937
+	epoch      = 1_700_000_000_000_000_000
+	tick       = 1_000_000_000_000
+	offsetStep = 7919
+	maxOffset  = 999_999_937
 )
 
 // revision returns the hop's revision for one of the upstream.
@@ -69,10 +71,11 @@ func (o Odd) revision(text string) string {
 	if err != nil || n == 0 || !o.ClockRevisions {
 		return text
 	}
-	return strconv.FormatUint(epoch+n*tick+n*7919%jitter, 10)
+	offset := n * offsetStep % maxOffset
+	return strconv.FormatUint(epoch+n*tick+offset, 10)
 }
 
-// upstreamRevision returns the upstream's revision for one of the hop. A time between two ticks is the earlier tick's.
+// upstreamRevision returns the upstream's revision for one of the hop. A time between two ticks is taken for that of the earlier one.
 func (o Odd) upstreamRevision(text string) string {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || n < epoch || !o.ClockRevisions {
@@ -124,7 +127,8 @@ func (o Odd) answer(resp *http.Response) error {
 			if err != nil || n == 0 {
 				return o.revision(text)
 			}
-			return o.revision(strconv.FormatUint(n-1-n%16, 10)) // 1 to 16 lower
+			lower := n - 1 - n%16 // by 1 to 16
+			return o.revision(strconv.FormatUint(lower, 10))
 		}
 	}
 	body = o.body(resp.Header.Get("Content-Type"), body, change)

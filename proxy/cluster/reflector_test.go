@@ -248,6 +248,10 @@ func TestReflectorIsCurrent(t *testing.T) {
 			time.Sleep(time.Second)
 			expectCurrent("without a bookmark for an hour", true)
 		}
+		openedBefore := upstream.Requests("watch " + thingsPath)
+		for upstream.Requests("watch "+thingsPath) == openedBefore { // no watch gets the bookmark during the pause between two
+			time.Sleep(time.Second)
+		}
 		sendEvent(upstream, things, watch.Bookmark, thing("", ""))
 		upstream.Stall(thingsPath) // nor is the list answered that follows a silent watch
 		time.Sleep(maxSilence + pageTimeout - time.Nanosecond)

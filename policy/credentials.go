@@ -37,8 +37,8 @@ const (
 //   - one space
 //   - the token, of visible ASCII
 //
-// A space after the token makes the header ambiguous, since kube-apiserver ignores everything after that space. If "Bearer abc x" and "Bearer abc y"
-// were plain, one token would have many spellings, and each would seem to be another caller.
+// A space after the token makes the header ambiguous, since kube-apiserver ignores everything after that space. If
+// "Bearer abc x" and "Bearer abc y" were plain, one token would have many spellings, and each would seem to be another caller.
 func ReadAuthorization(values []string) (kind CredentialKind, token string) {
 	switch {
 	case len(values) > 1:

@@ -55,7 +55,8 @@ func startRefusingProxy(t *testing.T) *refusingProxy {
 	return p
 }
 
-// forwardAll returns a handler that forwards each request to an API server that answers all with nothing. It records what Handler.respond records.
+// forwardAll returns a handler that forwards each request to an API server that answers all with nothing. It records what
+// Handler.respond records.
 func forwardAll(t *testing.T) http.HandlerFunc {
 	t.Helper()
 	api := proxytest.StartUpstream(t, proxytest.HTTP2, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })

@@ -52,12 +52,11 @@ func (v *View) provenAfter(afterProbe uint64) bool {
 // noteAwaited records that a request waits for the probe with this number or a later one, and wakes the feed. It does nothing if
 // another request waits for that probe or a later one already. noteAwaited itself does not wait.
 func (c *Collection) noteAwaited(number uint64) {
-	hasRaised := false
 	for current := c.awaitedProbe.Load(); current < number; current = c.awaitedProbe.Load() {
-		hasRaised = c.awaitedProbe.CompareAndSwap(current, number)
-	}
-	if hasRaised {
-		notify(c.newWaiters)
+		if c.awaitedProbe.CompareAndSwap(current, number) {
+			notify(c.newWaiters)
+			return
+		}
 	}
 }
 

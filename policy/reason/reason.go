@@ -87,8 +87,8 @@ var forwarding = []struct {
 		sentence: "It asks for the state at this moment, but --consistent-lists is off for this resource, or the " +
 			"list is so small that kube-apiserver answers it before listproxy could prove that it has that state.",
 		remedy: "Switch on --consistent-lists. With the value always, listproxy proves small lists, too, " +
-			"and those of quiet resources get slower. Or let the client send resourceVersion=0 if a state that is a moment old will do, or the " +
-			"lowest revision that will do.",
+			"and those of quiet resources get slower. Or let the client send resourceVersion=0 if a state that is a " +
+			"moment old will do, or the lowest revision that will do.",
 	},
 	{
 		reason: Representation,

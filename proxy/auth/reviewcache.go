@@ -248,8 +248,9 @@ func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
 		revokedAt, found := value.(time.Time)
 		return found && !revokedAt.Before(a.asked.Add(-authorizerLag))
 	}
-	const everywhere = "" // the key of revocations in all namespaces, which an empty field of the scope finds a second time
-	if isRevoked(everywhere) || isRevoked(a.scope.requested) || isRevoked(a.scope.account) {
+	const everywhere = "" // the key of revocations in all namespaces; as a field of the scope, no namespace
+	requested, account := a.scope.requested, a.scope.account
+	if isRevoked(everywhere) || (requested != everywhere && isRevoked(requested)) || (account != everywhere && isRevoked(account)) {
 		ttl = min(ttl, revokedTTL)
 	}
 	if c.AsOf != nil {

@@ -25,7 +25,7 @@ import (
 //	discovery                   the built-in resources
 //	StorageVersions             whether all API servers write a resource in the same version
 //	Leases, /version            the API servers and their versions
-//	RBAC objects                the rights of callers, of which only revocations are reported
+//	RBAC objects                the rights of callers; only revocations are reported
 //
 // Discovery and /version are read again and again. For each other source, a reflector follows the objects, and keeps a value of
 // each object.

@@ -226,7 +226,7 @@ func (x *exchange) adaptHeader(res *http.Response, apiserver401 bool) {
 //	the caller has left, or the protocol was switched   panic with [http.ErrAbortHandler]
 //	the request is malformed                            400, or 504 if its body was late
 //	it would have to be sent again without its body     429 with Retry-After
-//	any other failure                                   503, with Retry-After if certainly no write was carried out
+//	any other failure                                   503, with Retry-After if it is certain that no write was carried out
 func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	bodyErr := x.body.failure()
 	bodyIsLate := errors.Is(bodyErr, os.ErrDeadlineExceeded)

@@ -19,7 +19,7 @@ func wantIdle(t *testing.T, l *Limiter) {
 		t.Errorf("got %+v, want nothing in use, and nobody waiting", s)
 	}
 	if len(l.flows) != 0 || l.queuedFlows.Len() != 0 {
-		t.Errorf("the limiter remembers %d flows, of which %d are queued, want none", len(l.flows), l.queuedFlows.Len())
+		t.Errorf("the limiter remembers %d flows, and %d are queued, want none", len(l.flows), l.queuedFlows.Len())
 	}
 }
 

@@ -49,8 +49,8 @@ func connectionContext(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, conn)
 }
 
-// withOpenConnection returns a handler that aborts a request whose connection was closed to make room for another connection, and passes all others on
-// to next. It also prepares the goroutine of the request (see growStack).
+// withOpenConnection returns a handler that passes requests on to next. It aborts a request whose connection was closed to make
+// room for another connection. It also prepares the goroutine of the request (see growStack).
 func withOpenConnection(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if conn, ok := r.Context().Value(connectionKey{}).(net.Conn); ok && !limits.IsOpen(conn) {

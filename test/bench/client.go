@@ -23,7 +23,7 @@ type request struct {
 	accept      string
 	gzip        bool
 	version     httpVersion
-	stream      bool          // it is a streaming list, of which the initial events are read
+	stream      bool          // it is a streaming list, and is read up to the end of its initial events
 	mustHit     bool          // listproxy must answer from memory
 	changesPods bool          // one pod of a hundred is changed before each time
 	clients     int           // how many clients send it at the same time; 0 is one

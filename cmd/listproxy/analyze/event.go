@@ -35,7 +35,7 @@ type auditEvent struct {
 	StageTime      time.Time       `json:"stageTimestamp"`
 }
 
-// responseObject is the answer in an event, of which only its kind matters.
+// responseObject is the answer in an event. Only the kind of the answer matters.
 type responseObject struct{ isTable bool }
 
 // UnmarshalJSON implements [json.Unmarshaler]. It does not decode the object, which can be large. The object counts as a table if

@@ -35,8 +35,8 @@ func (o Odd) body(contentType string, b []byte, change func(string) string) []by
 	return b
 }
 
-// The places of revisions, and of continue tokens, which are base64 with a revision inside. An expression has three groups, the
-// second of which is the revision or the token. Expressions for long bodies begin with a word, since package regexp finds such
+// The places of revisions, and of continue tokens, which are base64 with a revision inside. An expression has three groups; the
+// second is the revision or the token. Expressions for long bodies begin with a word, since package regexp finds such
 // places fast.
 var (
 	revisionInQuery   = regexp.MustCompile(`((?:^|&)resourceVersion=)(\d+)()`)

@@ -40,8 +40,7 @@ type app struct {
 	draining  atomic.Bool // set when the shutdown begins
 }
 
-// assemble makes the parts and connects them. The caller must close the app. If assemble returns an error, parts stay open, since the
-// process ends.
+// assemble makes the parts and connects them. The caller must close the app. After an error nothing is closed, since the process ends.
 func (o *options) assemble(api apiServer, p *ports, ins *instruments, log *slog.Logger) (*app, error) {
 	auditLog, err := observe.OpenAuditLog(o.audit.config)
 	if err != nil {
@@ -85,8 +84,8 @@ func (o *options) newRights(api apiServer, observer *observe.Observer) (rights, 
 	}
 	send := auth.SendAs(api.transports.SendAs)
 	if o.callers.clientCA != nil {
-		// A client certificate cannot be sent on, so listproxy impersonates the caller. WithOwnAccount asks with listproxy's own
-		// account about such a caller.
+		// A client certificate cannot be sent on, so listproxy impersonates the caller. About such a caller, WithOwnAccount asks with
+		// listproxy's own account.
 		sendWithOwnAccount, err := auth.WithOwnAccount(send, api.ownConfig)
 		if err != nil {
 			return rights{}, err
@@ -128,8 +127,8 @@ func (o *options) newCache(
 	if err != nil {
 		return cache{}, err
 	}
-	// Collections and the cluster need each other. Two functions of snapshotConfig use kube, which is set after the collections are
-	// made, but before a feed calls the functions.
+	// Collections and the cluster need each other, so kube is set after the collections are made. Until then, nobody calls the two
+	// functions of snapshotConfig that use kube: no feed runs yet.
 	var kube *cluster.Cluster
 	snapshotConfig := snapshot.Config{
 		Client:    client,

@@ -80,8 +80,8 @@ func (o *cacheOptions) Validate() error {
 }
 
 func (o *cacheOptions) checkTimes() error {
-	// If nothing proves a state for half of the staleness bound, its feed opens a short watch, whose bookmark has the current revision.
-	// This watch takes source.ShortWatch, and must end within the other half of the bound.
+	// If nothing proves for half of the staleness bound that a state is current, the feed opens a short watch, whose bookmark may
+	// prove it. The short watch takes source.ShortWatch, and must end within the other half of the bound.
 	const minStaleness = 2 * source.ShortWatch
 	var selfCheckError error
 	if o.selfCheckInterval != 0 && o.selfCheckInterval < time.Second {
@@ -95,9 +95,9 @@ func (o *cacheOptions) checkTimes() error {
 	)
 }
 
-// freshWait is the longest time that a request waits for a revision that memory has not reached, before it is forwarded. Usually
-// the client has this revision from the answer to a write, whose event reaches memory a few milliseconds later. If the event takes
-// longer, forwarding is faster.
+// freshWait is the longest time that a request waits for a revision that memory has not reached yet. Then it is forwarded. For example,
+// a client updates a pod, learns from the answer that it is now at revision 500, and lists pods at 500 or later. Usually the event
+// of that update reaches memory a few milliseconds later. If the event takes longer, forwarding is faster.
 const freshWait = 100 * time.Millisecond
 
 // applyTo sets the fields of c that the flags and the policy determine.

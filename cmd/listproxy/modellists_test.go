@@ -17,11 +17,12 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// Listers of the model (model_test.go) list widgets. An answer from memory must be what inmemory.ControlPlane.WriteList writes:
+// Listers of the model (model_test.go) list widgets. A list from memory must have the bytes that inmemory.ControlPlane.WriteList
+// writes for some revision. Two things may differ between API servers:
 //
-//   - for one timeline. Each restore of etcd begins another: the revisions after the restored one are given anew, to other changes;
-//   - with forms of servers that were up lately. The form of a widget is the generation of the definition, and the release of the API
-//     server that wrote the widget.
+//   - The timeline. Each restore of etcd begins another one: the revisions after the restored one are given anew, to other changes.
+//   - The form of widgets. It is the generation of their definition, and the release of the API server that writes the answer.
+//     A list may have the forms of servers that were up lately.
 
 var (
 	// formPattern finds the form of an object: the generation of its definition, and the release that wrote it.
@@ -146,11 +147,12 @@ func (m *model) checkList(q sentList, revision int64, body string) {
 	}
 }
 
-// oldestReview returns the earliest time at which the review that permits a list that comes now can have been sent. It is longer
-// ago in an outage, since nobody can revoke a right then:
+// oldestReview returns the earliest time at which the API server can have been asked whether the user may list (a review), if the list
+// is answered now:
 //
-//   - Outside an outage, a review counts for modelReviewTTL until now.
-//   - In an outage, a review counts for twice modelReviewTTL until the time at which listproxy last heard from the upstream.
+//   - Outside an outage, modelReviewTTL before now.
+//   - In an outage, twice modelReviewTTL before the time at which listproxy last heard from the upstream. That may be minutes ago,
+//     since nobody can revoke a right in an outage.
 func (m *model) oldestReview(q sentList, now time.Time) time.Time {
 	outage := m.outage()
 	outage.Ongoing = outage.Ongoing || outage.Ended.After(q.sentAt) // it may have gone on until after listproxy's decision
@@ -214,6 +216,9 @@ func (q sentList) expected(now time.Time, timelines int) (want oracle.List) {
 
 // unsigned returns a revision in the type that oracles use.
 func unsigned(revision int64) uint64 { return uint64(revision) } // #nosec G115 -- no revision is negative
+
+// signed returns a revision in the type that inmemory uses.
+func signed(revision uint64) int64 { return int64(revision) } // #nosec G115 -- etcd's revisions fit
 
 // forms are the forms of the items of an answer, in their order.
 type forms []inmemory.Form

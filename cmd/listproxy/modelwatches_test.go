@@ -22,8 +22,9 @@ import (
 )
 
 // Watchers of the model (model_test.go) watch widgets, as informers do. A watch from memory must have the events that etcd has on one
-// timeline. A restore of etcd begins another timeline: the revisions after the restored one are given anew, to other changes. For
-// some time after a restore, listproxy may not know of it, so a watch may still be of the previous timeline.
+// timeline. A restore of etcd begins another timeline. For example, etcd is at revision 130, and is restored from a backup at 120.
+// Then both timelines have the same changes up to 120, and different ones from 121 on. For some time after the restore, listproxy
+// may not know of it, so a watch may still have events of the previous timeline.
 
 // eventPattern finds the type of an event, and its object's name, namespace and revision. A bookmark has no name.
 var eventPattern = regexp.MustCompile(
@@ -50,47 +51,47 @@ func (m *model) runWatcher(ctx context.Context, user string) {
 	}
 }
 
-// watch watches from a revision, or fromState, until the watch ends. It checks each event of a watch from memory. It returns the
-// revision from which the client can watch again, or 0 if the client must list.
+// watch watches from a revision, or fromState, until the watch ends. It checks each event. It returns the revision from which the
+// client can watch again, or 0 if the client must list.
 func (m *model) watch(ctx context.Context, user string, s inmemory.Select, revision int64) int64 {
-	f := &follower{m: m, user: user, Select: s, hasBookmarks: !oneIn(4), from: revision, revision: revision}
+	w := &openWatch{m: m, user: user, Select: s, hasBookmarks: !oneIn(4), from: revision, revision: revision}
 	timelines := m.plane.Timelines()
-	f.head = m.plane.Revision()
-	f.isTimelineOpen = m.outage().Ongoing || m.isOldAnswerOnTheWay()
-	resp, err := m.get(ctx, user, widgetsPath(s.Namespace), f.query())
+	w.head = m.plane.Revision()
+	w.isTimelineOpen = m.outage().Ongoing || m.isOldAnswerOnTheWay()
+	resp, err := m.get(ctx, user, widgetsPath(s.Namespace), w.query())
 	if err != nil {
 		return 0
 	}
 	defer func() { _ = resp.Body.Close() }()
-	f.fromMemory = isFromMemory(resp)
+	w.fromMemory = isFromMemory(resp)
 	if resp.StatusCode != http.StatusOK {
-		if f.fromMemory {
-			m.failf("%v: the watch is answered with %d", f, resp.StatusCode)
+		if w.fromMemory {
+			m.failf("%v: the watch is answered with %d", w, resp.StatusCode)
 		}
 		return 0
 	}
-	f.timeline = m.currentTimeline()
+	w.timeline = m.currentTimeline()
 	if m.plane.Timelines() != timelines {
-		f.head = 0 // a restore came between, so head was a revision of another timeline
+		w.head = 0 // a restore came between, so head was a revision of another timeline
 	}
-	m.count(f.kind())
+	m.count(w.kind())
 	lines := bufio.NewReader(resp.Body)
 	for {
 		line, err := lines.ReadString('\n')
 		if err != nil {
-			if f.fromMemory && !errors.Is(err, io.EOF) && ctx.Err() == nil {
-				m.failf("%v: the watch ended within an event: %v", f, err)
+			if w.fromMemory && !errors.Is(err, io.EOF) && ctx.Err() == nil {
+				m.failf("%v: the watch ended within an event: %v", w, err)
 			}
-			return f.revision
+			return w.revision
 		}
-		if !f.receive(line) || m.t.Failed() {
+		if !w.receive(line) || m.t.Failed() {
 			return 0
 		}
 	}
 }
 
-// follower is a client in one watch.
-type follower struct {
+// openWatch is a watch that a client has open, with what has arrived so far.
+type openWatch struct {
 	m    *model
 	user string
 	inmemory.Select
@@ -106,22 +107,22 @@ type follower struct {
 	initial        []oracle.Event // the initial events so far; nil once they are complete
 }
 
-func (f *follower) String() string {
-	return fmt.Sprintf("%s watches %+v from %d, from memory %t, now at %d", f.user, f.Select, f.from, f.fromMemory, f.revision)
+func (w *openWatch) String() string {
+	return fmt.Sprintf("%s watches %+v from %d, from memory %t, now at %d", w.user, w.Select, w.from, w.fromMemory, w.revision)
 }
 
 // query returns the parameters of the watch.
-func (f *follower) query() url.Values {
+func (w *openWatch) query() url.Values {
 	q := url.Values{
 		"watch":               {"true"},
-		"allowWatchBookmarks": {strconv.FormatBool(f.hasBookmarks)},
+		"allowWatchBookmarks": {strconv.FormatBool(w.hasBookmarks)},
 		"timeoutSeconds":      {strconv.Itoa(5 + rand.IntN(600))},
 	}
-	if f.Color != "" {
-		q.Set("labelSelector", "color="+f.Color)
+	if w.Color != "" {
+		q.Set("labelSelector", "color="+w.Color)
 	}
-	if f.from != fromState {
-		q.Set("resourceVersion", strconv.FormatInt(f.from, 10))
+	if w.from != fromState {
+		q.Set("resourceVersion", strconv.FormatInt(w.from, 10))
 	} else {
 		q.Set("sendInitialEvents", "true")
 		q.Set("resourceVersionMatch", "NotOlderThan")
@@ -130,92 +131,92 @@ func (f *follower) query() url.Values {
 }
 
 // kind returns the name of the watch in the counts of the model.
-func (f *follower) kind() string {
+func (w *openWatch) kind() string {
 	kind := "watch"
-	if f.from == fromState {
+	if w.from == fromState {
 		kind = "streaming list"
 	}
-	if !f.fromMemory {
+	if !w.fromMemory {
 		return "forwarded " + kind
 	}
 	return kind
 }
 
 // receive checks one line of the watch. It returns false if the watch cannot go on.
-func (f *follower) receive(line string) bool {
+func (w *openWatch) receive(line string) bool {
 	if !eventPattern.MatchString(line) { // an error, such as 410
-		if f.fromMemory {
-			f.m.failf("%v: got a line that is no event: %s", f, line)
+		if w.fromMemory {
+			w.m.failf("%v: got a line that is no event: %s", w, line)
 		}
 		return false
 	}
 	e := eventOf(line)
-	revision := int64(e.Revision) // #nosec G115 -- etcd's revisions fit
-	if f.fromMemory {
-		f.m.checkForms(f.String(), formsOf(line))
-		if !f.m.plane.AllowedSince(f.user, time.Now().Add(-modelWatchRevocation)) {
-			f.m.failf("%v: an event although the right was revoked more than %v ago", f, modelWatchRevocation)
+	revision := signed(e.Revision)
+	if w.fromMemory {
+		w.m.checkForms(w.String(), formsOf(line))
+		if !w.m.plane.AllowedSince(w.user, time.Now().Add(-modelWatchRevocation)) {
+			w.m.failf("%v: an event although the right was revoked more than %v ago", w, modelWatchRevocation)
 		}
 	}
 	isBookmark := e.Type == watch.Bookmark
 	if isBookmark && line != inmemory.Bookmark(inmemory.Widgets, revision, e.EndsInitial) {
-		f.m.failf("%v: got the bookmark %s, want %s", f, line, inmemory.Bookmark(inmemory.Widgets, revision, e.EndsInitial))
+		w.m.failf("%v: got the bookmark %s, want %s", w, line, inmemory.Bookmark(inmemory.Widgets, revision, e.EndsInitial))
 	}
-	if f.from == fromState {
-		return f.receiveInitial(e, line)
+	if w.from == fromState {
+		return w.receiveInitial(e, line)
 	}
-	if !f.checkEvents([]oracle.Event{e}, line) {
+	if !w.checkEvents([]oracle.Event{e}, line) {
 		return false
 	}
-	if f.fromMemory && !isBookmark {
-		f.m.count("events")
+	if w.fromMemory && !isBookmark {
+		w.m.count("events")
 	}
-	f.revision = revision
+	w.revision = revision
 	return true
 }
 
 // receiveInitial is receive for an event of the initial state. The bookmark at the end of the state checks all of them. Without
 // bookmarks, nothing marks the end, and no event is checked.
-func (f *follower) receiveInitial(e oracle.Event, line string) bool {
+func (w *openWatch) receiveInitial(e oracle.Event, line string) bool {
 	if e.Type == watch.Bookmark {
-		if !f.checkEvents(append(f.initial, e), line) {
+		if !w.checkEvents(append(w.initial, e), line) {
 			return false
 		}
-		f.initial = nil
-		f.revision = int64(e.Revision) // #nosec G115 -- etcd's revisions fit
-		f.from = f.revision
+		w.initial = nil
+		w.revision = signed(e.Revision)
+		w.from = w.revision
 		return true
 	}
-	if f.hasBookmarks {
-		f.initial = append(f.initial, e)
+	if w.hasBookmarks {
+		w.initial = append(w.initial, e)
 	}
 	return true
 }
 
-// checkEvents fails the test unless a timeline has these events: those that have arrived since f.revision, or all initial events. line
+// checkEvents fails the test unless a timeline has these events: those that have arrived since w.revision, or all initial events. line
 // is the last of them. checkEvents returns false if the watch cannot go on.
-func (f *follower) checkEvents(events []oracle.Event, line string) bool {
+func (w *openWatch) checkEvents(events []oracle.Event, line string) bool {
 	last := events[len(events)-1]
-	possible := f.possibleTimelines(int64(last.Revision)) // #nosec G115 -- etcd's revisions fit
+	possible := w.possibleTimelines(signed(last.Revision))
 	var fitting []int
 	for _, timeline := range possible {
-		if f.judge(timeline, events) == nil {
+		if w.judge(timeline, events) == nil {
 			fitting = append(fitting, timeline)
 		}
 	}
-	if len(fitting) < 2 { // from now on, it is certain which timeline the watch is of
-		f.isTimelineOpen = false
+	if len(fitting) <= 1 {
+		w.isTimelineOpen = false // no other timeline has the events so far
 	}
 	if len(fitting) > 0 {
-		f.timeline = fitting[0]
+		w.timeline = fitting[0]
 		return true
 	}
-	f.timeline = possible[0]
-	if f.mayCross(last) {
-		f.m.count("crossed")
+	w.timeline = possible[0]
+	if w.mayCross(last) {
+		w.m.count("crossed")
 		return false
 	}
-	f.m.failf("%v: got %s: %v", f, line, f.judge(f.timeline, events))
+	w.m.failf("%v: got %s: %v", w, line, w.judge(w.timeline, events))
 	return false
 }
 
@@ -232,54 +233,62 @@ func eventOf(line string) oracle.Event {
 	}
 }
 
-// judge returns an error unless a timeline has the events that have arrived since f.revision, or all initial events.
-func (f *follower) judge(timeline int, events []oracle.Event) error {
+// judge returns an error unless a timeline has the events that have arrived since w.revision, or all initial events.
+func (w *openWatch) judge(timeline int, events []oracle.Event) error {
 	last := events[len(events)-1].Revision
-	upTo := int64(last) // #nosec G115 -- etcd's revisions fit
-	const ended = true
-	if f.from == fromState {
-		want := oracle.Watch{
-			Begins: oracle.FromState, Bookmarks: f.hasBookmarks, EndsInitial: true, MinRevision: unsigned(f.head),
-			MaxRevision: last, From: last, State: map[string][]byte{},
-		}
-		for _, o := range f.m.plane.List(timeline, inmemory.Widgets, upTo, f.Select) {
-			added := inmemory.Event{Type: "ADDED", Object: o, Revision: o.Revision}
-			e := eventOf(added.Write(inmemory.Widgets, inmemory.Form{}))
-			want.State[e.Key] = e.Object
-		}
-		return want.Judge(events, ended)
+	want := w.expectedChanges(timeline, last)
+	if w.from == fromState {
+		want = w.expectedState(timeline, last)
 	}
-	want := oracle.Watch{
-		Begins: oracle.FromRevision, Bookmarks: f.hasBookmarks, Revision: unsigned(f.revision), From: unsigned(f.revision),
-	}
-	for _, e := range f.m.plane.Events(timeline, inmemory.Widgets, f.revision, upTo, f.Select) {
-		want.Events = append(want.Events, eventOf(e.Write(inmemory.Widgets, inmemory.Form{})))
-	}
-	return want.Judge(events, ended)
+	const mayLackLast = true // the watch goes on, so further events may come
+	return want.Judge(events, mayLackLast)
 }
 
-// possibleTimelines returns the timelines that an event at a revision may belong to, the likeliest first:
-//
-//   - The timeline of the watch alone, if a restore has ended it before the last event.
-//   - The current one alone, if the events are initial, if the previous one cannot have the last event, or if listproxy must know
-//     of the restore by now.
-//   - The current and the previous one otherwise.
-func (f *follower) possibleTimelines(revision int64) []int {
-	plane := f.m.plane
-	current := f.m.currentTimeline()
+// expectedState returns what a streaming list must have if its bookmark is at a revision of a timeline: all objects of that time.
+func (w *openWatch) expectedState(timeline int, revision uint64) oracle.Watch {
+	want := oracle.Watch{
+		Begins: oracle.FromState, Bookmarks: w.hasBookmarks, EndsInitial: true, MinRevision: unsigned(w.head),
+		MaxRevision: revision, From: revision, State: map[string][]byte{},
+	}
+	for _, o := range w.m.plane.List(timeline, inmemory.Widgets, signed(revision), w.Select) {
+		added := inmemory.Event{Type: "ADDED", Object: o, Revision: o.Revision}
+		e := eventOf(added.Write(inmemory.Widgets, inmemory.Form{}))
+		want.State[e.Key] = e.Object
+	}
+	return want
+}
+
+// expectedChanges returns what a watch must have after w.revision, up to a later revision of a timeline.
+func (w *openWatch) expectedChanges(timeline int, upTo uint64) oracle.Watch {
+	want := oracle.Watch{
+		Begins: oracle.FromRevision, Bookmarks: w.hasBookmarks, Revision: unsigned(w.revision), From: unsigned(w.revision),
+	}
+	for _, e := range w.m.plane.Events(timeline, inmemory.Widgets, w.revision, signed(upTo), w.Select) {
+		want.Events = append(want.Events, eventOf(e.Write(inmemory.Widgets, inmemory.Form{})))
+	}
+	return want
+}
+
+// possibleTimelines returns the timelines that the next event, at a revision, may belong to, the likeliest first. For example, etcd was
+// restored from 130 to 120. The next event of a watch that is at 118 may be of both timelines: the client has seen nothing yet in
+// which they differ. A watch that is at 125 of the previous timeline can only go on with it. Events are of the current timeline
+// alone if they are initial, if the previous timeline ended before the revision, or if listproxy must know of the restore by now.
+func (w *openWatch) possibleTimelines(revision int64) []int {
+	plane := w.m.plane
+	current := w.m.currentTimeline()
 	previous := current - 1
 	// agrees reports whether a timeline is the same as the current one up to the last event.
 	agrees := func(timeline int) bool {
-		return f.isTimelineOpen || plane.SameUpTo(inmemory.Widgets, timeline, current, f.revision)
+		return w.isTimelineOpen || plane.SameUpTo(inmemory.Widgets, timeline, current, w.revision)
 	}
-	if !agrees(f.timeline) { // a restore has ended the watch's timeline before f.revision
-		return []int{f.timeline}
+	if !agrees(w.timeline) { // the watch has an event that the current timeline lacks
+		return []int{w.timeline}
 	}
-	isInitial := f.from == fromState
+	isInitial := w.from == fromState
 	if isInitial || previous < 0 || revision > plane.Head(previous) {
 		return []int{current}
 	}
-	restoredAt := f.m.lastRestore()
+	restoredAt := w.m.lastRestore()
 	mustKnowRestore := !restoredAt.IsZero() && time.Since(restoredAt) >= modelMaxAge
 	if mustKnowRestore || !agrees(previous) {
 		return []int{current}
@@ -287,24 +296,24 @@ func (f *follower) possibleTimelines(revision int64) []int {
 	return []int{current, previous}
 }
 
-// mayCross reports whether a watch of an earlier timeline may go on with the event e of the current one, as a new watch from
-// f.revision would. Two things must be true: the current timeline has e, and the changes after f.revision leave the client with the
-// right objects. The type of e may differ, since an object that is new to this client may not be new in the timeline. The client
-// leaves the watch after e.
-func (f *follower) mayCross(e oracle.Event) bool {
-	plane := f.m.plane
-	current := f.m.currentTimeline()
-	revision := int64(e.Revision) // #nosec G115 -- etcd's revisions fit
-	if f.from == fromState || !f.fromMemory || f.timeline == current {
+// mayCross reports whether a watch of an earlier timeline may go on with the event e of the current one. A new watch from w.revision
+// would do so, too. Two things must be true: the current timeline has e, and the client has the right objects after all changes of the
+// current timeline that follow w.revision. The type of e may differ: for this client an object may be ADDED that is MODIFIED in the
+// timeline. After e, the client leaves the watch.
+func (w *openWatch) mayCross(e oracle.Event) bool {
+	plane := w.m.plane
+	current := w.m.currentTimeline()
+	revision := signed(e.Revision)
+	if w.from == fromState || !w.fromMemory || w.timeline == current {
 		return false
 	}
-	if !plane.Converges(inmemory.Widgets, f.timeline, current, f.revision, f.Select) {
+	if !plane.Converges(inmemory.Widgets, w.timeline, current, w.revision, w.Select) {
 		return false
 	}
 	if e.Type == watch.Bookmark {
 		return revision <= plane.Head(current)
 	}
-	changes := plane.Events(current, inmemory.Widgets, revision-1, revision, inmemory.Select{Namespace: f.Namespace})
+	changes := plane.Events(current, inmemory.Widgets, revision-1, revision, inmemory.Select{Namespace: w.Namespace})
 	return slices.ContainsFunc(changes, func(change inmemory.Event) bool {
 		return change.Object.Namespace+"/"+change.Object.Name == e.Key
 	})

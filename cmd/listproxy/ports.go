@@ -11,20 +11,21 @@ import (
 	"github.com/listproxy/listproxy/proxy/serve"
 )
 
-// ports has the open ports, the connections that they have accepted, and the serving certificates.
+// ports has the open ports, bounds on their connections, and the serving certificates.
 type ports struct {
-	clients, admin    net.Listener
-	connect           *connectPort        // nil if --connect-port is -1
-	clientConnections *limits.Connections // of clients and of connect
-	adminConnections  *limits.Connections
-	certificates      *serve.Certificates
+	clients           net.Listener
+	connect           *connectPort // nil if --connect-port is -1
+	admin             net.Listener
+	clientConnections *limits.Connections // bounds the connections of clients and connect together
+	adminConnections  *limits.Connections // bounds those of admin
+	certificates      *serve.Certificates // of clients and connect; admin is served without TLS
 }
 
 // maxAdminConnections bounds the connections to the admin port. Probes and scrapers need only a few.
 const maxAdminConnections = 512
 
-// openPorts opens the ports and reads the serving certificates. The servers of the ports close them. If openPorts returns an error,
-// ports stay open, since the process ends.
+// openPorts opens the ports and reads the serving certificates. The servers of the ports close them. After an error nothing is closed,
+// since the process ends.
 func (o *options) openPorts(upstream *url.URL, observer *observe.Observer, log *slog.Logger) (*ports, error) {
 	targets, err := o.connect.targets(upstream)
 	if err != nil {

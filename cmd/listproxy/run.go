@@ -25,7 +25,7 @@ func untilSignal() (context.Context, context.CancelFunc) {
 	return ctx, stop
 }
 
-// run makes all parts, and serves until ctx ends and the shutdown is over. The log goes to stderr.
+// run makes all parts, and serves until ctx ends. It returns when the shutdown is over. The log goes to stderr.
 func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	log := telemetry.NewLogger(stderr, o.telemetry.logFormat, o.telemetry.level)
 	o.cache.tuneMemory(log)
@@ -74,17 +74,17 @@ func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
 	mainServer := serve.New(a.handler, a.ports.certificates.TLS(), a.log)
 	drain := serve.NewDrain(mainServer, a.endWatches)
 	adminServer := serve.New(a.adminPort, nil, a.log)
-	parts, failed := a.start(partsCtx, mainServer, adminServer)
+	parts, partFailed := a.start(partsCtx, mainServer, adminServer)
 
 	select {
 	case <-ctx.Done():
-	case <-failed.Done():
+	case <-partFailed:
 	}
 	a.draining.Store(true)
 	a.log.Info("stopping", "delay", delay, "timeout", timeout)
 	select {
 	case <-time.After(delay):
-	case <-failed.Done():
+	case <-partFailed:
 	}
 	a.endRequests(drain, timeout)
 	_ = adminServer.Close() // health checks were answered while requests ended
@@ -98,36 +98,38 @@ func (a *app) endWatches(period time.Duration) {
 	a.forward.EndWatches(period)
 }
 
-// start starts all parts. They run until ctx ends, and servers until they are closed. When a part fails, the context failed ends,
-// and parts.Wait returns the error of the part. The other parts go on.
+// start starts all parts, each in its own goroutine. Servers run until they are closed, and the other parts until ctx ends. When a
+// server fails, the channel partFailed is closed, and parts.Wait returns the server's error. The other parts go on.
 func (a *app) start(
 	ctx context.Context, mainServer, adminServer *http.Server,
-) (parts *errgroup.Group, failed context.Context) {
-	parts, failed = errgroup.WithContext(ctx)
-	runFallible := func(name string, run func() error) {
-		parts.Go(func() error {
-			if err := run(); err != nil && !errors.Is(err, http.ErrServerClosed) {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			return nil
-		})
-	}
-	for _, run := range []func(context.Context){
-		func(ctx context.Context) { a.api.transports.Run(ctx, a.log) },
-		a.api.health.Run, a.cache.cluster.Run, a.cache.warmup.Run, a.ports.certificates.Run,
-	} {
+) (parts *errgroup.Group, partFailed <-chan struct{}) {
+	parts, endsAtFailure := errgroup.WithContext(ctx)
+	goUntilDone := func(run func(context.Context)) {
 		parts.Go(func() error {
 			run(ctx)
 			return nil
 		})
 	}
-	if connect := a.ports.connect; connect != nil {
-		runFallible("serving CONNECT", connect.serve)
-		runFallible("serving tunnels", func() error { return mainServer.Serve(connect.tunnels) })
+	goServe := func(name string, serve func() error) {
+		parts.Go(func() error {
+			if err := serve(); err != nil && !errors.Is(err, http.ErrServerClosed) {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
+		})
 	}
-	runFallible("serving clients", func() error { return mainServer.ServeTLS(a.ports.clients, "", "") })
-	runFallible("serving health checks", func() error { return adminServer.Serve(a.ports.admin) })
-	return parts, failed
+	goUntilDone(func(ctx context.Context) { a.api.transports.Run(ctx, a.log) })
+	goUntilDone(a.api.health.Run)
+	goUntilDone(a.cache.cluster.Run)
+	goUntilDone(a.cache.warmup.Run)
+	goUntilDone(a.ports.certificates.Run)
+	if connect := a.ports.connect; connect != nil {
+		goServe("serving CONNECT", connect.serve)
+		goServe("serving tunnels", func() error { return mainServer.Serve(connect.tunnels) })
+	}
+	goServe("serving clients", func() error { return mainServer.ServeTLS(a.ports.clients, "", "") })
+	goServe("serving health checks", func() error { return adminServer.Serve(a.ports.admin) })
+	return parts, endsAtFailure.Done()
 }
 
 // endRequests waits until all requests have ended, and cuts those that are still running after timeout.

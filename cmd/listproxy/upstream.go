@@ -37,7 +37,7 @@ func (o *upstreamOptions) clientConfig() (*rest.Config, error) {
 	return cfg, nil
 }
 
-// readConfig reads the configuration from its source.
+// readConfig reads the file that --kubeconfig names or, without the flag, the pod's configuration.
 func (o *upstreamOptions) readConfig() (*rest.Config, error) {
 	if o.kubeconfig != "" {
 		cfg, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
@@ -62,12 +62,11 @@ func forbidPrompts(cfg *rest.Config) {
 	}
 }
 
-// apiServer has what requests to the API server need, and the health of the API server. health observes the answers to all of these
-// requests.
+// apiServer is the API server behind listproxy: two ways to send it requests, and its health.
 type apiServer struct {
 	ownConfig  *rest.Config         // for listproxy's own requests
 	transports *upstream.Transports // for callers' requests
-	health     *upstream.Health
+	health     *upstream.Health     // sees the answers to all of these requests
 }
 
 // newAPIServer returns the apiServer for config, which has listproxy's own credentials. With --client-ca-file, listproxy also
@@ -90,9 +89,9 @@ func (o *options) newAPIServer(config *rest.Config, log *slog.Logger) (apiServer
 // setPingEnv makes client-go notice within 10 seconds, instead of 45, that an HTTP/2 connection is half-open. Until then, the
 // feeds on such a connection hear nothing: lists are forwarded, and nobody notices a changed definition or a revoked right.
 //
-// client-go can be configured only by the environment: the time without a frame after which it sends a ping, and the time
-// for which it waits for the answer. setPingEnv sets both to 5 seconds unless the environment has them. It must be called
-// before the first connection is made. Connections for callers' requests have settings of their own.
+// client-go sends a ping after a time without a frame, and then waits for the answer. Both times can be set only in the environment.
+// setPingEnv sets each to 5 seconds unless the environment has it. It must be called before the first connection is made.
+// Connections for callers' requests have settings of their own.
 func setPingEnv() {
 	for _, name := range []string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS", "HTTP2_PING_TIMEOUT_SECONDS"} {
 		if os.Getenv(name) == "" {

@@ -22,7 +22,7 @@ const (
 	maxFullPause = 40 * time.Minute
 	// maxUnprovenPause bounds the pause after errUnproven.
 	maxUnprovenPause = 2 * time.Minute
-	// stableAfter is the age of a state at which the backoffs full and unproven begin anew.
+	// stableAfter is the time after which a loaded state counts as stable, so that the backoffs full and unproven begin anew.
 	stableAfter = maxFullPause
 	// refusalGrace is the duration for which a state is kept after a 403. An API server that has just started refuses
 	// everybody until it has read its roles, which takes less time.

@@ -33,7 +33,7 @@ func (f *feed) bringWatchesUpToDate(ctx context.Context, l *stateLoad) bool {
 		f.log.Debug("clients' watches end after a new load", "error", err)
 		return false
 	}
-	// A client's watch that has not delivered all changes by then will end when the loaded state is installed.
+	// A client's watch that has not delivered all changes after this time will end when the loaded state is installed.
 	clock.Sleep(ctx, bridgeDeliveryTime)
 	f.log.Debug("clients' watches go on after a new load")
 	return true
@@ -54,7 +54,7 @@ func (f *feed) changesTo(ctx context.Context, v *View, l *stateLoad) ([]stateCha
 	var changes []stateChange
 	replayed := v.newest.Clone()
 	shown, err := f.watchProgress(ctx, v.To, l.revision, func(ev wire.Event) error {
-		change, err := f.changeOf(v.envelope, ev)
+		change, err := f.newChange(v.envelope, ev)
 		if err != nil {
 			return err
 		}

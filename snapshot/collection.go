@@ -49,9 +49,11 @@ type Collection struct {
 
 	// view is the newest View.
 	view atomic.Pointer[View]
-	// freshness is a copy of the feed's Freshness, which shows requests whether a proof can come in time.
+	// freshness is a copy of the feed's Freshness, which decides when to send probes. It shows requests whether a proof can come
+	// in time.
 	freshness atomic.Pointer[source.Freshness]
-	// loadError points to the error of the last load, which is nil after success. It is empty before the first load has ended.
+	// loadError points to the error of the last load, which is nil after success. The pointer itself is nil before the first load
+	// has ended.
 	loadError atomic.Pointer[error]
 
 	// About requests:
@@ -68,7 +70,8 @@ type Collection struct {
 	probeRequests  chan struct{} // requestProbe was called
 	reloadRequests chan struct{} // requestReload was called
 	newWaiters     chan struct{} // awaitedProbe has grown
-	// awaitedProbe is the highest number of a probe for which a request waits. Later probes serve, too.
+	// awaitedProbe is the highest number of a probe for which a request waits. A probe with a higher number serves the request,
+	// too.
 	awaitedProbe atomic.Uint64
 
 	// lastObjectNumber is the last index.Object.Number that the feed gave to a version of an object. Only the feed uses it.
@@ -115,7 +118,7 @@ func newCollection(key CollectionKey, limits Limits, s shared, counts *collectio
 		unavailable:      reason.Warming,
 		unavailableSince: time.Now(),
 		replacedCh:       make(chan struct{}),
-		freshenedCh:      make(chan struct{}),
+		provenCh:         make(chan struct{}),
 	})
 	return c
 }
@@ -132,8 +135,8 @@ func (c *Collection) Exact(ctx context.Context, revision uint64) (Snapshot, reas
 	return c.awaitRevision(ctx, func(v *View) (Snapshot, reason.Reason) { return v.exact(c.now(), revision) })
 }
 
-// WhyNoStateNotOlderThan returns the reason why [Collection.NotOlderThan] cannot find a state, however long it waits; None if it
-// may find one. WhyNoStateNotOlderThan itself does not wait, and does not count as a use of the collection.
+// WhyNoStateNotOlderThan returns the reason why [Collection.NotOlderThan] cannot find a state, however long it waits; None if
+// it may find one. WhyNoStateNotOlderThan itself does not wait, and does not count as a use of the collection.
 func (c *Collection) WhyNoStateNotOlderThan(minRevision uint64) reason.Reason {
 	_, why := c.view.Load().notOlder(c.now(), minRevision)
 	return lastingReason(why)
@@ -145,7 +148,7 @@ func (c *Collection) WhyNoStateAt(revision uint64) reason.Reason {
 	return lastingReason(why)
 }
 
-// lastingReason returns why, or None if the state may still come while a request waits.
+// lastingReason returns why if a wait cannot change it; None if the state may come while a request waits.
 func lastingReason(why reason.Reason) reason.Reason {
 	if why == reason.Warming || why == reason.NotProven {
 		return reason.None
@@ -158,8 +161,8 @@ func (c *Collection) now() moment {
 	return moment{at: time.Now(), staleness: c.limits.Staleness, outage: c.shared.outage()}
 }
 
-// awaitRevision is awaitWhileNotProven for up to Limits.Wait. If the reason is NotProven even then, the upstream may be ahead of
-// the feed, so awaitRevision requests a probe, which helps later requests.
+// awaitRevision is awaitWhileNotProven for up to Limits.Wait. If the reason is NotProven even then, the upstream may be ahead
+// of the feed, so awaitRevision requests a probe, which helps later requests.
 func (c *Collection) awaitRevision(ctx context.Context, read readFunc) (Snapshot, reason.Reason) {
 	c.Touch()
 	snap, why := c.awaitWhileNotProven(ctx, c.limits.Wait, read)
@@ -177,9 +180,9 @@ func (c *Collection) awaitWhileNotProven(ctx context.Context, maxWait time.Durat
 	return c.await(ctx, maxWait, reason.NotProven, whenReplaced, read)
 }
 
-// await calls read with the newest View, and with later ones as long as the reason is notYet. It returns the last result of read.
-// It gives up after maxWait, when ctx is done, or when no View can follow. whenChanged is whenReplaced or whenFreshened: it returns
-// a channel that is closed when a later View may give another result.
+// await calls read with the newest View, and with later ones as long as the reason is notYet. It returns the last result of
+// read. It gives up after maxWait, when ctx is done, or when no View can follow. whenChanged is whenReplaced or whenProven: it
+// returns a channel that is closed when a later View may give another result.
 func (c *Collection) await(ctx context.Context, maxWait time.Duration, notYet reason.Reason,
 	whenChanged func(*View) <-chan struct{}, read readFunc,
 ) (Snapshot, reason.Reason) {

@@ -34,10 +34,10 @@ type Config struct {
 	Limits    Limits
 	// Outage returns the upstream's current outage, or the zero value.
 	Outage func() clock.Outage
-	// SameTimeline asks for a proof that etcd was not restored after heardAt, when a stream at the revision last sent something.
-	// same reports whether there is a proof. If not, soon reports whether there may be one in some seconds. See
-	// feed.proveTimeline.
-	SameTimeline func(ctx context.Context, revision uint64, heardAt time.Time) (same, soon bool)
+	// SameTimeline asks for a proof that etcd was not restored from a backup after heardAt, the time at which a stream at the
+	// revision last sent something. isSame reports whether there is a proof. If not, proofMayCome reports whether there may be one
+	// in some seconds. See feed.proveTimeline.
+	SameTimeline func(ctx context.Context, revision uint64, heardAt time.Time) (isSame, proofMayCome bool)
 	// MaxBytes bounds what all collections store together; 0 means no bound.
 	MaxBytes int64
 	// IdleTimeout is the time after the last request for a collection until it is dropped; 0 means never.
@@ -91,8 +91,8 @@ type Collections struct {
 	// started is the number of collections that were ever started. A new collection numbers its objects from
 	// started<<ObjectNumberBits on, so that no two collections share a number.
 	started uint64
-	// counts has the counts of each collection, also after its end, so that they go on if it is started again. countsLocked bounds
-	// their number.
+	// counts has the counts of each key. They outlive the key's collection, so that they go on if it is started again.
+	// countsLocked bounds the number of keys.
 	counts map[CollectionKey]*collectionCounts
 	// eager has the keys of [Collections.Keep]. Their collections are not dropped when idle or to free memory.
 	eager map[CollectionKey]bool
@@ -108,7 +108,7 @@ type runningCollection struct {
 	stop         context.CancelFunc
 	verification verification
 	// checkedAt is the time at which the last self-check ended; zero if there was none. The next one begins with the key
-	// checkFrom. Only selfCheckLoop uses both.
+	// checkFrom. Only selfCheckLoop uses these two fields.
 	checkedAt time.Time
 	checkFrom string
 }
@@ -236,11 +236,11 @@ func (c *Collections) newCollectionLocked(key CollectionKey, settings Settings) 
 // newFeed returns the feed of a collection.
 func (c *Collections) newFeed(collection *Collection, settings Settings) *feed {
 	return &feed{
-		config:     &c.config,
-		source:     c.source(collection.key),
-		collection: collection,
-		watches:    settings.Watches,
-		log:        c.config.Log.With("collection", collection.key.String()),
+		config:        &c.config,
+		source:        c.source(collection.key),
+		collection:    collection,
+		servesWatches: settings.Watches,
+		log:           c.config.Log.With("collection", collection.key.String()),
 	}
 }
 

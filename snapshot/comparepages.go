@@ -19,7 +19,7 @@ const (
 	// The pause after a page is pauseFactor times as long as its comparison took, and at least minPause.
 	pauseFactor = 4
 	minPause    = 50 * time.Millisecond
-	// pageTries is the largest number of tries for one page. Each is at the revision that is the newest then.
+	// pageTries is the largest number of tries for one page. Each try compares the newest state at its time.
 	pageTries = 3
 	// confirmPause is the pause before a page with other objects is compared again.
 	confirmPause = 2 * time.Second
@@ -65,9 +65,9 @@ func (c *Collections) comparePages(r *runningCollection, start string, maxPages 
 	return compared, nil
 }
 
-// comparePageRetrying compares one page at the newest revision. If the upstream has forgotten that revision (410) or has not
-// reached it yet (504), comparePageRetrying tries again at the revision that is the newest then, up to pageTries times in all. If
-// another try or another page follows, it pauses first.
+// comparePageRetrying compares one page of the newest state. If the upstream has forgotten the state's revision (410) or has
+// not reached it yet (504), comparePageRetrying tries again with the state that is the newest by then, up to pageTries times in
+// all. It pauses before another try. It also pauses at its end if there is a next page.
 func (c *Collections) comparePageRetrying(r *runningCollection, start string, changedAt time.Time) (comparedPages, error) {
 	for try := 1; ; try++ {
 		v := r.view.Load()
@@ -112,7 +112,7 @@ func (c *Collections) comparePageTwice(r *runningCollection, s Snapshot, start s
 	switch {
 	case err == nil: // at one revision, a page cannot differ and then agree, so neither result is trusted
 		return next, fmt.Errorf("a mismatch was gone the second time: %s", mismatch.Difference)
-	case r.view.Load().epoch != s.epoch: // the state changed between the two comparisons, so there is no verdict
+	case r.view.Load().epoch != s.epoch: // the state was dropped or replaced between the two comparisons, so there is no verdict
 		return next, errDropped
 	}
 	return next, err

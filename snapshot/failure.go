@@ -20,14 +20,16 @@ var (
 	errFirstObject = errors.New("the first object of an empty collection: its form could not be learned")
 	// errReloadRequested means that [Collection.requestReload] was called: the API servers may write the state in other bytes.
 	errReloadRequested = errors.New("the API servers write it differently now")
-	// errUnproven means that a stream could go on, but nothing shows that the upstream has the same timeline.
+	// errUnproven means that a stream could go on, but nothing shows that the upstream has the same timeline. (A timeline is one
+	// history of etcd. A restored backup begins another one.)
 	errUnproven = errors.New("the upstream may have another timeline")
 )
 
-// reaction is what a feed does after a failure. For example:
+// reaction is what a feed does after a session has failed. (A session loads a state if a load is due, and reads one stream.)
+// For example:
 //
 //	reaction                                      the known state                  the next session
-//	{}                                            stays                            resumes the stream, or loads if a load was due
+//	{}                                            stays                            resumes the stream, or loads if a load is due
 //	{lossCause: Expired}                          stays until a load is complete   loads
 //	{lossCause: NotFound, unavailable: Warming}   is dropped at once               loads
 type reaction struct {
@@ -40,9 +42,9 @@ type reaction struct {
 	backoff *wait.Backoff
 }
 
-// handleFailure handles the error of a session: it counts a loss and drops the known state if the error requires it. err is nil if
-// the stream ended at its timeout, but within minStreamLife. handleFailure returns how long the feed pauses. A request can shorten
-// the pause, but not below minimum.
+// handleFailure handles the error of a session: it counts a loss and drops the known state if the error requires it. err is nil
+// if the stream ended at its timeout, but within minStreamLife. handleFailure returns the pause before the next session. A
+// request can shorten the pause, but not below minimum.
 func (f *feed) handleFailure(err error, now time.Time) (pause, minimum time.Duration) {
 	isForbidden := source.Answered(err, http.StatusForbidden)
 	if !isForbidden {
@@ -64,31 +66,32 @@ func (f *feed) handleFailure(err error, now time.Time) (pause, minimum time.Dura
 		pause = source.RetryPause(r.backoff.Step(), err)
 		return pause, pause
 	}
-	minimum = source.RetryPause(0, err)
+	minimum = source.RetryPause(0, err) // the upstream's Retry-After, if it sent one
 	return max(minimum, f.backoffs.retry.Step()), minimum
 }
 
-// reactionTo returns what an error requires. It changes nothing. The first case that applies counts:
+// reactionTo returns what the error of a session requires. It changes nothing. The order of the cases matters:
 //
 //   - errFirstObject comes before all other errors, since it may wrap one of them.
-//   - If an error has two cases, the one for a reload comes first.
+//   - Some errors have two cases. The first is for a reload that failed: a state is known, and the session was to replace it.
+//     The second is for any other session.
 func (f *feed) reactionTo(err error, now time.Time) reaction {
 	_, isInconsistent := errors.AsType[wire.InconsistencyError](err)
 	isForm := errors.Is(err, wire.ErrForm)
 	isFull := errors.Is(err, errFull)
-	isReload := f.mustLoad && f.collection.hasState() // the failure says nothing about the known state
+	reloadFailed := f.mustLoad && f.collection.hasState() // which says nothing against the known state
 	switch {
 	case errors.Is(err, errFirstObject):
 		return reaction{lossCause: reason.FirstObject}
-	case isInconsistent && isReload:
+	case isInconsistent && reloadFailed:
 		return reaction{}
 	case isInconsistent:
 		return reaction{lossCause: reason.Contradiction, unavailable: reason.Warming}
-	case isForm && isReload:
+	case isForm && reloadFailed:
 		return reaction{backoff: &f.backoffs.lasting}
 	case isForm:
 		return reaction{lossCause: reason.Form, unavailable: reason.Form, backoff: &f.backoffs.lasting}
-	case isFull && isReload: // the known state makes room, and lists wait for the next load
+	case isFull && reloadFailed: // the known state is dropped to make room, and lists wait for the next load
 		return reaction{lossCause: reason.Memory, unavailable: reason.Warming}
 	case isFull:
 		return reaction{lossCause: reason.Memory, unavailable: reason.Memory, backoff: &f.backoffs.full}
@@ -136,7 +139,7 @@ func (f *feed) logFailure(ctx context.Context, err error, pause time.Duration) {
 // before.
 const loggedAttempt = 4
 
-// logLevel returns the level at which the error of a session is logged.
+// logLevel returns the level at which the error of a session is logged. The first case that applies counts.
 func (f *feed) logLevel(err error) slog.Level {
 	mayConcernResource := source.IsBusy(err) && f.attempt == loggedAttempt
 	switch {

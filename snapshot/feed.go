@@ -14,50 +14,56 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// feed keeps one collection up to date. It does not use client-go's Reflector, which would leave gaps in the history: a
-// Reflector lists again after every failed watch, and goes on after events that its store refused.
+// feed keeps one collection up to date, in one session after another. A session loads a state if necessary, opens a stream (a
+// watch) that goes on from the state, and reads the stream until it ends:
 //
 //	openLoaded ──► read ◄──────────────────────────── resume
 //	    ▲           │                                  ▲  │
 //	    │           ├── the stream ends or breaks ─────┘  │
 //	    └───────────┴── 410, or a contradiction ──────────┘
+//
+// feed does not use client-go's Reflector, which would leave gaps in the history: a Reflector lists again after every failed
+// watch, and goes on after events that its store refused.
 type feed struct {
 	config     *Config // of Collections
 	source     source.Source
 	collection *Collection
-	// watches reports whether clients may watch the collection.
-	watches bool
-	log     *slog.Logger
+	// servesWatches reports whether clients may watch the collection.
+	servesWatches bool
+	log           *slog.Logger
 
-	// freshness decides when to ask the upstream for its current revision.
+	// freshness decides when to send a probe, which asks the upstream for its current revision.
 	freshness source.Freshness
-	// envelope is the envelope of the newest state.
+	// envelope has the bytes of a list around its items, for the newest state.
 	envelope *wire.Envelope
-	// mustLoad reports whether the next session must load a state, even if there is one.
+	// mustLoad reports whether the next session must load a state, even if one is known.
 	mustLoad bool
-	// timelineKnownAt is the last time at which etcd certainly had the history (timeline) of the state: the end of a load, or of
-	// a stream that ended at its timeout. It is zero after a stream that ended in another way.
+	// timelineKnownAt is the last time at which etcd certainly had the state's timeline. (A timeline is one history of etcd. A
+	// restored backup begins another one.) It is the end of a load, or of a stream that ended at its timeout. It is zero after a
+	// stream that ended in another way.
 	timelineKnownAt time.Time
-	// pagesOnlyUntil is the end of pagesOnlyDuration; zero before the first.
+	// pagesOnlyUntil is the time until which states are loaded in pages, without an attempt at a streaming list.
 	pagesOnlyUntil time.Time
-	// forbiddenSince is the time of the first of the upstream's 403s in a row; zero if its last answer was no 403.
+	// forbiddenSince is the time of the first 403 while one session after another ends with a 403; otherwise zero.
 	forbiddenSince time.Time
 
-	// attempt counts the sessions since the last progress: the session that made it is 1, the next one is 2.
+	// attempt is the number of the session, for the log. A session that shows progress is 1, and the next one is 2.
 	attempt int
 	// backoffs give the pauses after each kind of failure.
 	backoffs backoffs
 }
 
 const (
-	// watchTimeout is the shortest timeout of a watch. A feed adds up to as much again at random, so that feeds do not open
+	// watchTimeout is the shortest timeout of a watch. A feed adds up to five more minutes at random, so that feeds do not open
 	// their next watches at the same time.
 	watchTimeout = 5 * time.Minute
 	// pagesOnlyDuration is the duration for which states are loaded in pages after a streaming list without its bookmark.
 	pagesOnlyDuration = time.Hour
-	// After a stream that ended within minStreamLife, the feed pauses. If each stream begins with a load, which is expensive,
-	// the pauses grow until a stream has lasted for steadyStreamLife.
-	minStreamLife    = time.Second
+	// minStreamLife is the time after which a stream counts as progress, if it was resumed without a load. After a shorter stream
+	// the feed pauses, and the pauses grow.
+	minStreamLife = time.Second
+	// steadyStreamLife is the time after which a stream counts as progress, if the session began with a load. It is longer, since
+	// a load is expensive: if each load is followed by a stream of only ten seconds, the pauses between the loads must grow.
 	steadyStreamLife = time.Minute
 )
 
@@ -73,8 +79,9 @@ func (f *feed) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		f.noteProgress(end)
-		if end.err == nil && end.readFor >= minStreamLife {
+		f.resetBackoffs(end)
+		hasFailed := end.err != nil || end.readFor < minStreamLife // a stream that ends at once is a failure, too
+		if !hasFailed {
 			continue
 		}
 		pause, minimum := f.handleFailure(end.err, time.Now())
@@ -87,9 +94,9 @@ func (f *feed) run(ctx context.Context) {
 type sessionEnd struct {
 	// beganWithLoad reports whether the session loaded a state, or tried to.
 	beganWithLoad bool
-	// readFor is the time for which the session read its stream; 0 if none was opened.
+	// readFor is the time for which the session read its stream; 0 if no stream was opened.
 	readFor time.Duration
-	// hasAdvanced reports whether the newest known revision (View.To) rose.
+	// hasAdvanced reports whether the newest known revision (View.To) rose in the session.
 	hasAdvanced bool
 	// err is the error with which the session ended; nil if the stream ended at its timeout.
 	err error
@@ -104,7 +111,7 @@ func (f *feed) session(ctx context.Context) sessionEnd {
 	if f.mustLoad {
 		open = f.openLoaded
 	}
-	s, err := open(ctx)
+	stream, err := open(ctx)
 	if err != nil {
 		f.collection.setStreaming(false)
 		end.err = err
@@ -112,13 +119,13 @@ func (f *feed) session(ctx context.Context) sessionEnd {
 	}
 	f.forbiddenSince = time.Time{}
 	begun := time.Now()
-	end.err = f.read(ctx, s)
-	s.Stop()
+	end.err = f.read(ctx, stream)
+	stream.Stop()
 	end.readFor = time.Since(begun)
 	end.hasAdvanced = f.collection.view.Load().To > toBefore
 	f.timelineKnownAt = time.Time{}
 	if end.err == nil {
-		f.timelineKnownAt = s.LatestEnd(time.Now())
+		f.timelineKnownAt = stream.LatestEnd(time.Now())
 	}
 	return end
 }
@@ -126,11 +133,11 @@ func (f *feed) session(ctx context.Context) sessionEnd {
 // openLoaded loads a state, and returns a stream that goes on from the state.
 func (f *feed) openLoaded(ctx context.Context) (*source.Stream, error) {
 	select {
-	case <-f.collection.reloadRequests: // this load is the requested one
+	case <-f.collection.reloadRequests: // this load serves the request
 	default:
 	}
 	f.collection.setReloadingSince(time.Now())
-	s, err := f.loadState(ctx)
+	stream, err := f.loadState(ctx)
 	f.collection.loadError.Store(&err)
 	if err != nil {
 		f.collection.setReloadingSince(time.Time{})
@@ -139,15 +146,15 @@ func (f *feed) openLoaded(ctx context.Context) (*source.Stream, error) {
 	f.mustLoad = false
 	f.timelineKnownAt = time.Now()
 	f.backoffs.forbidden = initialBackoffs.forbidden
-	if s == nil {
+	if stream == nil { // the state came in pages
 		return f.resume(ctx)
 	}
 	f.freshness.StreamOpened(time.Now())
-	return s, nil
+	return stream, nil
 }
 
-// loadState loads a state, compares it with the upstream and installs it. It returns the stream that goes on from the state,
-// or nil if the state came in pages.
+// loadState learns the form of lists and watches, loads a state, compares it with the upstream and installs it. It returns the
+// stream that goes on from the state; nil if the state came in pages.
 func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 	highestBefore := f.collection.highestSeenRevision()
 	learned, err := f.source.Learn(ctx, func(ctx context.Context) ([]wire.Field, error) {
@@ -160,41 +167,43 @@ func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := f.load(ctx, learned)
+	loaded, err := f.load(ctx, learned)
 	if err != nil {
 		return nil, err
 	}
-	if err := f.checkLoaded(ctx, l, highestBefore); err != nil {
-		l.discard()
+	if err := f.checkLoaded(ctx, loaded, highestBefore); err != nil {
+		loaded.discard()
 		return nil, err
 	}
-	l.watchForm = watchForm
-	l.watchesUpToDate = f.bringWatchesUpToDate(ctx, l)
-	f.collection.install(l)
-	f.envelope = l.envelope
-	f.log.Info("collection loaded", "revision", l.revision, "objects", l.state.Len(), "bytes", l.size)
-	return l.stream, nil
+	loaded.watchForm = watchForm
+	loaded.watchesUpToDate = f.bringWatchesUpToDate(ctx, loaded)
+	f.collection.install(loaded)
+	f.envelope = loaded.envelope
+	f.log.Info("collection loaded", "revision", loaded.revision, "objects", loaded.state.Len(), "bytes", loaded.size)
+	return loaded.stream, nil
 }
 
-// checkLoaded returns an error if a loaded state must not be installed: if its revision is below highestBefore, the highest
-// one seen before the load, or if its first page differs from the upstream's.
-func (f *feed) checkLoaded(ctx context.Context, l *stateLoad, highestBefore uint64) error {
-	current, err := f.confirmRevision(ctx, l.revision, highestBefore)
+// checkLoaded returns an error if a loaded state must not be installed. There are two reasons:
+//
+//   - Its revision is below highestBefore, the highest revision that was seen before the load.
+//   - Its first page differs from the upstream's.
+func (f *feed) checkLoaded(ctx context.Context, loaded *stateLoad, highestBefore uint64) error {
+	confirmed, err := f.confirmRevision(ctx, loaded.revision, highestBefore)
 	if err != nil {
 		return err
 	}
-	if current != l.revision { // the load's revision was too low, and a second read gave a higher one
-		return fmt.Errorf("a state was loaded at revision %d, where %d was seen before: the API server lags", l.revision, highestBefore)
+	if confirmed != loaded.revision { // it was too low, and a second read has given a higher revision
+		return fmt.Errorf("a state was loaded at revision %d, where %d was seen before: the API server lags",
+			loaded.revision, highestBefore)
 	}
-	return f.compareLoaded(ctx, l)
+	return f.compareLoaded(ctx, loaded)
 }
 
-// noteProgress makes the next pauses short again if a session has shown that earlier failures are over.
-func (f *feed) noteProgress(end sessionEnd) {
-	// A resumed stream shows progress if it has lasted for minStreamLife, or has sent events. (A kube-apiserver that has just
-	// started ends a watch that is more than ten events behind. A pause would put the feed further behind.)
+// resetBackoffs makes the next pauses short again if the session has shown that earlier failures are over.
+func (f *feed) resetBackoffs(end sessionEnd) {
+	// A resumed stream need not last for minStreamLife if it has sent something: a kube-apiserver that has just started ends a
+	// watch that is more than ten events behind, and a pause would put the feed further behind.
 	hasResumed := !end.beganWithLoad && (end.readFor >= minStreamLife || end.hasAdvanced)
-	// After a load, which is expensive, the stream must have lasted for steadyStreamLife.
 	isSteady := end.readFor >= steadyStreamLife
 	if hasResumed || isSteady {
 		f.attempt = 1
@@ -210,11 +219,12 @@ func (f *feed) noteProgress(end sessionEnd) {
 	}
 }
 
-// awaitNextSession waits for a pause. It publishes that no probe is sent meanwhile, so that requests do not wait for a proof. If a
-// request asks for a probe, the pause ends early, but not before both minimum and minStreamLife have passed.
+// awaitNextSession waits until a pause is over. If a request asks for a probe, the pause ends early, but not before both
+// minimum and minStreamLife have passed.
 func (f *feed) awaitNextSession(ctx context.Context, pause, minimum time.Duration) {
 	begun := time.Now()
-	f.freshness.ProbeRefused(begun, pause) // begins a pause of probes
+	// No probe is sent in the pause, as after a refused probe. Requests that know this do not wait for a proof.
+	f.freshness.ProbeRefused(begun, pause)
 	f.collection.publishFreshness(f.freshness)
 	timer := time.NewTimer(pause)
 	defer timer.Stop()

@@ -15,23 +15,24 @@ import (
 
 // reader reads one stream for a feed. It repeats two steps:
 //
-//  1. doDue does what is due, and sets the alarm for what is due next.
-//  2. handleNext waits for the next event of the stream, end of a call, request or alarm, and handles it.
+//  1. doDueSteps does the steps that are due, and sets the alarm for the next one.
+//  2. handleNext waits until one thing happens, and handles it: an event comes, a call ends, a request wakes the feed, or the
+//     alarm fires.
 //
-// Beside the stream, the reader calls the upstream: with probes, which ask for its revision, and with progress watches, which
-// are short watches for their bookmark. [source.Freshness] decides when; the reader tells it what happens.
+// Beside the stream, the reader makes two kinds of calls to the upstream. A probe asks for the upstream's revision. A progress
+// watch is a short watch for its bookmark. [source.Freshness] decides when to make a call. The reader tells it what happens.
 type reader struct {
 	*feed
 	stream *source.Stream
 	// calls are the calls in flight, at most one of each kind.
 	calls       sync.WaitGroup
 	cancelCalls context.CancelFunc
-	// endedCalls gets a function for each call that has ended. The function handles the result. The reader runs it in its own
-	// goroutine, so that only this goroutine changes the feed.
+	// endedCalls has a function for each call that has ended, which handles the call's result. The reader runs the function in its
+	// own goroutine, so that only this goroutine changes the feed.
 	endedCalls chan func() error
 	// shown is what the last progress watch has shown. It is kept until the stream has sent all of it.
 	shown progress
-	// alarm fires when something is due.
+	// alarm fires when the next step is due.
 	alarm *time.Timer
 }
 
@@ -55,7 +56,7 @@ func (f *feed) read(ctx context.Context, s *source.Stream) error {
 		r.openProgressWatch(ctx)
 	}
 	for {
-		if err := r.doDue(ctx); err != nil {
+		if err := r.doDueSteps(ctx); err != nil {
 			return err
 		}
 		if isOver, err := r.handleNext(ctx); isOver || err != nil {
@@ -69,23 +70,23 @@ func (r *reader) stop() {
 	r.alarm.Stop()
 	r.collection.setStreaming(false)
 	r.cancelCalls()
-	r.calls.Wait() // their results are not handled
+	r.calls.Wait() // the results of the calls are not handled
 }
 
 // errStreamLeft says that the feed stops reading a stream that has not ended.
 var errStreamLeft = errors.New("the stream is silent, or may be of another timeline than the answers")
 
-// doDue applies what the last progress watch has shown, starts the calls that are due, and sets the alarm for what will be due
-// next. After an error the stream must not be read any more.
-func (r *reader) doDue(ctx context.Context) (err error) {
+// doDueSteps applies what the last progress watch has shown, starts the calls that are due, and sets the alarm for the next
+// step. After an error the stream must not be read any more.
+func (r *reader) doDueSteps(ctx context.Context) (err error) {
 	c := r.collection
 	r.shown, err = c.applyProgress(r.shown)
 	if err != nil {
 		return err
 	}
-	for { // until nothing is left to do but wait
+	for { // until the next step is to wait
 		now := time.Now()
-		r.proveReached()
+		r.recordProof()
 		r.freshness.ProbeAwaited(now, c.awaitedProbe.Load())
 		next := r.freshness.Next(now, c.view.Load().provenBy)
 		switch next.Step {
@@ -127,8 +128,8 @@ func (r *reader) openProgressWatch(ctx context.Context) {
 	})
 }
 
-// handleNext waits until something happens, and handles it. isOver reports whether the stream has ended at its timeout. After an
-// error the stream must not be read any more.
+// handleNext waits until something happens, and handles it. isOver reports whether the stream has ended at its timeout. After
+// an error the stream must not be read any more.
 func (r *reader) handleNext(ctx context.Context) (isOver bool, err error) {
 	select {
 	case ev, ok := <-r.stream.Events:
@@ -144,10 +145,10 @@ func (r *reader) handleNext(ctx context.Context) (isOver bool, err error) {
 		return false, handleResult()
 	case <-r.collection.reloadRequests:
 		return false, errReloadRequested
-	case <-r.collection.newWaiters: // doDue reads awaitedProbe
+	case <-r.collection.newWaiters: // doDueSteps reads awaitedProbe
 	case <-r.collection.probeRequests:
 		r.freshness.ProbeRequested()
-	case <-r.alarm.C: // doDue does what is due
+	case <-r.alarm.C: // doDueSteps does what is due
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
@@ -168,16 +169,16 @@ func (f *feed) applyEvent(ctx context.Context, ev wire.Event) error {
 	if err := f.learnItemForm(ctx, ev); err != nil {
 		return err
 	}
-	change, err := f.changeOf(f.envelope, ev)
+	change, err := f.newChange(f.envelope, ev)
 	if err != nil {
 		return err
 	}
 	return f.collection.applyChange(change)
 }
 
-// changeOf converts an event, which must not be a bookmark, into a change of the state with this envelope. If the envelope does
-// not know the form of items, changeOf returns errFirstObject. The change may share the event's memory.
-func (f *feed) changeOf(envelope *wire.Envelope, ev wire.Event) (stateChange, error) {
+// newChange returns the change of the state that an event tells. The event must not be a bookmark. newChange returns
+// errFirstObject if the envelope does not know the form of items yet. The change may share the event's memory.
+func (f *feed) newChange(envelope *wire.Envelope, ev wire.Event) (stateChange, error) {
 	itemForm := envelope.ItemForm
 	if !itemForm.Known {
 		return stateChange{}, errFirstObject
@@ -191,7 +192,7 @@ func (f *feed) changeOf(envelope *wire.Envelope, ev wire.Event) (stateChange, er
 		return stateChange{}, err
 	}
 	change := stateChange{kind: ev.Type, key: key, revision: m.Revision}
-	if ev.Type == wire.Deleted && !f.watches {
+	if ev.Type == wire.Deleted && !f.servesWatches {
 		return change, nil // only watches need the deleted object
 	}
 	item, err := f.source.Encoding().ItemOf(itemForm, ev.Object)

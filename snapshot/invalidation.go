@@ -10,14 +10,14 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Skew is the time within which an API server usually learns that a definition has changed, or that another server answers for a
-// group. Each API server learns of it by its own watch, as does listproxy.
+// Skew is the time within which an API server usually learns that a definition has changed, or that another server answers for
+// a group. listproxy and each API server have watches of their own that tell them, some earlier and some later.
 const Skew = 10 * time.Second
 
 // maxLag is how much longer than [Skew] the slowest API server may take to learn of a change.
 const maxLag = time.Minute
 
-// Scope selects collections. The zero Scope selects all.
+// Scope selects collections: those of a version, of a resource, or of one key. The zero Scope selects all.
 type Scope struct{ target any } // nil, schema.GroupVersion, schema.GroupResource or CollectionKey
 
 // OfVersion is the Scope of all resources of a group and version.
@@ -40,20 +40,21 @@ func (s Scope) selects(key CollectionKey) bool {
 	return slices.Contains(scopes[:], s)
 }
 
-// Invalidate drops the collections of a scope after a change, which is counted as their loss with this cause:
+// Invalidate drops the collections of a scope, since something has changed at the upstream. Each loss of a state is counted
+// under the cause:
 //
-//	cause           what has changed                       the upstream may answer with
-//	reason.Schema   a resource's definition                the same objects in other bytes
-//	reason.Moved    the server that answers for a version  other objects, with revisions of their own
+//	cause           what has changed                            the upstream's answers may now have
+//	reason.Schema   a resource's definition                     the same objects, written with other bytes
+//	reason.Moved    which server answers for a group's version  other objects, with the revisions of another storage
 //
-// Once Invalidate has returned, no answer comes from their states. The feed cannot notice the change by itself: the upstream's open
-// watches go on in the old form.
+// Once Invalidate has returned, no request is answered from the dropped states. A feed cannot notice the change by itself,
+// since the upstream's open watches go on in the old form.
 //
-// The collections cannot be started again before [Skew] has passed. Even then, a slow API server that has not learned of the
-// change may answer the load, so the collections are verified later.
+// The collections cannot be started again before [Skew] has passed. Even then, a load may be answered by a slow API server that
+// has not learned of the change. So the collections are verified later, when each API server must have learned of it.
 func (c *Collections) Invalidate(scope Scope, cause reason.Reason) {
 	c.ban(scope, Skew, reason.Upstream)
-	// By then, even the slowest API server has learned of the change.
+	// After this time, even the slowest API server has learned of the change.
 	time.AfterFunc(Skew+maxLag, func() { c.Verify(scope) })
 	for _, r := range c.list() { // no collection of the scope can have started since the ban
 		if scope.selects(r.key) {
@@ -62,8 +63,8 @@ func (c *Collections) Invalidate(scope Scope, cause reason.Reason) {
 	}
 }
 
-// bans has the scopes whose collections must not be started now: Invalidate bans a scope after a change, and a self-check
-// bans a collection after a second mismatch. Collections.mu guards the map.
+// bans has the scopes whose collections must not be started now. Invalidate bans a scope after a change, and a self-check bans
+// a collection after a second mismatch. Collections.mu guards the map.
 type bans map[Scope]ban
 
 // ban says until when collections must not be started, and why.

@@ -15,20 +15,25 @@ import (
 const (
 	// learnItemTimeout bounds learnItemForm, during which the feed reads no events.
 	learnItemTimeout = 5 * time.Second
-	// learnWatchTimeout is the timeout of the streaming list from which the form of watches is learned. It is longer than
-	// kube-apiserver waits for its watch cache before it begins to answer.
+	// learnWatchTimeout is the timeout of the streaming list from which the form of watches is learned. Before kube-apiserver
+	// begins to answer, it waits for its watch cache. The timeout is longer than this wait.
 	learnWatchTimeout = 10 * time.Second
 )
 
-// learnWatch learns the form of the upstream's watches, and of the bookmark that ends their initial events, from a streaming
-// list of nothing (see watchNothing). It returns nil if no watches are served.
+// learnWatch learns the form of the upstream's watches, and of the bookmark that ends the initial events of a streaming list.
+// For this, it opens a streaming list of a name that cannot exist, so that the bookmark is the only event. It returns nil if no
+// watches are served.
 //
-// An upstream without streaming lists either answers with an error, or never sends the bookmark. In both cases
-// Form.InitialEndBookmark is nil, and only watches that begin at a revision are served. In the second case, states are also loaded
-// in pages for pagesOnlyDuration.
+// An upstream without streaming lists does one of two things:
+//
+//   - It answers with an error.
+//   - It never sends the bookmark. Then states are loaded in pages for pagesOnlyDuration.
+//
+// In both cases Form.InitialEndBookmark is nil, and only watches that begin at a revision are served.
 func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.Form, error) {
-	cannotWrite := learned.Envelope.ItemForm.Known && !learned.Reproducible // of an empty collection, this is not known yet
-	if !f.watches || cannotWrite {
+	// Of an empty collection, it is not known yet whether listproxy could write its events with the upstream's bytes.
+	cannotWrite := learned.Envelope.ItemForm.Known && !learned.Reproducible
+	if !f.servesWatches || cannotWrite {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(source.WithPurpose(ctx, source.ForLearn), source.AnswerTimeout)
@@ -45,7 +50,7 @@ func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.F
 		return nil, err
 	}
 	f.log.Info("the upstream gives no streaming list, so those of clients are forwarded", "error", err)
-	// Without a streaming list, learn what an ordinary watch shows.
+	// An ordinary watch shows the content type, but not the bookmark.
 	s, err := f.watchNothing(ctx, url.Values{"resourceVersion": {"0"}}, source.ShortWatch)
 	if err != nil {
 		return nil, err
@@ -55,7 +60,7 @@ func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.F
 	return form, nil
 }
 
-// learnStreamingList completes form from a streaming list of nothing.
+// learnStreamingList learns what form still lacks from a streaming list of a name that cannot exist.
 func (f *feed) learnStreamingList(ctx context.Context, form *watch.Form) error {
 	s, err := f.watchNothing(ctx, url.Values{
 		"sendInitialEvents":    {"true"},
@@ -71,7 +76,8 @@ func (f *feed) learnStreamingList(ctx context.Context, form *watch.Form) error {
 	return err
 }
 
-// learnEndBookmark learns the bookmark that ends the initial events from a streaming list of nothing. It returns
+// learnEndBookmark learns the bookmark that ends the initial events of a streaming list. The list is of a name that cannot
+// exist, so its first event should be this bookmark. learnEndBookmark returns
 //
 //   - the bookmark;
 //   - nil without an error if listproxy could not write that bookmark with the same bytes;
@@ -106,9 +112,9 @@ func (f *feed) watchNothing(ctx context.Context, query url.Values, timeout time.
 	return f.source.Watch(ctx, namespace, query, timeout)
 }
 
-// learnItemForm learns the form of items, unless it is known already. It is unknown if the collection was empty when it was loaded.
-// ev is the event of the first object. learnItemForm compares ev with a list of that object at ev's revision. After errFirstObject
-// the state must be loaded anew.
+// learnItemForm learns the form of items, unless it is known already. It is unknown if the collection was empty when it was
+// loaded. ev is the event of the first object. learnItemForm compares ev with a list of that object at ev's revision. After
+// errFirstObject the state must be loaded anew.
 //
 // A new load would show the form, too. The list is read instead, since a load would end clients' watches.
 func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
@@ -140,7 +146,8 @@ func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 }
 
 // checkEventForm is called for each event of the stream, and for the bookmark of a progress watch. It ends clients' watches if
-// listproxy could not write ev with the upstream's bytes. If ev is a bookmark, checkEventForm learns the form of bookmarks from it.
+// listproxy could not write ev with the upstream's bytes. If ev is a bookmark, checkEventForm learns the form of bookmarks from
+// it.
 func (f *feed) checkEventForm(ev wire.Event) {
 	broadcaster := f.collection.view.Load().broadcaster
 	if broadcaster == nil {

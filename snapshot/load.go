@@ -28,13 +28,14 @@ const (
 	// loadSlotTimeout is the time after which a load gives its slot back and goes on. A slow load (a conversion webhook may
 	// be slow) must not keep other feeds from loading.
 	loadSlotTimeout = 10 * time.Second
-	// oversizeFactor is how many times as large as the budget the estimated size of a state may be, since estimates are rough.
+	// oversizeFactor allows for rough estimates: a state of an estimated 10 GiB is loaded if 5 GiB fit into the budget.
 	oversizeFactor = 2
-	// maxLikelyMean is the largest mean size of an object, in bytes, with which a state's size is estimated (see mayFit).
+	// maxLikelyMean is the largest mean size of an object, in bytes, with which a state's size is estimated. For example, if the
+	// first few of a thousand objects have 1 MiB each, the estimate is 16 MiB, and not 1 GiB (see mayFit).
 	maxLikelyMean = 16 << 10
 	// A page of a load has about loadPageBytes. Larger pages would hold much memory that the budget does not see: it counts a
-	// page only once it was read. A page has at most maxLoadPage objects, and at least minLoadPage, since kube-apiserver 1.36
-	// walks all objects after each page.
+	// page only once the page was read. A page has at most maxLoadPage objects. It has at least minLoadPage, since each page costs
+	// the upstream a walk: kube-apiserver 1.36 walks all objects after the page.
 	loadPageBytes = 32 << 20
 	minLoadPage   = 50
 	maxLoadPage   = 2000
@@ -57,26 +58,26 @@ type stateLoad struct {
 	meanSize int64
 	state    index.Tree
 	revision uint64
-	// probe is the request for the state. The state has everything that was written before this request was sent, as after any
-	// other probe: kube-apiserver answers a list or a streaming list of the newest state with what etcd has when the request
-	// comes, or later.
+	// probe is the request for the state, which counts as a probe: the state has everything that was written before this request
+	// was sent. (kube-apiserver answers a list or a streaming list of the newest state with what etcd has when the request comes,
+	// or later.)
 	probe source.Probe
 	// size is the number of bytes of the objects that have come, which the budget counts already.
 	size int64
-	// stream goes on from the state; nil if the state came in pages.
+	// stream is the watch that goes on from the state; nil if the state came in pages.
 	stream *source.Stream
 	// watchesUpToDate reports whether clients' watches have delivered all changes that led to the state.
 	watchesUpToDate bool
 }
 
-// load reads a complete state by a streaming list, or page by page if the upstream gives no streaming list. It first waits for one
-// of the few load slots. It returns errFull if the state does not fit into the budget.
+// load reads a complete state by a streaming list, or page by page if the upstream gives no streaming list. It first waits for
+// one of the few load slots. It returns errFull if the state does not fit into the budget.
 func (f *feed) load(ctx context.Context, learned source.Learned) (*stateLoad, error) {
 	slots := f.collection.shared.loadSlots
 	if err := slots.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
-	releaseSlot := sync.OnceFunc(func() { slots.Release(1) })
+	releaseSlot := sync.OnceFunc(func() { slots.Release(1) }) // at the end or after loadSlotTimeout
 	defer releaseSlot()
 	slotTimer := time.AfterFunc(loadSlotTimeout, releaseSlot) // a longer load goes on without its slot
 	defer slotTimer.Stop()
@@ -98,8 +99,8 @@ func (f *feed) load(ctx context.Context, learned source.Learned) (*stateLoad, er
 	return l, err
 }
 
-// canLoadPages reports whether err concerns only the streaming list, so that the state can be loaded page by page. That is so in
-// three cases:
+// canLoadPages reports whether err concerns only the streaming list, so that the state can be loaded page by page. That is so
+// in three cases:
 //
 //   - The upstream refuses the streaming list. From 1.34 on, kube-apiserver answers 500 if etcd cannot report its progress
 //     (before 3.4.31, and from 3.5.0 to 3.5.12). A kube-apiserver without streaming lists answers 422.
@@ -110,16 +111,16 @@ func canLoadPages(err error) bool {
 	return isRefused || errors.Is(err, wire.ErrEnded) || errors.Is(err, errNoEndBookmark)
 }
 
-// refusesResource reports whether the upstream would refuse any list of the resource now, since it has refused a streaming list or
-// a watch with this error.
+// refusesResource reports whether the upstream would refuse any list of the resource now, since it has refused a streaming list
+// or a watch with this error.
 func refusesResource(err error) bool {
 	return source.Answered(err, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
 		http.StatusNotAcceptable, http.StatusTooManyRequests)
 }
 
 // mayFit reports whether a state may fit into the budget. The size of the state is estimated from the number of its objects and
-// the mean size of the first few. The first few may happen to be very large, and that alone must not keep the resource out of memory.
-// So the estimate uses maxLikelyMean at most.
+// the mean size of the first few. The first few may happen to be very large, and that alone must not keep the resource out of
+// memory. So the estimate uses maxLikelyMean at most.
 func mayFit(learned source.Learned, b *budget) bool {
 	if b.crowded() {
 		return false // a load must not drive out other collections
@@ -131,7 +132,7 @@ func mayFit(learned source.Learned, b *budget) bool {
 // loadFunc completes a load: it is loadStream or loadPages.
 type loadFunc func(context.Context, *stateLoad) error
 
-// loadWith loads a state by read. After an error it discards the state.
+// loadWith loads a state with read, which is loadStream or loadPages. After an error it discards the state.
 func (f *feed) loadWith(ctx context.Context, learned source.Learned, read loadFunc) (*stateLoad, error) {
 	l := &stateLoad{
 		budget:   f.collection.shared.budget,
@@ -162,7 +163,7 @@ func (f *feed) loadStream(ctx context.Context, l *stateLoad) error {
 	defer cancel()
 	silence := time.NewTimer(loadSilence)
 	defer silence.Stop()
-	newest := uint64(0) // the highest revision of an object
+	newest := uint64(0) // the highest revision of an initial object
 	for {
 		select {
 		case ev, ok := <-s.Events:
@@ -193,7 +194,7 @@ func (f *feed) loadStream(ctx context.Context, l *stateLoad) error {
 
 // addInitial adds the object of an initial event to l.
 func (f *feed) addInitial(l *stateLoad, ev wire.Event) error {
-	change, err := f.changeOf(l.envelope, ev)
+	change, err := f.newChange(l.envelope, ev)
 	if err != nil {
 		return err
 	}
@@ -260,8 +261,8 @@ func (f *feed) addItem(l *stateLoad, item []byte) error {
 	return l.addBytes(o.Size())
 }
 
-// comparedObjects is the number of objects that compareLoaded compares. Two are enough to show the order of items, and a list that
-// is limited to two mostly has a remainingItemCount.
+// comparedObjects is the number of objects that compareLoaded compares. Two are enough to show the order of items, and a list
+// that is limited to two mostly has a remainingItemCount.
 const comparedObjects = 2
 
 // compareLoaded compares the first page of a loaded state, byte by byte, with the upstream's at exactly that revision: the

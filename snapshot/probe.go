@@ -10,6 +10,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/source"
 )
 
+// A probe asks the upstream for its current revision: it lists the newest state of a name that cannot exist, so the list is
+// empty. Once the feed has read everything up to that revision, its newest state has everything from before the probe was sent.
+
 const (
 	// probeTimeout bounds a probe. A kube-apiserver that is too busy lets a request wait in a queue for up to a quarter of
 	// its --request-timeout (15 s of 60 s by default), and then rejects it with 429. A probe waits longer, to get the 429.
@@ -20,10 +23,10 @@ const (
 )
 
 // runProbe sends a probe and returns the upstream's current revision. It returns [errOtherTimeline] if the revision is below
-// the highest one seen before.
+// the highest one seen before the probe.
 func (f *feed) runProbe(ctx context.Context) (uint64, error) {
-	// highestBefore is read before the request is sent. While the answer is on its way, the stream may raise the highest revision,
-	// and the answer would look too low.
+	// This must be read before the probe is sent: while the answer is on its way, the stream may raise the highest revision, and
+	// the answer would look too low.
 	highestBefore := f.collection.highestSeenRevision()
 	revision, err := f.readRevision(ctx, f.source)
 	if err != nil {
@@ -32,7 +35,8 @@ func (f *feed) runProbe(ctx context.Context) (uint64, error) {
 	return f.confirmRevision(ctx, revision, highestBefore)
 }
 
-// probeWithoutStream runs a probe while no stream is read. The caller records the answer once a stream is open.
+// probeWithoutStream waits until the pause of probes is over, and runs a probe. No stream is read meanwhile. The caller records
+// the answer once a stream is open.
 func (f *feed) probeWithoutStream(ctx context.Context) (uint64, error) {
 	if !clock.Sleep(ctx, time.Until(f.freshness.ProbePauseEnd())) {
 		return 0, ctx.Err()
@@ -50,12 +54,13 @@ func (f *feed) readRevision(ctx context.Context, src source.Source) (uint64, err
 	return revision, err
 }
 
-// confirmRevision records the revision that a read of the upstream gave, and returns it. highestBefore is the collection's
-// highestSeenRevision from before that read. If the revision is lower, confirmRevision reads once more, secondProbePause later
-// and over another connection. For example, highestBefore is 150:
+// confirmRevision records the revision that a first read of the upstream gave, and returns it. highestBefore is the
+// collection's highestSeenRevision from before the first read. If the revision is lower, confirmRevision itself makes a second
+// read, secondProbePause later and over another connection, which may lead to another API server. For example, highestBefore is
+// 150:
 //
 //	first read   second read   result
-//	152                        152
+//	152          none          152
 //	148          151           151: the first API server lagged
 //	148          148           [errOtherTimeline]
 func (f *feed) confirmRevision(ctx context.Context, revision, highestBefore uint64) (uint64, error) {
@@ -75,20 +80,20 @@ func (f *feed) confirmRevision(ctx context.Context, revision, highestBefore uint
 	return revision, f.collection.recordRevision(revision, highestBefore)
 }
 
-// handleProbe handles the revision that a probe gave, or its error. After an error from handleProbe, the stream must not be
-// read any more.
+// handleProbe handles the result of a probe that was sent while a stream is read: a revision or an error. If handleProbe
+// returns an error, the stream must not be read any more.
 func (f *feed) handleProbe(revision uint64, err error) error {
 	now := time.Now()
 	switch {
 	case err == nil:
 		f.freshness.ProbeAnswered(now, revision)
-	case source.IsBusy(err): // which is an answer, too
-		// The stream goes on, and the state gets older: another stream would only add to the upstream's load.
+	case source.IsBusy(err):
+		// The stream goes on, although nothing proves the state: another stream would only add to the upstream's load.
 		f.log.Debug("probe refused", "error", err)
 		f.freshness.ProbeRefused(now, source.RetryPause(f.freshness.RefusalPause(), err))
 	case errors.Is(err, errOtherTimeline): // the stream is of the old timeline
 		return err
-	case source.IsAnswer(err): // the upstream would refuse a watch, too
+	case source.IsAnswer(err): // for example 403: the upstream would refuse a watch, too
 		return err
 	default:
 		f.log.Debug("probe not answered", "error", err)
@@ -97,8 +102,8 @@ func (f *feed) handleProbe(revision uint64, err error) error {
 	return nil
 }
 
-// proveReached records the last probe whose answer the newest state has reached.
-func (f *feed) proveReached() {
+// recordProof records the last probe that has proven the newest state: the state has reached the revision that the probe gave.
+func (f *feed) recordProof() {
 	lastReached := f.freshness.StateReached(f.collection.view.Load().To)
 	f.collection.prove(lastReached)
 }
@@ -111,13 +116,14 @@ func (c *Collection) highestSeenRevision() uint64 {
 	return c.highestSeen
 }
 
-// errOtherTimeline says that a read of the upstream gave a lower revision than an earlier read. An API server may lag, so the
+// errOtherTimeline says that a read of the upstream gave a lower revision than an earlier read. A timeline is one history of
+// etcd, and its revision never falls: a restored backup has begun another timeline. But an API server may also lag. So the
 // error counts only after a second read has confirmed it (see feed.confirmRevision).
 var errOtherTimeline = errors.New("the upstream's storage was restored or replaced")
 
 // recordRevision records the revision that a read of the upstream gave. highestBefore is the highestSeenRevision from before
-// the read was sent. A lower revision is [errOtherTimeline]. A much higher one is no error, since some control planes use
-// the time in nanoseconds as the revision.
+// the read was sent. recordRevision returns [errOtherTimeline] if the revision is lower. A much higher revision is no error,
+// since some control planes use the time in nanoseconds as the revision.
 func (c *Collection) recordRevision(revision, highestBefore uint64) error {
 	if revision < highestBefore {
 		return fmt.Errorf("%w: its revision went from %d to %d", errOtherTimeline, highestBefore, revision)

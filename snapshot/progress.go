@@ -11,13 +11,14 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// progress is what a progress watch has shown: all changes after one revision, up to another. The zero value shows nothing.
+// progress is what a progress watch has shown: all changes after one revision, up to another. The zero value has no changes.
 //
 // A progress watch is a second, short watch beside the stream. Its bookmark comes within about a second, and shows that no
-// other change has happened up to the bookmark's revision. (The stream's own bookmarks come once a minute.) Once the stream, too,
-// has sent every change that the progress watch has shown, the state is known up to the bookmark's revision (see applyProgress).
+// other change has happened up to the bookmark's revision. (The stream's own bookmarks come once a minute.) Once the stream,
+// too, has sent every change that the progress watch has shown, the state is known up to the bookmark's revision (see
+// applyProgress).
 type progress struct {
-	// after and upTo are the two revisions.
+	// after and upTo are the two revisions. upTo is that of the bookmark, or the target of watchProgress; 0 if the watch failed.
 	after, upTo uint64
 	// revisions has the revisions of the changes, in ascending order.
 	revisions []uint64
@@ -84,11 +85,11 @@ func (r *reader) handleProgress(shown progress, err error) error {
 	_, isInconsistent := errors.AsType[wire.InconsistencyError](err)
 	switch {
 	case err == nil:
-		// While the timeline is uncertain, the watch may have shown another history of etcd than the stream's.
+		// While the timeline (history of etcd) is uncertain, the watch may have shown another one than the stream's.
 		if !r.freshness.TimelineUncertain(now) {
 			r.shown = shown
 		}
-		helped := r.shown.upTo > r.collection.view.Load().To // the watch has shown more than the stream
+		helped := r.shown.upTo > r.collection.view.Load().To // the watch has proven more than the stream
 		r.freshness.ProgressSentBookmark(helped)
 	case isInconsistent:
 		return err
@@ -101,7 +102,7 @@ func (r *reader) handleProgress(shown progress, err error) error {
 		}
 	default:
 		r.log.Debug("a progress watch proves nothing", "error", err)
-		r.freshness.ProgressFailed(now, source.RetryPause(0, err))
+		r.freshness.ProgressFailed(now, source.RetryPause(0, err)) // the pause is at least the upstream's Retry-After
 	}
 	return nil
 }

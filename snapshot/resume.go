@@ -15,8 +15,8 @@ import (
 // after a load, or after a watch that ended at its timeout, the timeline is taken to be the same.
 const maxOrderlyGap = 10 * time.Second
 
-// resume opens a watch that goes on from the end of the view's interval. It first asks the upstream for its revision, since a watch
-// from a future revision would send nothing. Three examples, with the interval [100, 120]:
+// resume opens a watch that goes on from the end of the view's interval. It first asks the upstream for its revision, since a
+// watch from a future revision would send nothing. Three examples, with the interval [100, 120]:
 //
 //	the upstream's revision   the watch from 120 on   then
 //	130                       sends later changes     the interval grows
@@ -24,8 +24,8 @@ const maxOrderlyGap = 10 * time.Second
 //	110                       is not opened           probeWithoutStream fails: another timeline, drop everything
 //
 // A timeline is one history of etcd; a restored backup begins another. After a break, 130 may be a revision of another
-// timeline, so [feed.proveTimeline] must succeed. Once the watch is open, the revision that the upstream gave at first counts as
-// the answer to a probe on the new stream.
+// timeline, so [feed.proveTimeline] must succeed. Once the watch is open, the revision that the upstream gave at first counts
+// as the answer to a probe on the new stream.
 func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	current, err := f.probeWithoutStream(ctx)
 	if err != nil {
@@ -41,10 +41,10 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 			return nil, err
 		}
 	}
-	f.freshness.StreamOpened(time.Now())
+	f.freshness.StreamOpened(time.Now()) // comes first, since it forgets earlier answers
 	f.freshness.ProbeAnswered(time.Now(), current)
 	// A state with a stream ages even in an outage (see View.age). So it is proven before the collection counts as streaming.
-	f.proveReached()
+	f.recordProof()
 	return s, nil
 }
 

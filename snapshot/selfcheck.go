@@ -57,7 +57,6 @@ func (c *Collections) selfCheckLoop(interval time.Duration) {
 // requests. It returns nil if there is none.
 func (c *Collections) longestUnchecked() (found *runningCollection) {
 	for _, r := range c.list() {
-		const anyRevision = 0
 		_, unavailable := r.view.Load().latest(r.now(), anyRevision)
 		isEarlier := found == nil || r.checkedAt.Before(found.checkedAt)
 		if unavailable == reason.None && isEarlier {
@@ -85,8 +84,8 @@ func (c *Collections) selfCheck(r *runningCollection) {
 	}
 }
 
-// recordCheck logs and counts the result of a comparison at a revision. It reports whether the result is a repeated mismatch: the
-// second one within mismatchWindow.
+// recordCheck logs and counts the result of a comparison at a revision. It reports whether the result is a repeated mismatch:
+// the second one within mismatchWindow.
 func (c *Collections) recordCheck(r *runningCollection, revision uint64, err error) (isRepeated bool) {
 	log := c.config.Log.With("collection", r.key.String(), "revision", revision)
 	result := CheckAgrees
@@ -116,8 +115,8 @@ func (c *Collections) countCheck(key CollectionKey, result CheckResult, now time
 	return earlier.Count > 0 && now.Sub(earlier.Last) <= mismatchWindow
 }
 
-// restart drops a collection that differs from the upstream, and starts it again. If the collection is banned, the first request
-// after the ban starts it.
+// restart drops a collection that differs from the upstream, and starts it again. If the collection is banned, the first
+// request after the ban starts it.
 func (c *Collections) restart(r *runningCollection) {
 	c.drop(r, reason.Mismatch)
 	_, _ = c.findOrStart(r.key) // refused during a ban

@@ -26,7 +26,7 @@ type CollectionStats struct {
 	Oldest time.Time
 	// CurrentAt is the time at which the newest state was last known to be current; zero if there is none.
 	CurrentAt time.Time
-	// Window is the time for which states are kept.
+	// Window is the time for which states are kept ([Limits].History).
 	Window time.Duration
 	// LastUse is the time of the last request for the collection.
 	LastUse time.Time
@@ -107,8 +107,8 @@ func (c *collectionCounts) lossesByCause() map[reason.Reason]uint64 {
 	return maps.Clone(c.losses)
 }
 
-// countsLocked returns the counts of a key, and makes them if there are none. To bound the number of counts, it first forgets those
-// of keys without a collection if there are 2*maxCollections or more.
+// countsLocked returns the counts of a key, and makes them if there are none. To bound the number of counts, it first forgets
+// those of keys without a collection if there are 2*maxCollections or more.
 func (c *Collections) countsLocked(key CollectionKey) *collectionCounts {
 	if counts := c.counts[key]; counts != nil {
 		return counts

@@ -25,7 +25,8 @@ const (
 // asked.
 //
 // Suppose etcd was restored from an older backup, and was then written to until its revision passed ours. A watch could begin
-// at our newest revision as if nothing had happened. Either of two facts, tried in this order, proves that etcd was not restored:
+// at our newest revision as if nothing had happened. Either of two facts, tried in this order, proves that etcd was not
+// restored:
 //
 //  1. An API server that ran before the break still runs, which its Lease shows. (All API servers are stopped before etcd is
 //     restored.)
@@ -51,10 +52,10 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 	}
 }
 
-// compareLastChanges compares the last changes of v's history with what the upstream sends: put and the deletions since then (see
-// View.lastPut). It opens a progress watch, a short watch up to a bookmark, that begins just before put. The watch must show put
-// with the same bytes, then deletions at the same revisions, and nothing else. If it does not, the error is [errUnproven].
-// Deletions alone would prove nothing, since another timeline can have deletions at the same revisions.
+// compareLastChanges compares the last changes of v's history with what the upstream sends: put and the deletions since then
+// (see View.lastPut). It opens a progress watch, a short watch up to a bookmark, that begins just before put. The watch must
+// show put with the same bytes, then deletions at the same revisions, and nothing else. If it does not, the error is
+// [errUnproven]. Deletions alone would prove nothing, since another timeline can have deletions at the same revisions.
 //
 // An example with the newest revision 120, where a is an object:
 //
@@ -80,7 +81,7 @@ func (f *feed) compareLastChanges(ctx context.Context, v *View, put *index.Objec
 	case !slices.Equal(shown.revisions, revisions):
 		return errUnproven
 	}
-	again, err := f.changeOf(v.envelope, first)
+	again, err := f.newChange(v.envelope, first)
 	isSame := err == nil && again.key == put.Key && again.object != nil && bytes.Equal(again.object.Bytes, put.Bytes)
 	if !isSame {
 		return errUnproven

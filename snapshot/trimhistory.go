@@ -7,8 +7,8 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// checkpoint records the revision of the newest state at a time. Checkpoints show how old a state is, so that the history can be
-// trimmed by age.
+// checkpoint records the revision of the newest state at a time. Checkpoints show how old a state is, so that the history can
+// be trimmed by age.
 type checkpoint struct {
 	at       time.Time
 	revision uint64
@@ -68,8 +68,8 @@ func (c *Collection) trimToCheckpointLocked(i int) {
 	c.checkpoints = slices.Delete(c.checkpoints, 0, i)
 }
 
-// trimBeforeLocked removes the states before a revision, except the newest state: View.From becomes the revision. It does nothing
-// if View.From is already as high, or if no state is known.
+// trimBeforeLocked removes the states before a revision, except the newest state: View.From becomes the revision. It does
+// nothing if View.From is already as high, or if no state is known.
 func (c *Collection) trimBeforeLocked(revision uint64) {
 	v := c.view.Load()
 	from := min(revision, v.To)
@@ -81,7 +81,7 @@ func (c *Collection) trimBeforeLocked(revision uint64) {
 	firstKept := next.versions.FirstAfter(from) - 1 // the index of the version that has the state at from
 	freed := int64(0)
 	for i := range firstKept {
-		freed += next.versions.At(i + 1).SupersededBytes // the bytes that only version i uses
+		freed += next.versions.At(i + 1).SupersededBytes // the bytes of version i that version i+1 does not use
 	}
 	next.versions.Forget(firstKept)
 	c.addUsedBytesLocked(-freed)

@@ -23,8 +23,8 @@ const (
 )
 
 // verification compares all pages of a collection with the upstream, since an event, such as an upgrade of the API servers, has
-// required it. An attempt compares the pages once. After an attempt without a verdict, another one follows, until verifyTimeout.
-// Collections.mu guards the fields.
+// required it. An attempt compares the pages once. After an attempt without a verdict, another one follows, until
+// verifyTimeout. Collections.mu guards the fields.
 type verification struct {
 	// requiredAt is the time of the last event that requires a verification; zero if none is required. A state that was
 	// loaded after requiredAt needs none.
@@ -43,8 +43,8 @@ func (v *verification) isDue(now time.Time) bool {
 }
 
 // Verify requires a verification of a scope's collections. It is called after a change of the API servers: they may write the
-// same objects in other bytes now, or have another timeline (history of etcd). Collections that are loaded after the call need no
-// verification.
+// same objects in other bytes now, or have another timeline (history of etcd). Collections that are loaded after the call need
+// no verification.
 //
 // Lists are answered from memory meanwhile, since API servers need this relief most while they are upgraded or restarted.
 func (c *Collections) Verify(scope Scope) {
@@ -74,8 +74,8 @@ func (c *Collections) verifyLoop() {
 }
 
 // beginAttempt records that an attempt begins now, and returns its collection and the time at which the verification was
-// required. Of the collections for which an attempt is due, it takes an eager one, or any if none is eager. It returns nil if no
-// attempt is due.
+// required. Of the collections for which an attempt is due, it takes an eager one, or any if none is eager. It returns nil if
+// no attempt is due.
 func (c *Collections) beginAttempt(now time.Time) (chosen *runningCollection, requiredAt time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,7 +93,8 @@ func (c *Collections) beginAttempt(now time.Time) (chosen *runningCollection, re
 	return chosen, chosen.verification.requiredAt
 }
 
-// endAttempt handles the result, err, of an attempt. requiredAt is what beginAttempt has returned. revision is that of the last page.
+// endAttempt handles the result, err, of an attempt. requiredAt is what beginAttempt has returned. revision is that of the last
+// page.
 //
 //	the pages agree                   nothing more is done
 //	only bytes differ                 the collection is loaded anew; the known state stays until then
@@ -124,8 +125,8 @@ func (c *Collections) endAttempt(r *runningCollection, requiredAt time.Time, rev
 	}
 }
 
-// planNextAttempt records that an attempt has ended, with err. If mustRepeat is true, the next attempt is due after a pause. If not,
-// the verification has ended, unless another event has required one after requiredAt.
+// planNextAttempt records that an attempt has ended, with err. If mustRepeat is true, the next attempt is due after a pause. If
+// not, the verification has ended, unless another event has required one after requiredAt.
 func (c *Collections) planNextAttempt(r *runningCollection, requiredAt time.Time, mustRepeat bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

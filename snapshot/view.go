@@ -12,36 +12,40 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// View is what a collection knows at one moment. It is immutable.
+// View is what a collection knows at one moment. It is immutable. A request gets a state from it under two kinds of conditions:
 //
-// A timeline is one history of etcd. A restored backup begins another one, with other states at the same revisions. What a View
-// gives to requests:
+//   - Age. A probe asks the upstream for its revision. Once the newest state has reached that revision, the probe has proven
+//     the state. The state's age is the time since that probe was sent.
+//   - Timeline. A timeline is one history of etcd. A restored backup begins another one, with other states at the same
+//     revisions. So a revision means something only if the states are known to be of the upstream's timeline.
 //
-//	method                      gives                           needs
-//	latest                      the newest state                an age below Limits.Staleness
-//	notOlder                    the newest state, for a list    an age below Limits.Staleness; with minRevision > 0 a known timeline
-//	stateToWatch (watches.go)   the newest state, for a watch   an age below Limits.Staleness, and a known timeline
-//	exact                       the state at a revision         a known timeline
-//	consistent (fresh.go)       the newest state                a proof by a probe that was sent after the request came
+// The methods that give a state:
+//
+//	method                       gives                           if
+//	latest                       the newest state                its age is below Limits.Staleness
+//	notOlder                     the newest state, for a list    the same; and if the list names a revision, as for exact
+//	stateToWatch (watches.go)    the newest state, for a watch   its age is below Limits.Staleness, and the timeline is known
+//	exact                        the state at a revision         the timeline is known
+//	consistent (consistent.go)   the newest state                a probe that was sent after the request came has proven it
 type View struct {
 	// unavailable is the reason why there is no state; [reason.None] if there is one.
 	unavailable reason.Reason
 	// unavailableSince is the time at which the last state was lost, or the collection began; zero if there is a state.
 	unavailableSince time.Time
-	// retired reports whether this is the last view: the collection was dropped for ever.
+	// retired reports whether the collection was dropped for ever, so that no other view follows.
 	retired bool
-	// epoch is the number of the epoch in which the view was published.
+	// epoch is the number of the view's epoch. Each load and each drop of the state begins another epoch.
 	epoch uint64
 
 	// Interval has the revisions whose states are known. It is empty if there is no state.
 	Interval
-	// versions has the states of the whole interval, by revision.
+	// versions has the states at all revisions of the interval.
 	versions index.History
 	// newest is the newest state, at the interval's end.
 	newest   index.Tree
 	envelope *wire.Envelope
-	// provenBy is the last probe whose revision the interval has reached. The newest state has everything that was written
-	// before that probe was sent.
+	// provenBy is the last probe that has proven the newest state: the state has everything that was written before that probe
+	// was sent.
 	provenBy source.Probe
 	// loadAskedAt is the time at which the upstream was asked for the state with which the interval began.
 	loadAskedAt time.Time
@@ -55,8 +59,8 @@ type View struct {
 
 	// replacedCh is closed when another view replaces this one.
 	replacedCh chan struct{}
-	// freshenedCh is closed when a later probe has proven the state, or when the state is lost or loaded.
-	freshenedCh chan struct{}
+	// provenCh is closed when a later probe has proven the state, or when the state is lost or loaded.
+	provenCh chan struct{}
 }
 
 // Interval is a closed interval of revisions. Both ends are 0 if it is empty.
@@ -65,30 +69,28 @@ type Interval struct {
 }
 
 // clone returns a copy that the caller may change and publish.
-func (v *View) clone() *View {
-	next := *v
-	return &next
-}
+func (v *View) clone() *View { return new(*v) }
 
-// whenReplaced and whenFreshened are arguments of Collection.await, and tell it which changes to wait for.
-func whenReplaced(v *View) <-chan struct{}  { return v.replacedCh }
-func whenFreshened(v *View) <-chan struct{} { return v.freshenedCh }
+// whenReplaced and whenProven are arguments of Collection.await, and tell it which changes to wait for.
+func whenReplaced(v *View) <-chan struct{} { return v.replacedCh }
+func whenProven(v *View) <-chan struct{}   { return v.provenCh }
 
-// moment is the time of a request, and what else decides whether the newest state is too old.
+// moment is the time at which a request reads a View, with the staleness bound and the outage at that time. In an outage, no
+// API server answers.
 type moment struct {
 	at        time.Time
 	staleness time.Duration // [Limits].Staleness, the bound of the age
 	outage    clock.Outage
 }
 
-// inOutage reports whether there is an outage that began less than the staleness bound ago.
+// inOutage reports whether there is an outage now, and an API server was heard less than the staleness bound ago.
 func (m moment) inOutage() bool {
 	return m.outage.Ongoing && clock.Age(m.outage.LastHeard, m.at) < m.staleness
 }
 
-// age returns the age of the newest state. The age begins when the probe is sent that proves the state. Without a stream, the age
-// stands still during an outage and for a short time afterwards, since nobody can have read a newer state in the outage (see
-// [clock.Outage.AsOfWithoutStream]).
+// age returns the age of the newest state: the time since the probe that has proven it was sent. If no stream is read, the age
+// stands still in an outage, since nobody can read a newer state then. It also stands still for some seconds after the outage,
+// in which the stream is opened again. [clock.Outage.AsOfWithoutStream] says for how long.
 func (v *View) age(m moment) time.Duration {
 	asOf := m.at
 	if !v.streaming {
@@ -97,9 +99,12 @@ func (v *View) age(m moment) time.Duration {
 	return clock.Age(v.provenBy.Sent, asOf)
 }
 
-// knowsTimeline reports whether the state is known to be of the upstream's timeline. A stream that is read shows the
-// timeline. In an outage, nobody can have seen another one.
+// knowsTimeline reports whether the states are known to be of the upstream's timeline. A stream that is read shows this. In
+// an outage, nobody can have seen another timeline.
 func (v *View) knowsTimeline(m moment) bool { return v.streaming || m.inOutage() }
+
+// anyRevision is the minRevision of a request that names no revision.
+const anyRevision = 0
 
 // latest returns the newest state, if it is at minRevision or later and young enough.
 func (v *View) latest(m moment, minRevision uint64) (Snapshot, reason.Reason) {
@@ -116,10 +121,10 @@ func (v *View) latest(m moment, minRevision uint64) (Snapshot, reason.Reason) {
 	return s, reason.None
 }
 
-// notOlder is latest for a list. A list that names a revision (minRevision > 0) needs a known timeline.
+// notOlder returns what latest returns, for a list. If the list names a revision, the timeline must be known.
 func (v *View) notOlder(m moment, minRevision uint64) (Snapshot, reason.Reason) {
 	s, why := v.latest(m, minRevision)
-	if why == reason.None && minRevision > 0 && !v.knowsTimeline(m) {
+	if why == reason.None && minRevision != anyRevision && !v.knowsTimeline(m) {
 		return Snapshot{}, reason.NotProven
 	}
 	return s, why
@@ -161,8 +166,8 @@ func (i Interval) whyUnknown(revision uint64) reason.Reason {
 	return reason.None
 }
 
-// lastPut returns the object that was put last, by a creation or an update; nil if the history has none. revisions has the
-// revisions of that change and of all deletions since, in ascending order.
+// lastPut returns the object that was created or updated last; nil if the history has no such change. revisions has the
+// revision of that change and those of all deletions since, in ascending order.
 func (v *View) lastPut() (put *index.Object, revisions []uint64) {
 	for i := v.versions.Len() - 1; i >= 0 && put == nil; i-- {
 		version := v.versions.At(i)

@@ -12,17 +12,18 @@ import (
 type LoadKind int
 
 const (
-	// FirstLoad means only a load while no state is known.
+	// FirstLoad is a load while no state is known.
 	FirstLoad LoadKind = iota
-	// AnyLoad means also a reload, which will replace the known state. Lists of the newest state wait for it, since no probe
-	// proves the known state during a reload.
+	// AnyLoad is a FirstLoad, or a reload: a load that will replace the known state. Lists that need the newest state wait for
+	// a reload, too, since no probe proves the known state until the reload has ended. (A probe asks the upstream for its
+	// revision, to prove that the state is the newest.)
 	AnyLoad
 )
 
 // AwaitLoad waits for up to maxWait while a load of this kind is under way. It returns Warming if the load still goes on after
 // maxWait. Otherwise it returns None, or the reason why there is no state.
 func (c *Collection) AwaitLoad(ctx context.Context, maxWait time.Duration, kind LoadKind) reason.Reason {
-	read := func(v *View) (Snapshot, reason.Reason) { // Warming while the load goes on
+	read := func(v *View) (Snapshot, reason.Reason) { // returns Warming while the load goes on, and never a Snapshot
 		if kind == AnyLoad && v.isReloading() {
 			return Snapshot{}, reason.Warming
 		}
@@ -32,10 +33,9 @@ func (c *Collection) AwaitLoad(ctx context.Context, maxWait time.Duration, kind 
 	return why
 }
 
-// LoadTimeLeft returns what is left of the time limit of a load of this kind, or 0 if none is under way. The time counts
-//
-//   - for a first load, from the loss of the last state, or from the beginning of the collection;
-//   - for a reload, from the beginning of the reload.
+// LoadTimeLeft returns what is left of the time limit of a load of this kind; 0 if no such load is under way. The limit of a
+// first load counts from the loss of the last state, or from the beginning of the collection. The limit of a reload counts from
+// the beginning of the reload.
 func (c *Collection) LoadTimeLeft(limit time.Duration, kind LoadKind) time.Duration {
 	v := c.view.Load()
 	switch {
@@ -63,8 +63,8 @@ const (
 	// forwardSlotsPerLoad is the number of lists that are forwarded during a load. All others wait, so a crowd of lists costs
 	// the upstream little more than the load.
 	forwardSlotsPerLoad = 4
-	// maxSmallWork is the size up to which a list is small, in bytes that kube-apiserver encodes for it. Forwarding such a list
-	// takes some milliseconds, while a proof that memory is up to date may take a second.
+	// maxSmallWork is the size up to which a list is small: the number of bytes that kube-apiserver encodes for it. A small list
+	// is forwarded in some milliseconds, while a proof that memory has the newest state may take a second.
 	maxSmallWork = 256 << 10
 	// maxSmallForwards is the number of small lists of one collection that are forwarded at the same time.
 	maxSmallForwards = 4
@@ -81,9 +81,9 @@ func (c *Collection) TakeForwardSlot() bool {
 	return c.forwardSlotsLeft.Add(-1) >= 0 // negative if another list has taken the last slot meanwhile
 }
 
-// beginSmallForward decides whether q is forwarded instead of waiting for memory. If so, it counts q, and returns a function to
-// call after q was forwarded. It returns nil if q should wait: q is not small, or maxSmallForwards small lists of the collection
-// are being forwarded.
+// beginSmallForward lets a small list q be forwarded at once, although memory could answer it after a wait. It counts q, and
+// returns a function to call after q was forwarded. It returns nil if q should wait: q is not small, or maxSmallForwards small
+// lists of the collection are being forwarded.
 func (c *Collection) beginSmallForward(v *View, q index.Query) (done func()) {
 	if v.unavailable != reason.None || v.newest.Work(q) > maxSmallWork {
 		return nil
@@ -95,8 +95,9 @@ func (c *Collection) beginSmallForward(v *View, q index.Query) (done func()) {
 	return func() { c.smallListsInFlight.Add(-1) }
 }
 
-// BeginForwardUnproven is beginSmallForward for a list of the newest state. It also returns nil if the list need not wait, since
-// a probe with a number above afterProbe has proven the state.
+// BeginForwardUnproven is beginSmallForward for a list that needs the newest state, and would wait for the proof by a probe
+// with a number above afterProbe. If such a probe has proven the state already, the list need not wait, and
+// BeginForwardUnproven returns nil.
 func (c *Collection) BeginForwardUnproven(q index.Query, afterProbe uint64) (done func()) {
 	v := c.view.Load()
 	if v.provenAfter(afterProbe) {
@@ -105,8 +106,8 @@ func (c *Collection) BeginForwardUnproven(q index.Query, afterProbe uint64) (don
 	return c.beginSmallForward(v, q)
 }
 
-// BeginForwardPage is beginSmallForward for a later page of a list at a revision. It also returns nil if the page need not wait,
-// since memory has reached the revision.
+// BeginForwardPage is beginSmallForward for a later page of a list at a revision. If memory has reached the revision already,
+// the page need not wait, and BeginForwardPage returns nil.
 func (c *Collection) BeginForwardPage(q index.Query, revision uint64) (done func()) {
 	v := c.view.Load()
 	if v.To >= revision {

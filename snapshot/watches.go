@@ -11,12 +11,12 @@ import (
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
-// StateToWatch returns the newest state for a client that will watch after a revision. It returns the reason if the state does not
-// meet all of these conditions:
+// StateToWatch returns the newest state for a client that will watch after a revision. It returns the reason if the state does
+// not meet all of these conditions:
 //
 //   - The state must be at the revision or later, and younger than Limits.Staleness.
-//   - It must be known that the state belongs to the upstream's timeline. (A restored backup of etcd begins another timeline, with
-//     other states at the same revisions.)
+//   - It must be known that the state belongs to the upstream's timeline. (A restored backup of etcd begins another timeline,
+//     with other states at the same revisions.)
 //   - If gapless is true, every change after the revision must be known.
 //
 // StateToWatch waits up to maxWait for the state, since a wait costs the upstream less than a forwarded watch.
@@ -45,8 +45,8 @@ func (v *View) stateToWatch(m moment, revision uint64, gapless bool) (Snapshot, 
 	return snap, reason.None
 }
 
-// WatchForm returns the form in which the upstream writes events of the collection. It is nil if no watch can begin at this state:
-// the state was found by Exact, or no watches are served.
+// WatchForm returns the form in which the upstream writes events of the collection. It is nil if no watch can begin at this
+// state: the state was found by Exact, or no watches are served.
 func (s Snapshot) WatchForm() *watch.Form {
 	if s.broadcaster == nil {
 		return nil
@@ -67,7 +67,8 @@ func (s Snapshot) Watch(q index.Query, options watch.Options) *watch.Watcher {
 // isWatched reports whether clients watch the collection.
 func (v *View) isWatched() bool { return v.broadcaster != nil && v.broadcaster.Watchers() > 0 }
 
-// newBroadcaster returns a broadcaster of the changes after a revision. If form is nil, no watches are served, and it returns nil.
+// newBroadcaster returns a broadcaster of the changes after a revision. If form is nil, no watches are served, and it returns
+// nil.
 func (c *Collection) newBroadcaster(form *watch.Form, revision uint64) *watch.Broadcaster {
 	if form == nil {
 		return nil
@@ -82,7 +83,8 @@ func (v *View) span() watch.Span {
 
 // endReplacedBroadcaster ends the watchers of old's broadcaster, unless the next view has the same broadcaster.
 //
-// Watches end for one of five causes. endReplacedBroadcaster handles the first three, when publishLocked publishes the next view:
+// Watches end for one of five causes. endReplacedBroadcaster handles the first three, when publishLocked publishes the next
+// view:
 //
 //	cause                      noticed in               the broadcaster's method   clients can watch again
 //	the state is lost          forget                   Abort                      after the next load
@@ -91,7 +93,8 @@ func (v *View) span() watch.Span {
 //	the changes are in doubt   abortWatches             Abort                      after the next load
 //	listproxy ends             EndWatches               EndWithin                  never
 //
-// After Abort, a watcher delivers nothing more. After End or EndWithin, it first delivers the changes that it has not delivered yet.
+// After Abort, a watcher delivers nothing more. After End or EndWithin, it first delivers the changes that it has not delivered
+// yet.
 func endReplacedBroadcaster(old, next *View) {
 	if old.broadcaster == nil || old.broadcaster == next.broadcaster {
 		return
@@ -104,7 +107,8 @@ func endReplacedBroadcaster(old, next *View) {
 }
 
 // endWatchesIfStreamDead ends clients' watches if the stream that the feed reads may be dead: for example, its connection is
-// half-open, or its API server stands still. When these clients watch again, another API server may have newer changes for them.
+// half-open, or its API server stands still. When these clients watch again, another API server may have newer changes for
+// them.
 //
 // The stream may be dead if it is silent, and the state is not proven:
 //
@@ -112,8 +116,8 @@ func endReplacedBroadcaster(old, next *View) {
 //	          that works sends a bookmark in that time.)
 //	proven    A probe that was sent within the staleness bound has shown that the stream has missed nothing.
 //
-// A state that is not proven does not alone end watches. It may mean that the upstream is too busy for probes. The clients' next
-// watches would then add to its load, while Kubernetes does not promise that a watch is up to date.
+// A state that is not proven does not alone end watches. It may mean that the upstream is too busy for probes. The clients'
+// next watches would then add to its load, while Kubernetes does not promise that a watch is up to date.
 func (c *Collection) endWatchesIfStreamDead() {
 	v := c.view.Load()
 	if !v.isWatched() {
@@ -129,8 +133,8 @@ func (c *Collection) endWatchesIfStreamDead() {
 	}
 }
 
-// replaceBroadcaster replaces a broadcaster by a new one, so that the old one's watchers end (see endReplacedBroadcaster). It does
-// nothing if the collection has another broadcaster by now.
+// replaceBroadcaster replaces a broadcaster by a new one, so that the old one's watchers end (see endReplacedBroadcaster). It
+// does nothing if the collection has another broadcaster by now.
 func (c *Collection) replaceBroadcaster(old *watch.Broadcaster) {
 	c.update(func(next *View) {
 		if next.broadcaster == old {

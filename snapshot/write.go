@@ -10,7 +10,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// The functions here make a new View under c.mu, and publish it with publishLocked. Readers load c.view without a lock.
+// The functions here change what a collection knows. Each makes a new View under c.mu, and publishes the View with
+// publishLocked. Requests load c.view without a lock.
 
 // install replaces the known states by a loaded one. Clients' watches end unless l.watchesUpToDate is true.
 func (c *Collection) install(l *stateLoad) {
@@ -48,7 +49,8 @@ func (c *Collection) install(l *stateLoad) {
 // errFull says that a state, or a change of it, does not fit into the budget.
 var errFull = errors.New("the byte bound leaves no room for this collection")
 
-// applyChange advances the newest state by one change. It returns errFull if the change was applied, but the budget is exceeded.
+// applyChange advances the newest state by one change. It returns errFull if the change was applied, but the budget is
+// exceeded.
 func (c *Collection) applyChange(change stateChange) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,9 +72,10 @@ func (c *Collection) applyChange(change stateChange) error {
 		Revision: change.revision,
 		Tree:     state,
 		Put:      change.object,
-		// When the version before this one is forgotten, three things count as freed: the nodes of its tree that were copied for
-		// this version (the copies are as large), the object that this version replaces or removes, and the deleted object of this
-		// version's event.
+		// Three things count as freed once the version before this one is forgotten:
+		//   - the nodes of that version's tree which this version has replaced by copies of the same size;
+		//   - the object that this version replaces or removes;
+		//   - the object in this version's event, if it is a deletion.
 		SupersededBytes: nodesSize + sizeOf(old) + deletedSize,
 	}
 	if v.broadcaster != nil {
@@ -116,25 +119,25 @@ func (c *Collection) applyBookmark(revision uint64) error {
 	return nil
 }
 
-// advanceLocked publishes a view whose interval ends where the last one's did, or later.
+// advanceLocked publishes a view whose interval ends where the interval of the current view ends, or later.
 func (c *Collection) advanceLocked(next *View) {
 	c.highestSeen = max(c.highestSeen, next.To)
 	c.addCheckpointLocked(time.Now(), next.To)
 	c.publishLocked(next)
 }
 
-// prove records that the newest state has reached the revision that a probe gave, so it is as new as that probe. The zero Probe
-// proves nothing.
+// prove records that the newest state has reached the revision that a probe gave. So the state has everything that was written
+// before the probe was sent. The zero Probe proves nothing.
 //
-// An event or a bookmark alone proves nothing either, since it may be old when it comes: the upstream may lag, or the connection or
-// this process may have been suspended.
+// An event or a bookmark alone proves nothing either, since it may be old when it comes: the upstream may lag, or the
+// connection or this process may have been suspended.
 func (c *Collection) prove(probe source.Probe) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if v := c.view.Load(); v.unavailable == reason.None && probe.Number > v.provenBy.Number {
 		next := v.clone()
 		next.provenBy = probe
-		c.advanceLocked(next) // the same state, which is the newest at this time, too
+		c.advanceLocked(next) // adds a checkpoint, since the same state is the newest at this time, too
 	}
 }
 
@@ -166,7 +169,8 @@ func (c *Collection) setStreaming(streaming bool) {
 	}
 }
 
-// setReloadingSince records the time at which a load beside the known state began. The zero time records its end.
+// setReloadingSince records the time at which a reload began: a load that will replace the known state. The zero time records
+// that the reload has ended.
 func (c *Collection) setReloadingSince(begun time.Time) {
 	c.update(func(next *View) { next.reloadingSince = begun })
 }
@@ -174,12 +178,12 @@ func (c *Collection) setReloadingSince(begun time.Time) {
 // hasState reports whether there is a state, however old.
 func (c *Collection) hasState() bool { return c.view.Load().unavailable == reason.None }
 
-// drop forgets the known states and begins a new epoch. Until the next load, requests get the reason why. It does nothing if the
-// collection is retired.
+// drop forgets the known states and begins a new epoch. Until the next load, requests get the reason why. It does nothing if
+// the collection is retired.
 func (c *Collection) drop(why reason.Reason) { c.forget(&View{unavailable: why}) }
 
-// retire drops the known states for ever: the collection ignores whatever the feed still loads or reads. It returns whether there
-// was a state.
+// retire drops the known states for ever: the collection ignores whatever the feed still loads or reads. It returns whether
+// there was a state.
 func (c *Collection) retire() (hadState bool) {
 	return c.forget(&View{unavailable: reason.Warming, retired: true})
 }
@@ -205,9 +209,11 @@ func (c *Collection) forget(next *View) (hadState bool) {
 	return hadState
 }
 
-// publishLocked completes a view and makes it the current one. The broadcaster gets the view first, since a request that
-// finds the view may begin a watch at its revision. The old view's channels are closed last, since a request that waits for
-// one of them must find the new view.
+// publishLocked completes a view and makes it the current one. The order of three steps matters:
+//
+//  1. The broadcaster gets the view, since a request that finds the view may begin a watch at its revision.
+//  2. The view becomes the current one.
+//  3. The old view's channels are closed, since a request that waits for one of them must find the new view.
 func (c *Collection) publishLocked(v *View) {
 	old := c.view.Load()
 	endReplacedBroadcaster(old, v)
@@ -215,17 +221,17 @@ func (c *Collection) publishLocked(v *View) {
 		v.broadcaster.Publish(v.span())
 	}
 	v.replacedCh = make(chan struct{})
-	v.freshenedCh = old.freshenedCh
-	isFreshened := v.provenBy != old.provenBy || v.unavailable != old.unavailable
-	if isFreshened {
-		v.freshenedCh = make(chan struct{})
+	v.provenCh = old.provenCh
+	isProvenOrLost := v.provenBy != old.provenBy || v.unavailable != old.unavailable
+	if isProvenOrLost {
+		v.provenCh = make(chan struct{})
 	}
 	if old.unavailable == reason.None && v.unavailable != reason.None { // the state is lost, and the next load has new slots
 		c.forwardSlotsLeft.Store(forwardSlotsPerLoad)
 	}
 	c.view.Store(v)
 	close(old.replacedCh)
-	if isFreshened {
-		close(old.freshenedCh)
+	if isProvenOrLost {
+		close(old.provenCh)
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// maxBridgedChanges bounds the changes that changesTo keeps in memory. If there are more, clients' watches end.
+	// maxBridgedChanges bounds the changes that readChangesTo keeps in memory. If there are more, clients' watches end.
 	maxBridgedChanges = 10_000
 	// bridgeDeliveryTime is the time that clients' watches have to deliver the changes.
 	bridgeDeliveryTime = time.Second
@@ -25,7 +25,7 @@ func (f *feed) bringWatchesUpToDate(ctx context.Context, l *stateLoad) bool {
 	if !v.isWatched() || l.watchForm == nil || !v.envelope.CanBeReplacedBy(l.envelope) {
 		return false
 	}
-	changes, err := f.changesTo(ctx, v, l)
+	changes, err := f.readChangesTo(ctx, v, l)
 	for i := 0; err == nil && i < len(changes); i++ {
 		err = f.collection.applyChange(changes[i])
 	}
@@ -39,18 +39,18 @@ func (f *feed) bringWatchesUpToDate(ctx context.Context, l *stateLoad) bool {
 	return true
 }
 
-// changesTo returns the changes that lead from the known state, v, to the loaded one, l. It reads them with a progress watch
-// (a short watch up to a bookmark), since a comparison of the two states would miss an object that was created and deleted in
-// between.
+// readChangesTo returns the changes that lead from the known state, v, to the loaded one, l. It reads them with a progress
+// watch (a short watch up to a bookmark), since a comparison of the two states would miss an object that was created and
+// deleted in between.
 //
 // Three examples, with the known state at 120 and the loaded one at 150. The bookmark at 155 shows that nothing else changed
 // until 150; the loaded state's stream has the changes after 150.
 //
-//	the watch from 120 on                      its changes lead to   changesTo returns
+//	the watch from 120 on                      its changes lead to   readChangesTo returns
 //	is answered 410                                                  an error
 //	shows 130 and 140, and a bookmark at 155   the loaded state      both changes
 //	shows 130, and a bookmark at 155           another state         an error
-func (f *feed) changesTo(ctx context.Context, v *View, l *stateLoad) ([]stateChange, error) {
+func (f *feed) readChangesTo(ctx context.Context, v *View, l *stateLoad) ([]stateChange, error) {
 	var changes []stateChange
 	replayed := v.newest.Clone()
 	shown, err := f.watchProgress(ctx, v.To, l.revision, func(ev wire.Event) error {

@@ -35,9 +35,9 @@ type Config struct {
 	// Outage returns the upstream's current outage, or the zero value.
 	Outage func() clock.Outage
 	// SameTimeline asks for a proof that etcd was not restored from a backup after heardAt, the time at which a stream at the
-	// revision last sent something. isSame reports whether there is a proof. If not, proofMayCome reports whether there may be one
+	// revision last sent something. same reports whether there is a proof. If not, proofMayCome reports whether there may be one
 	// in some seconds. See feed.proveTimeline.
-	SameTimeline func(ctx context.Context, revision uint64, heardAt time.Time) (isSame, proofMayCome bool)
+	SameTimeline func(ctx context.Context, revision uint64, heardAt time.Time) (same, proofMayCome bool)
 	// MaxBytes bounds what all collections store together; 0 means no bound.
 	MaxBytes int64
 	// IdleTimeout is the time after the last request for a collection until it is dropped; 0 means never.

@@ -43,14 +43,14 @@ func (v *View) consistent(afterProbe uint64) (Snapshot, reason.Reason) {
 	switch {
 	case v.unavailable != reason.None:
 		return Snapshot{}, v.unavailable
-	case !v.provenAfter(afterProbe):
+	case !v.isProvenAfter(afterProbe):
 		return Snapshot{}, reason.NotProven
 	}
 	return v.snapshot(), reason.None
 }
 
-// provenAfter reports whether a probe with a number above afterProbe has proven the newest state. It is false for 0.
-func (v *View) provenAfter(afterProbe uint64) bool {
+// isProvenAfter reports whether a probe with a number above afterProbe has proven the newest state. It is false for 0.
+func (v *View) isProvenAfter(afterProbe uint64) bool {
 	return afterProbe != 0 && v.provenBy.Number > afterProbe
 }
 
@@ -77,7 +77,7 @@ func (c *Collection) WhyNotConsistent(q index.Query, afterProbe uint64, maxWait 
 	switch {
 	case q.Fields != nil && !v.envelope.CanSelect(q.Fields):
 		return reason.NotCanonical
-	case !v.provenAfter(afterProbe) && untilProof > maxWait:
+	case !v.isProvenAfter(afterProbe) && untilProof > maxWait:
 		return reason.NotProven
 	}
 	return reason.None

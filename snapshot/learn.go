@@ -112,11 +112,12 @@ func (f *feed) watchNothing(ctx context.Context, query url.Values, timeout time.
 	return f.source.Watch(ctx, namespace, query, timeout)
 }
 
-// learnItemForm learns the form of items, unless it is known already. It is unknown if the collection was empty when it was
-// loaded. ev is the event of the first object. learnItemForm compares ev with a list of that object at ev's revision. After
-// errFirstObject the state must be loaded anew.
+// learnItemForm learns the form of items (how a list writes an object), unless the form is known already. It is unknown if the
+// collection was empty when it was loaded. ev is the event of the first object since then. learnItemForm compares ev with a
+// list of that object at ev's revision. If it returns errFirstObject, the state must be loaded anew.
 //
-// A new load would show the form, too. The list is read instead, since a load would end clients' watches.
+// A new load would show the form of items, too. The list of one object is read instead, since a load would end clients'
+// watches.
 func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 	if f.envelope.ItemForm.Known {
 		return nil
@@ -146,8 +147,7 @@ func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 }
 
 // checkEventForm is called for each event of the stream, and for the bookmark of a progress watch. It ends clients' watches if
-// listproxy could not write ev with the upstream's bytes. If ev is a bookmark, checkEventForm learns the form of bookmarks from
-// it.
+// listproxy could not write ev with the upstream's bytes. From a bookmark, it also learns the form of bookmarks.
 func (f *feed) checkEventForm(ev wire.Event) {
 	broadcaster := f.collection.view.Load().broadcaster
 	if broadcaster == nil {

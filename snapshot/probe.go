@@ -56,8 +56,8 @@ func (f *feed) readRevision(ctx context.Context, src source.Source) (uint64, err
 
 // confirmRevision records the revision that a first read of the upstream gave, and returns it. highestBefore is the
 // collection's highestSeenRevision from before the first read. If the revision is lower, confirmRevision itself makes a second
-// read, secondProbePause later and over another connection, which may lead to another API server. For example, highestBefore is
-// 150:
+// read, secondProbePause later and over another connection, which may lead to another API server. An example in which
+// highestBefore is 150:
 //
 //	first read   second read   result
 //	152          none          152
@@ -117,8 +117,8 @@ func (c *Collection) highestSeenRevision() uint64 {
 }
 
 // errOtherTimeline says that a read of the upstream gave a lower revision than an earlier read. A timeline is one history of
-// etcd, and its revision never falls: a restored backup has begun another timeline. But an API server may also lag. So the
-// error counts only after a second read has confirmed it (see feed.confirmRevision).
+// etcd, in which the revision never falls. So a restored backup may have begun another timeline. But an API server may also
+// lag, so the error counts only after a second read has confirmed it (see feed.confirmRevision).
 var errOtherTimeline = errors.New("the upstream's storage was restored or replaced")
 
 // recordRevision records the revision that a read of the upstream gave. highestBefore is the highestSeenRevision from before

@@ -37,13 +37,13 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 	v := f.collection.view.Load()
 	put, revisions := v.lastPut()
 	for pauses := 0; ; pauses++ {
-		same, leaseMayCome := f.config.SameTimeline(ctx, v.To, f.freshness.StreamHeardAt())
+		same, proofMayCome := f.config.SameTimeline(ctx, v.To, f.freshness.StreamHeardAt())
 		switch {
 		case same:
 			return nil
 		case put != nil: // the second proof needs no wait
 			return f.compareLastChanges(ctx, v, put, revisions)
-		case !leaseMayCome || pauses == leasePauses:
+		case !proofMayCome || pauses == leasePauses:
 			return errUnproven
 		}
 		if !clock.Sleep(ctx, leasePause) {

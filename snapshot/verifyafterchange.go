@@ -13,8 +13,8 @@ const (
 	verifyLoops = 2
 	// verifyPoll is the interval at which a verifyLoop looks for a collection that must be verified.
 	verifyPoll = time.Second
-	// verifyEvery is the shortest time from the beginning of one attempt to the beginning of the next, if another event requires
-	// the next.
+	// verifyEvery is the shortest time between the beginnings of two attempts that two changes require. For example, if an attempt
+	// begins at 12:00 and a change comes at 12:01, the next attempt is due at 12:02.
 	verifyEvery = 2 * time.Minute
 	// verifyRetry is the pause after an attempt without a verdict.
 	verifyRetry = 10 * time.Second
@@ -22,12 +22,12 @@ const (
 	verifyTimeout = 10 * time.Minute
 )
 
-// verification compares all pages of a collection with the upstream, since an event, such as an upgrade of the API servers, has
-// required it. An attempt compares the pages once. After an attempt without a verdict, another one follows, until
-// verifyTimeout. Collections.mu guards the fields.
+// verification compares all pages of a collection with the upstream after a change of the API servers, such as an upgrade. An
+// attempt compares the pages once. If an attempt ends without a verdict, another one follows, until verifyTimeout has passed.
+// Collections.mu guards the fields.
 type verification struct {
-	// requiredAt is the time of the last event that requires a verification; zero if none is required. A state that was
-	// loaded after requiredAt needs none.
+	// requiredAt is the time of the last change that requires a verification; zero if none is required. A state that was loaded
+	// after requiredAt needs none.
 	requiredAt time.Time
 	// dueAt is the earliest time for the next attempt.
 	dueAt time.Time
@@ -126,7 +126,7 @@ func (c *Collections) endAttempt(r *runningCollection, requiredAt time.Time, rev
 }
 
 // planNextAttempt records that an attempt has ended, with err. If mustRepeat is true, the next attempt is due after a pause. If
-// not, the verification has ended, unless another event has required one after requiredAt.
+// mustRepeat is false, the verification has ended, unless another change has required one since requiredAt.
 func (c *Collections) planNextAttempt(r *runningCollection, requiredAt time.Time, mustRepeat bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

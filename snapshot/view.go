@@ -23,7 +23,7 @@ import (
 //
 //	method                       gives                           if
 //	latest                       the newest state                its age is below Limits.Staleness
-//	notOlder                     the newest state, for a list    the same; and if the list names a revision, as for exact
+//	notOlder                     the newest state, for a list    the same, and the timeline is known if the list names a revision
 //	stateToWatch (watches.go)    the newest state, for a watch   its age is below Limits.Staleness, and the timeline is known
 //	exact                        the state at a revision         the timeline is known
 //	consistent (consistent.go)   the newest state                a probe that was sent after the request came has proven it
@@ -121,7 +121,7 @@ func (v *View) latest(m moment, minRevision uint64) (Snapshot, reason.Reason) {
 	return s, reason.None
 }
 
-// notOlder returns what latest returns, for a list. If the list names a revision, the timeline must be known.
+// notOlder is latest for a list. If the list names a revision, the timeline must be known, too.
 func (v *View) notOlder(m moment, minRevision uint64) (Snapshot, reason.Reason) {
 	s, why := v.latest(m, minRevision)
 	if why == reason.None && minRevision != anyRevision && !v.knowsTimeline(m) {

@@ -100,7 +100,7 @@ func (c *Collection) beginSmallForward(v *View, q index.Query) (done func()) {
 // BeginForwardUnproven returns nil.
 func (c *Collection) BeginForwardUnproven(q index.Query, afterProbe uint64) (done func()) {
 	v := c.view.Load()
-	if v.provenAfter(afterProbe) {
+	if v.isProvenAfter(afterProbe) {
 		return nil
 	}
 	return c.beginSmallForward(v, q)

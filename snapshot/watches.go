@@ -136,7 +136,7 @@ func (c *Collection) endWatchesIfStreamDead() {
 // replaceBroadcaster replaces a broadcaster by a new one, so that the old one's watchers end (see endReplacedBroadcaster). It
 // does nothing if the collection has another broadcaster by now.
 func (c *Collection) replaceBroadcaster(old *watch.Broadcaster) {
-	c.update(func(next *View) {
+	c.updateView(func(next *View) {
 		if next.broadcaster == old {
 			next.broadcaster = c.newBroadcaster(old.Form(), next.To)
 		}
@@ -145,7 +145,7 @@ func (c *Collection) replaceBroadcaster(old *watch.Broadcaster) {
 
 // abortWatches ends all watchers, since the changes that they have not delivered yet are in doubt.
 func (c *Collection) abortWatches() {
-	c.update(func(next *View) {
+	c.updateView(func(next *View) {
 		if next.broadcaster != nil {
 			next.broadcaster.Abort()
 			next.broadcaster = nil

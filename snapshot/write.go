@@ -141,8 +141,8 @@ func (c *Collection) prove(probe source.Probe) {
 	}
 }
 
-// update publishes a copy of the view that edit has changed. It does nothing if no state is known.
-func (c *Collection) update(edit func(next *View)) {
+// updateView publishes a copy of the view that edit has changed. It does nothing if no state is known.
+func (c *Collection) updateView(edit func(next *View)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if v := c.view.Load(); v.unavailable == reason.None {
@@ -154,7 +154,7 @@ func (c *Collection) update(edit func(next *View)) {
 
 // setEnvelope sets the envelope that knows the form of items, after the first object of an empty collection.
 func (c *Collection) setEnvelope(envelope *wire.Envelope) {
-	c.update(func(next *View) {
+	c.updateView(func(next *View) {
 		next.envelope = envelope
 		if next.broadcaster != nil {
 			next.broadcaster.SetEnvelope(envelope)
@@ -165,14 +165,14 @@ func (c *Collection) setEnvelope(envelope *wire.Envelope) {
 // setStreaming records whether the feed reads a stream that goes on from the interval's end.
 func (c *Collection) setStreaming(streaming bool) {
 	if c.view.Load().streaming != streaming { // the comparison needs no lock, since only the feed changes streaming
-		c.update(func(next *View) { next.streaming = streaming })
+		c.updateView(func(next *View) { next.streaming = streaming })
 	}
 }
 
 // setReloadingSince records the time at which a reload began: a load that will replace the known state. The zero time records
 // that the reload has ended.
 func (c *Collection) setReloadingSince(begun time.Time) {
-	c.update(func(next *View) { next.reloadingSince = begun })
+	c.updateView(func(next *View) { next.reloadingSince = begun })
 }
 
 // hasState reports whether there is a state, however old.

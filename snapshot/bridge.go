@@ -17,15 +17,15 @@ const (
 	bridgeDeliveryTime = time.Second
 )
 
-// bringWatchesUpToDate makes clients' watches deliver all changes from the known state to the loaded one. It returns false if
-// nobody watches, or if the changes cannot be delivered. In the second case, clients' watches must end, since they would miss
-// changes.
-func (f *feed) bringWatchesUpToDate(ctx context.Context, l *stateLoad) bool {
+// bringWatchesUpToDate makes clients' watches deliver all changes from the known state to the loaded state, so that the watches
+// can go on after the loaded state is installed. It returns false in two cases: nobody watches, or the changes cannot be
+// delivered. In the second case, clients' watches must end, since they would miss changes.
+func (f *feed) bringWatchesUpToDate(ctx context.Context, loaded *stateLoad) bool {
 	v := f.collection.view.Load()
-	if !v.isWatched() || l.watchForm == nil || !v.envelope.CanBeReplacedBy(l.envelope) {
+	if !v.isWatched() || loaded.watchForm == nil || !v.envelope.CanBeReplacedBy(loaded.envelope) {
 		return false
 	}
-	changes, err := f.readChangesTo(ctx, v, l)
+	changes, err := f.readChangesTo(ctx, v, loaded)
 	for i := 0; err == nil && i < len(changes); i++ {
 		err = f.collection.applyChange(changes[i])
 	}
@@ -39,21 +39,21 @@ func (f *feed) bringWatchesUpToDate(ctx context.Context, l *stateLoad) bool {
 	return true
 }
 
-// readChangesTo returns the changes that lead from the known state, v, to the loaded one, l. It reads them with a progress
-// watch (a short watch up to a bookmark), since a comparison of the two states would miss an object that was created and
-// deleted in between.
+// readChangesTo reads the changes that lead from the known state, v, to the loaded state. It reads them with a progress watch
+// (a short watch up to a bookmark), since a comparison of the two states would miss an object that was created and deleted in
+// between.
 //
-// Three examples, with the known state at 120 and the loaded one at 150. The bookmark at 155 shows that nothing else changed
-// until 150; the loaded state's stream has the changes after 150.
+// Three examples, with the known state at 120 and the loaded state at 150. The bookmark at 155 shows that the watch has shown
+// every change up to 150. (Later changes come on the loaded state's stream.)
 //
-//	the watch from 120 on                      its changes lead to   readChangesTo returns
-//	is answered 410                                                  an error
-//	shows 130 and 140, and a bookmark at 155   the loaded state      both changes
-//	shows 130, and a bookmark at 155           another state         an error
-func (f *feed) readChangesTo(ctx context.Context, v *View, l *stateLoad) ([]stateChange, error) {
+//	the watch from 120 on shows            the known state with these changes   readChangesTo returns
+//	an error: 410                                                               an error
+//	changes at 130, 140; bookmark at 155   is the loaded state                  the two changes
+//	a change at 130; bookmark at 155       is not the loaded state              an error
+func (f *feed) readChangesTo(ctx context.Context, v *View, loaded *stateLoad) ([]stateChange, error) {
 	var changes []stateChange
 	replayed := v.newest.Clone()
-	shown, err := f.watchProgress(ctx, v.To, l.revision, func(ev wire.Event) error {
+	shown, err := f.watchProgress(ctx, v.To, loaded.revision, func(ev wire.Event) error {
 		change, err := f.newChange(v.envelope, ev)
 		if err != nil {
 			return err
@@ -71,7 +71,7 @@ func (f *feed) readChangesTo(ctx context.Context, v *View, l *stateLoad) ([]stat
 	if err != nil {
 		return nil, err
 	}
-	if shown.upTo < l.revision || !sameRevisions(replayed, l.state) {
+	if shown.upTo < loaded.revision || !sameRevisions(replayed, loaded.state) {
 		return nil, errors.New("the changes that a watch shows do not lead to the loaded state")
 	}
 	return changes, nil

@@ -87,16 +87,16 @@ func (f *feed) load(ctx context.Context, learned source.Learned) (*stateLoad, er
 	if time.Now().Before(f.pagesOnlyUntil) {
 		return f.loadWith(ctx, learned, f.loadPages)
 	}
-	l, streamErr := f.loadWith(ctx, learned, f.loadStream)
+	loaded, streamErr := f.loadWith(ctx, learned, f.loadStream)
 	if streamErr == nil || !canLoadPages(streamErr) {
-		return l, streamErr
+		return loaded, streamErr
 	}
 	f.log.Info("the streaming list was refused, or ended early or not at all: the state is loaded page by page", "error", streamErr)
-	l, err := f.loadWith(ctx, learned, f.loadPages)
+	loaded, err := f.loadWith(ctx, learned, f.loadPages)
 	if err == nil && errors.Is(streamErr, errNoEndBookmark) {
 		f.pagesOnlyUntil = time.Now().Add(pagesOnlyDuration)
 	}
-	return l, err
+	return loaded, err
 }
 
 // canLoadPages reports whether err concerns only the streaming list, so that the state can be loaded page by page. That is so

@@ -13,37 +13,38 @@ import (
 // The functions here change what a collection knows. Each makes a new View under c.mu, and publishes the View with
 // publishLocked. Requests load c.view without a lock.
 
-// install replaces the known states by a loaded one. Clients' watches end unless l.watchesUpToDate is true.
-func (c *Collection) install(l *stateLoad) {
+// install replaces the known states by a loaded state, and begins a new epoch. Clients' watches end unless
+// loaded.watchesUpToDate is true.
+func (c *Collection) install(loaded *stateLoad) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.view.Load()
 	if old.retired {
-		c.shared.budget.add(-l.size) // the load has added its size
+		c.shared.budget.add(-loaded.size) // the load has added its size
 		return
 	}
-	c.highestSeen = max(c.highestSeen, l.revision)
+	c.highestSeen = max(c.highestSeen, loaded.revision)
 	// The old states leave the budget. The load has added the size of the new one already.
 	c.addUsedBytesLocked(-c.usedBytes)
-	c.usedBytes = l.size
-	c.checkpoints = []checkpoint{{at: time.Now(), revision: l.revision}}
-	v := &View{
+	c.usedBytes = loaded.size
+	c.checkpoints = []checkpoint{{at: time.Now(), revision: loaded.revision}}
+	next := &View{
 		epoch:       old.epoch + 1,
-		Interval:    Interval{From: l.revision, To: l.revision},
-		newest:      l.state,
-		envelope:    l.envelope,
-		provenBy:    l.probe,
-		loadAskedAt: l.probe.Sent,
+		Interval:    Interval{From: loaded.revision, To: loaded.revision},
+		newest:      loaded.state,
+		envelope:    loaded.envelope,
+		provenBy:    loaded.probe,
+		loadAskedAt: loaded.probe.Sent,
 		streaming:   true, // the feed reads the load's stream; after a load in pages, it opens a watch at once
 	}
-	v.versions.Append(index.Version{Revision: l.revision, Tree: l.state})
-	if old.broadcaster != nil && l.watchesUpToDate {
-		v.broadcaster = old.broadcaster
-		v.broadcaster.Renew(*l.watchForm, v.span())
+	next.versions.Append(index.Version{Revision: loaded.revision, Tree: loaded.state})
+	if old.broadcaster != nil && loaded.watchesUpToDate {
+		next.broadcaster = old.broadcaster
+		next.broadcaster.Renew(*loaded.watchForm, next.span())
 	} else {
-		v.broadcaster = c.newBroadcaster(l.watchForm, l.revision)
+		next.broadcaster = c.newBroadcaster(loaded.watchForm, loaded.revision)
 	}
-	c.publishLocked(v)
+	c.publishLocked(next)
 }
 
 // errFull says that a state, or a change of it, does not fit into the budget.

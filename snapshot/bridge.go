@@ -40,8 +40,8 @@ func (f *feed) bringWatchesUpToDate(ctx context.Context, loaded *stateLoad) bool
 }
 
 // readChangesTo reads the changes that lead from the known state, v, to the loaded state. It reads them with a progress watch
-// (a short watch up to a bookmark), since a comparison of the two states would miss an object that was created and deleted in
-// between.
+// (a short watch up to a bookmark), since a comparison of the two states would miss an object that was created and deleted
+// between the two revisions.
 //
 // Three examples, with the known state at 120 and the loaded state at 150. The bookmark at 155 shows that the watch has shown
 // every change up to 150. (Later changes come on the loaded state's stream.)

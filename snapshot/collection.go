@@ -49,11 +49,9 @@ type Collection struct {
 
 	// view is the newest View.
 	view atomic.Pointer[View]
-	// freshness is a copy of the feed's Freshness, which decides when to send probes. It shows requests whether a proof can come
-	// in time.
+	// freshness is a copy of the feed's Freshness. It shows requests whether a probe can prove the state in time.
 	freshness atomic.Pointer[source.Freshness]
-	// loadError points to the error of the last load, which is nil after success. The pointer itself is nil before the first load
-	// has ended.
+	// loadError points to the error of the last load, which is nil after success. The pointer is nil before the first load ends.
 	loadError atomic.Pointer[error]
 
 	// About requests:
@@ -70,8 +68,7 @@ type Collection struct {
 	probeRequests  chan struct{} // requestProbe was called
 	reloadRequests chan struct{} // requestReload was called
 	newWaiters     chan struct{} // awaitedProbe has grown
-	// awaitedProbe is the highest number of a probe for which a request waits. A probe with a higher number serves the request,
-	// too.
+	// awaitedProbe is the highest number of a probe for which a request waits. A later probe serves the request, too.
 	awaitedProbe atomic.Uint64
 
 	// lastObjectNumber is the last index.Object.Number that the feed gave to a version of an object. Only the feed uses it.

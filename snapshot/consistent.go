@@ -23,8 +23,7 @@ func (c *Collections) LastProbe() uint64 { return c.shared.probes.Last() }
 //  3. The feed's stream, or a progress watch (a short watch for its bookmark), sends everything up to 30.
 //  4. Probe 8 has proven the state now, so Consistent returns the state.
 //
-// A load proves the loaded state at once. An afterProbe of 0 says that the time of the request is unknown: no probe proves the
-// state then.
+// A load proves the loaded state at once. If afterProbe is 0, the time of the request is unknown, and nothing proves the state.
 func (c *Collection) Consistent(ctx context.Context, afterProbe uint64, maxWait time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
 	read := func(v *View) (Snapshot, reason.Reason) { return v.consistent(afterProbe) }

@@ -25,8 +25,7 @@ var (
 	errUnproven = errors.New("the upstream may have another timeline")
 )
 
-// reaction is what a feed does after a session has failed. (A session loads a state if a load is due, and reads one stream.)
-// For example:
+// reaction is what a feed does after a failed session. (A session loads a state if necessary, and reads one stream.) Examples:
 //
 //	reaction                                      the known state                  the next session
 //	{}                                            stays                            resumes the stream, or loads if a load is due

@@ -116,8 +116,7 @@ func (f *feed) watchNothing(ctx context.Context, query url.Values, timeout time.
 // collection was empty when it was loaded. ev is the event of the first object since then. learnItemForm compares ev with a
 // list of that object at ev's revision. If it returns errFirstObject, the state must be loaded anew.
 //
-// A new load would show the form of items, too. The list of one object is read instead, since a load would end clients'
-// watches.
+// A new load would show the form of items, too, but it would end clients' watches. So a list of one object is read instead.
 func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 	if f.envelope.ItemForm.Known {
 		return nil

@@ -59,8 +59,7 @@ type stateLoad struct {
 	state    index.Tree
 	revision uint64
 	// probe is the request for the state, which counts as a probe: the state has everything that was written before this request
-	// was sent. (kube-apiserver answers a list or a streaming list of the newest state with what etcd has when the request comes,
-	// or later.)
+	// was sent. (kube-apiserver answers such a list or streaming list with what etcd has when the request comes, or later.)
 	probe source.Probe
 	// size is the number of bytes of the objects that have come, which the budget counts already.
 	size int64

@@ -15,8 +15,7 @@ import (
 //
 // A progress watch is a second, short watch beside the stream. Its bookmark comes within about a second, and shows that no
 // other change has happened up to the bookmark's revision. (The stream's own bookmarks come once a minute.) Once the stream,
-// too, has sent every change that the progress watch has shown, the state is known up to the bookmark's revision (see
-// applyProgress).
+// too, has sent every change that the progress watch has shown, applyProgress advances the state to the bookmark's revision.
 type progress struct {
 	// after and upTo are the two revisions. upTo is that of the bookmark, or the target of watchProgress; 0 if the watch failed.
 	after, upTo uint64
@@ -85,7 +84,7 @@ func (r *reader) handleProgress(shown progress, err error) error {
 	_, isInconsistent := errors.AsType[wire.InconsistencyError](err)
 	switch {
 	case err == nil:
-		// While the timeline (history of etcd) is uncertain, the watch may have shown another one than the stream's.
+		// If the timeline (history of etcd) is uncertain, the watch may have shown another timeline than the stream's.
 		if !r.freshness.TimelineUncertain(now) {
 			r.shown = shown
 		}

@@ -44,8 +44,7 @@ type View struct {
 	// newest is the newest state, at the interval's end.
 	newest   index.Tree
 	envelope *wire.Envelope
-	// provenBy is the last probe that has proven the newest state: the state has everything that was written before that probe
-	// was sent.
+	// provenBy is the last probe that has proven the newest state: the state has every write from before the probe was sent.
 	provenBy source.Probe
 	// loadAskedAt is the time at which the upstream was asked for the state with which the interval began.
 	loadAskedAt time.Time

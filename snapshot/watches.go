@@ -67,8 +67,7 @@ func (s Snapshot) Watch(q index.Query, options watch.Options) *watch.Watcher {
 // isWatched reports whether clients watch the collection.
 func (v *View) isWatched() bool { return v.broadcaster != nil && v.broadcaster.Watchers() > 0 }
 
-// newBroadcaster returns a broadcaster of the changes after a revision. If form is nil, no watches are served, and it returns
-// nil.
+// newBroadcaster returns a broadcaster of the changes after a revision; nil if form is nil, since no watches are served then.
 func (c *Collection) newBroadcaster(form *watch.Form, revision uint64) *watch.Broadcaster {
 	if form == nil {
 		return nil
@@ -83,8 +82,7 @@ func (v *View) span() watch.Span {
 
 // endReplacedBroadcaster ends the watchers of old's broadcaster, unless the next view has the same broadcaster.
 //
-// Watches end for one of five causes. endReplacedBroadcaster handles the first three, when publishLocked publishes the next
-// view:
+// Watches end for one of five causes. publishLocked calls endReplacedBroadcaster, which handles the first three:
 //
 //	cause                      noticed in               the broadcaster's method   clients can watch again
 //	the state is lost          forget                   Abort                      after the next load
@@ -93,8 +91,7 @@ func (v *View) span() watch.Span {
 //	the changes are in doubt   abortWatches             Abort                      after the next load
 //	listproxy ends             EndWatches               EndWithin                  never
 //
-// After Abort, a watcher delivers nothing more. After End or EndWithin, it first delivers the changes that it has not delivered
-// yet.
+// After Abort, a watcher delivers nothing more. After End or EndWithin, it first delivers the changes that are left.
 func endReplacedBroadcaster(old, next *View) {
 	if old.broadcaster == nil || old.broadcaster == next.broadcaster {
 		return
@@ -107,8 +104,7 @@ func endReplacedBroadcaster(old, next *View) {
 }
 
 // endWatchesIfStreamDead ends clients' watches if the stream that the feed reads may be dead: for example, its connection is
-// half-open, or its API server stands still. When these clients watch again, another API server may have newer changes for
-// them.
+// half-open, or its API server stands still. When clients watch again, another API server may have newer changes for them.
 //
 // The stream may be dead if it is silent, and the state is not proven:
 //

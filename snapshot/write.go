@@ -50,8 +50,7 @@ func (c *Collection) install(loaded *stateLoad) {
 // errFull says that a state, or a change of it, does not fit into the budget.
 var errFull = errors.New("the byte bound leaves no room for this collection")
 
-// applyChange advances the newest state by one change. It returns errFull if the change was applied, but the budget is
-// exceeded.
+// applyChange advances the newest state by one change. After errFull, the change is applied, but the budget is exceeded.
 func (c *Collection) applyChange(change stateChange) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

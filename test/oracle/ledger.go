@@ -10,24 +10,26 @@ import (
 )
 
 const (
-	// minKept is the number of last writes that a ledger keeps at least, of each kind and of all kinds together.
+	// minKept is the least number of writes that a ledger keeps of each kind, and of all kinds together. It keeps the last
+	// ones.
 	minKept = 8192
 	// recent is the number of last writes from which Recent chooses.
 	recent = 150
 )
 
-// Ledger has the revisions of confirmed writes to one timeline of etcd, by kind and time. Tests ask for these revisions, and
-// require that these writes are seen. The zero Ledger is empty. A Ledger is safe for concurrent use.
+// Ledger has the revisions of writes that the API server has confirmed to their writer, by kind and time. Tests ask for these
+// revisions, and require that answers have these writes. When etcd is replaced or restored, it gives revisions a second time: then
+// the test calls Forget. The zero Ledger is empty. A Ledger is safe for concurrent use.
 type Ledger[Kind comparable] struct {
 	mu     sync.Mutex
 	all    []write
 	byKind map[Kind][]write
-	// pickSince bounds Pick: it chooses no write that was confirmed before.
+	// pickSince is the time of the last PickFromNow. Pick chooses no write that was confirmed earlier.
 	pickSince time.Time
 }
 
-// write is a write that the API server has confirmed. Writes are kept in the order of confirmation, which is not always that of
-// revisions.
+// write is a write that the API server has confirmed. Writes are kept in the order of confirmation: two concurrent writes may
+// be confirmed in another order than that of their revisions.
 type write struct {
 	revision    uint64
 	confirmedAt time.Time
@@ -48,7 +50,7 @@ func (l *Ledger[Kind]) Confirm(kind Kind, revision uint64) {
 	l.byKind[kind] = dropOldest(append(l.byKind[kind], w))
 }
 
-// dropOldest returns the last writes if there are too many, or else all.
+// dropOldest returns the last minKept writes if there are more than twice as many, or else all.
 func dropOldest(writes []write) []write {
 	if len(writes) > 2*minKept {
 		return slices.Clone(writes[len(writes)-minKept:])
@@ -83,8 +85,7 @@ func (l *Ledger[Kind]) BeforeOfAll(at time.Time) uint64 {
 	return highest(l.all, at)
 }
 
-// Missing returns the first revision that seen lacks, of the writes of a kind above the revision after and up to upTo. It returns
-// 0 if seen has them all.
+// Missing returns the revision of a write of a kind that seen lacks, or 0 if seen has all writes with after < revision ≤ upTo.
 func (l *Ledger[Kind]) Missing(kind Kind, after, upTo uint64, seen map[uint64]bool) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,17 +108,17 @@ func highest(writes []write, at time.Time) (revision uint64) {
 	return revision
 }
 
-// PickFromNow limits Pick to writes from now on, since memory may not have kept the states before. Lists and watches must still
-// have the earlier writes.
+// PickFromNow limits Pick to writes that are confirmed after this call, since listproxy may not have kept earlier states. The
+// other methods still know the earlier writes.
 func (l *Ledger[Kind]) PickFromNow() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pickSince = time.Now()
 }
 
-// Pick returns the revision of a random write that was confirmed within the last age and since the last PickFromNow. Every fourth
-// time the write may be of another kind, since lists may ask for any revision. Every fifth time it is one of the last three. ok is
-// false if there is no write to choose.
+// Pick returns the revision of a random write that was confirmed within the last age, and since the last PickFromNow. One time
+// in four it chooses among the writes of all kinds, since a list of one kind may ask for a revision of another. One time in
+// five it chooses among the last three writes. ok is false if there is no write to choose.
 func (l *Ledger[Kind]) Pick(rng *rand.Rand, kind Kind, age time.Duration) (_ uint64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,8 +152,8 @@ func (l *Ledger[Kind]) Recent() uint64 {
 	return last[rand.IntN(len(last))].revision
 }
 
-// OldestRecent returns the lowest revision of the last 2*recent writes, or 0. While the later half of these writes was confirmed,
-// Recent returned no lower revision.
+// OldestRecent returns the lowest revision of the last 300 writes (2*recent), or 0. Since the first 150 of these were confirmed,
+// Recent has returned no lower revision.
 func (l *Ledger[Kind]) OldestRecent() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -40,13 +40,18 @@ type Beginning string
 
 // The beginnings.
 const (
+	// FromRevision is a watch at a resourceVersion, such as 11. It has the events after revision 11.
 	FromRevision Beginning = "events after a revision"
-	FromState    Beginning = "initial events"
-	FromNow      Beginning = "events from now on"
+	// FromState is a watch that first gets the objects that exist, as initial events, and then what happens to them.
+	FromState Beginning = "initial events"
+	// FromNow is a watch that gets only what happens after it was opened.
+	FromNow Beginning = "events from now on"
 )
 
-// Watch is what is required of the events of a watch, and the truth with which they are compared.
+// Watch says what a watch asked for, and what really happened in etcd. [Watch.Judge] compares the events that the watch got.
 type Watch struct {
+	// What the watch asked for.
+
 	Begins Beginning
 	// EndsInitial requires a bookmark after the initial events of a watch FromState.
 	EndsInitial bool
@@ -54,28 +59,37 @@ type Watch struct {
 	Bookmarks bool
 	// Revision is the watch's resourceVersion, or 0.
 	Revision uint64
-	// MinRevision and MaxRevision bound the revision at which a watch FromState or FromNow begins.
+
+	// What it must be given.
+
+	// MinRevision and MaxRevision are the lowest and the highest revision at which a watch FromState or FromNow may begin.
 	MinRevision, MaxRevision uint64
-	// UpTo is the revision up to which the watch must have every event. With 0 it may lack the last events.
+	// UpTo is the revision up to which the watch must have every event. If UpTo is mayLackLast, it may lack the last events.
 	UpTo uint64
 
-	// The truth: State has the objects at the revision From by key, and Events what happened after From.
-	From   uint64
-	State  map[string][]byte
+	// What really happened.
+
+	// State has the objects, by key, as they were at the revision From.
+	State map[string][]byte
+	From  uint64
+	// Events are all events after the revision From, in order.
 	Events []Event
 }
 
-// Judge returns an error if the watch must not have these events. A watch that has ended may lack the last events; a watch that
-// goes on must have all events up to UpTo.
+// mayLackLast is the value of [Watch].UpTo with which any number of the last events may be missing.
+const mayLackLast = 0
+
+// Judge returns an error if got cannot be the events of a correct watch. While the watch goes on, it must have all events up to
+// UpTo. Once it has ended, it may lack the last events.
 func (w Watch) Judge(got []Event, ended bool) error {
 	if ended {
-		w.UpTo = 0
+		w.UpTo = mayLackLast
 	}
 	changes, lastBookmark, err := w.withoutBookmarks(got)
 	if err != nil {
 		return err
 	}
-	w.UpTo = max(w.UpTo, lastBookmark)
+	w.UpTo = max(w.UpTo, lastBookmark) // a bookmark promises that all events up to its revision came before it
 	switch {
 	case w.Begins == FromRevision:
 		return w.checkChanges(changes, w.Revision)
@@ -87,12 +101,12 @@ func (w Watch) Judge(got []Event, ended bool) error {
 	return w.checkStreamingList(got, changes)
 }
 
-// checkStreamingList requires that got begins with the state at the revision of the bookmark that ends the initial events.
-// changes are the events of got without bookmarks.
+// checkStreamingList checks a watch whose initial events end with a bookmark. The initial events must be the state at the
+// bookmark's revision. changes are the events of got without bookmarks.
 func (w Watch) checkStreamingList(got, changes []Event) error {
 	end := slices.IndexFunc(got, func(e Event) bool { return e.EndsInitial })
 	if end < 0 {
-		if w.UpTo == 0 {
+		if w.UpTo == mayLackLast {
 			return nil // it ended among the initial events
 		}
 		return fmt.Errorf("no bookmark ends the initial events; so far there are %d events", len(got))
@@ -105,13 +119,17 @@ func (w Watch) checkStreamingList(got, changes []Event) error {
 		return fmt.Errorf("the state is of revision %d, but the truth is known from %d on", revision, w.From)
 	}
 	state := w.stateAt(revision)
-	if err := w.checkFromState(changes, revision, state); err != nil || end == len(state) {
+	if err := w.checkFromState(changes, revision, state); err != nil {
 		return err
+	}
+	if end == len(state) { // all events before the bookmark are initial events
+		return nil
 	}
 	return fmt.Errorf("there are %d initial events, but %d objects at revision %d", end, len(state), revision)
 }
 
-// checkFromState requires that got is the state at a revision, and then what happened after that revision.
+// checkFromState requires that got begins with state, the initial events at a revision, and goes on with what happened after
+// that revision.
 func (w Watch) checkFromState(got []Event, revision uint64, state []Event) error {
 	n := min(len(got), len(state))
 	if err := sameEvents(got[:n], state[:n]); err != nil {
@@ -120,7 +138,7 @@ func (w Watch) checkFromState(got []Event, revision uint64, state []Event) error
 	if n == len(state) {
 		return w.checkChanges(got[n:], revision)
 	}
-	if w.UpTo > 0 {
+	if w.UpTo != mayLackLast {
 		return fmt.Errorf("in the state of revision %d: %d objects, not %d", revision, n, len(state))
 	}
 	return nil // it ended among the initial events
@@ -142,14 +160,15 @@ func (w Watch) checkChanges(got []Event, revision uint64) error {
 	return nil
 }
 
-// checkAnyBeginning requires that check returns no error for some revision from MinRevision to MaxRevision. check gets the
-// initial events of the state at that revision, unless the watch is FromNow.
+// checkAnyBeginning tries every revision at which the watch may have begun, and requires that check returns no error for one of
+// them. For example, if the watch may have begun at 10 to 14, and objects changed at 11 and 12, it tries 10, 11 and 12. check
+// gets the initial events of a watch FromState that begins at the revision.
 func (w Watch) checkAnyBeginning(check func(revision uint64, state []Event) error) error {
 	err := fmt.Errorf("there is none from %d to %d", w.MinRevision, w.MaxRevision)
 	objects, revision := maps.Clone(w.State), w.From
 	for i := 0; revision <= w.MaxRevision; i++ {
 		hasNext := i < len(w.Events)
-		// At MinRevision the next event may already have changed the objects.
+		// objects is the state until the next event. If the next event came by MinRevision, the watch began after that event.
 		if !hasNext || w.Events[i].Revision > max(w.MinRevision, w.Revision) {
 			var state []Event
 			if w.Begins == FromState {
@@ -189,8 +208,8 @@ func (w Watch) stateAt(revision uint64) []Event {
 	return initial(objects)
 }
 
-// withoutBookmarks checks the bookmarks, except for their bytes. It returns the other events, and the revision of the last
-// bookmark: the watch must have every event up to there.
+// withoutBookmarks checks that bookmarks are at the right places and have the right revisions. It returns the other events, and
+// the revision of the last bookmark, or 0.
 func (w Watch) withoutBookmarks(got []Event) (changes []Event, lastBookmark uint64, _ error) {
 	isInitial := w.EndsInitial // until the bookmark that ends the initial events
 	for i, e := range got {
@@ -215,8 +234,8 @@ func (w Watch) withoutBookmarks(got []Event) (changes []Event, lastBookmark uint
 	return changes, lastBookmark, nil
 }
 
-// checkBookmark returns an error if a bookmark must not come after these changes and the last bookmark before it. isInitial means
-// that no bookmark has ended the initial events yet, which may have any revision up to that of the bookmark.
+// checkBookmark returns an error if the bookmark e must not come after these changes and after an earlier bookmark at the
+// revision lastBookmark. isInitial says that the initial events have not ended before e.
 func (w Watch) checkBookmark(e Event, changes []Event, lastBookmark uint64, isInitial bool) error {
 	minRevision := max(lastBookmark, w.Revision)
 	switch {
@@ -234,7 +253,7 @@ func (w Watch) checkBookmark(e Event, changes []Event, lastBookmark uint64, isIn
 	return nil
 }
 
-// sameEvents returns how the first wrong event of got differs from want. Both must have the same length.
+// sameEvents returns nil if got equals want, or else an error about the first event that differs. Both have the same length.
 func sameEvents(got, want []Event) error {
 	for i := range got {
 		if !got[i].Equal(want[i]) {
@@ -244,7 +263,8 @@ func sameEvents(got, want []Event) error {
 	return nil
 }
 
-// mismatch returns how the event i of got differs from that of want.
+// mismatch describes how the event i of got differs from that of want. A missing event and a doubled one shift all events after
+// them, so they are recognized first.
 func mismatch(got, want []Event, i int) error {
 	describe := func(what string) error { return fmt.Errorf("event %d %s: got %v, want %v", i, what, got[i], want[i]) }
 	switch {
@@ -267,7 +287,7 @@ func advance(objects map[string][]byte, e Event) {
 	objects[e.Key] = e.Object
 }
 
-// initial returns the initial events of a state, in the order of keys. objects are those of the state.
+// initial returns the initial events of a state with these objects, in the order of their keys.
 func initial(objects map[string][]byte) []Event {
 	all := make([]Event, 0, len(objects))
 	for _, key := range slices.Sorted(maps.Keys(objects)) {

@@ -22,15 +22,15 @@ func initialEnd(revision uint64) Event {
 
 // The name of an event says its type, its object and its revision.
 var (
-	// What happens after revision 10.
+	// All events after revision 10.
 	modifyA11 = event(watch.Modified, "a", 11)
 	addB12    = event(watch.Added, "b", 12)
 	deleteC14 = event(watch.Deleted, "c", 14)
 	addC16    = event(watch.Added, "c", 16)
 	modifyB20 = event(watch.Modified, "b", 20)
 
-	// The state at 10 has the objects a and c, which were written at 3 and 7. The initial events of the state at 12 are addA11,
-	// addB12 and addC7.
+	// The state at 10 has the objects a and c, which were written at 3 and 7. A watch that begins with the state at 12 has the
+	// initial events addA11, addB12 and addC7.
 	addA3  = event(watch.Added, "a", 3)
 	addC7  = event(watch.Added, "c", 7)
 	addA11 = event(watch.Added, "a", 11)
@@ -50,7 +50,7 @@ func withTruth(w Watch) Watch {
 // The watches that tests judge.
 var (
 	streamingList = withTruth(Watch{Begins: FromState, EndsInitial: true, Bookmarks: true})
-	watchOfState  = withTruth(Watch{Begins: FromState}) // without sendInitialEvents
+	watchOfState  = withTruth(Watch{Begins: FromState}) // no sendInitialEvents, so no bookmark ends the initial events
 	watchFrom11   = withTruth(Watch{Begins: FromRevision, Revision: 11, Bookmarks: true})
 	watchFromNow  = withTruth(Watch{Begins: FromNow})
 )
@@ -131,7 +131,7 @@ func TestJudgeRefuses(t *testing.T) {
 	})
 }
 
-// TestJudgeEnded: a stream that has ended may lack the last events, but none up to its last bookmark.
+// TestJudgeEnded: a stream that has ended may lack the last events, but no event up to the revision of its last bookmark.
 func TestJudgeEnded(t *testing.T) {
 	if err := watchFrom11.Judge([]Event{addB12}, hasEnded); err != nil {
 		t.Errorf("without the last events: got the error %v, want none", err)

@@ -16,20 +16,20 @@ import (
 	"github.com/listproxy/listproxy/test/harness/events"
 )
 
-// request is a GET that is measured.
+// request is a GET that is measured at several sides: at kube-apiserver and at listproxies.
 type request struct {
-	name        string
+	name        string // in tables
 	path        string // with the query; [bench.resolve] replaces newestRevision and middlePage
-	accept      string
-	gzip        bool
+	accept      string // the Accept header
+	gzip        bool   // the answer may be compressed
 	version     httpVersion
 	stream      bool          // it is a streaming list, and is read up to the end of its initial events
 	mustHit     bool          // listproxy must answer from memory
-	changesPods bool          // one pod of a hundred is changed before each time
+	changesPods bool          // every hundredth pod is changed before each sending
 	clients     int           // how many clients send it at the same time; 0 is one
 	user        string        // of the control plane; "" is the admin
-	tokens      []string      // one for each client, in place of the user's; may be nil
-	spread      time.Duration // the time over which clients begin; 0 is at once
+	tokens      []string      // one for each client, in place of the user's; nil: all have the user's
+	spread      time.Duration // the time over which the clients begin one after the other; 0: all begin at once
 }
 
 // httpVersion is the version of HTTP of a connection.
@@ -40,27 +40,29 @@ const (
 	http1
 )
 
-// volume is how many clients send a request, and how often each of them does, one time after the other.
+// volume is the number of clients that send a request, and the number of times that each client sends it. A client waits for
+// the answer before it sends the request again.
 type volume struct{ clients, perClient int }
 
 // once is one request of one client.
 var once = volume{clients: 1, perClient: 1}
 
 const (
+	// userAgent has the form of client-go's default.
 	userAgent = "bench/v0.0.0 (linux/amd64) kubernetes/$Format"
 	// newestRevision stands for kube-apiserver's newest revision in a request's path.
 	newestRevision = "NEWEST"
 	// middlePage stands for the token that continues after half of the pods.
 	middlePage = "MIDDLE"
-	// maxConnections is the number of connections over which a crowd asks.
+	// maxConnections is the largest number of connections to a server. With 250 clients, clients 0, 100 and 200 share one.
 	maxConnections = 100
-	// maxRefusals is how often a client tries again that is refused.
+	// maxRefusals is the number of times that a client sends a refused request again.
 	maxRefusals = 100
-	// retryInterval is the time before a client tries again.
+	// retryInterval is the time between a refusal and the next try.
 	retryInterval = time.Second
 )
 
-// connection returns the connection of a client to a server. Clients beyond maxConnections share those of others.
+// connection returns the connection of a client to a server, and makes it if there is none yet.
 func (b *bench) connection(cfg *rest.Config, version httpVersion, client int) (*http.Client, error) {
 	key := fmt.Sprint(cfg.Host, cfg.BearerToken, version, client%maxConnections)
 	if connection := b.connections[key]; connection != nil {
@@ -88,7 +90,7 @@ func newConnection(cfg *rest.Config, version httpVersion) (*http.Client, error) 
 	}}, nil
 }
 
-// send has clients send a request, and adds the answers to r.
+// send has clients send a request to a side, and adds the answers to r, a row of a table.
 func (b *bench) send(ctx context.Context, target side, q request, v volume, r *row) error {
 	userConfig := b.config(target, q.user)
 	var sending sync.WaitGroup
@@ -123,21 +125,20 @@ func (b *bench) send(ctx context.Context, target side, q request, v volume, r *r
 	}
 	sending.Wait()
 	if errs != nil {
-		return fmt.Errorf("GET %s: %.500w", q.path, errs)
+		return fmt.Errorf("GET %s: %.500w", q.path, errs) // up to 500 characters, since a crowd may have as many errors as clients
 	}
 	return nil
 }
 
 // answer is what one request got.
 type answer struct {
-	took     time.Duration // until the last byte, with the refusals before
+	took     time.Duration // from the first try to the last byte
 	bytes    int64         // size of the body as sent
 	hit      bool          // it came from memory
-	refusals int           // answers before it that refused the request
+	refusals int           // the number of tries before that were refused
 }
 
-// sendUntilAnswered sends a request again while it is refused, as clients of Kubernetes do. A streaming list that ends too
-// early counts as refused, since kube-apiserver ends streams that it cannot write in time.
+// sendUntilAnswered sends a request, and sends it again while it is refused, as clients of Kubernetes do.
 func (q request) sendUntilAnswered(ctx context.Context, connection *http.Client, cfg *rest.Config) (a answer, err error) {
 	begun := time.Now()
 	for refusals := 0; ; refusals++ {
@@ -150,13 +151,15 @@ func (q request) sendUntilAnswered(ctx context.Context, connection *http.Client,
 	}
 }
 
-// sendOnce sends a request and reads its answer. isRefused reports whether a client would try again.
+// sendOnce sends a request and reads its answer. isRefused reports whether a client would try again: after a 429, and after a
+// streaming list that ended too early. A busy kube-apiserver ends streams that it cannot write in time, some even before the
+// header.
 func (q request) sendOnce(ctx context.Context, connection *http.Client, cfg *rest.Config) (a answer, isRefused bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // a streaming list would go on as a watch
 	resp, err := q.open(ctx, connection, cfg)
 	if err != nil {
-		return a, q.stream, err // kube-apiserver may end a streaming list before its header
+		return a, q.stream, err
 	}
 	defer resp.Body.Close()
 	a.hit = ask.FromMemory(resp.Header)

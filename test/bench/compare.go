@@ -13,8 +13,9 @@ import (
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
-// compare sends each request whose name matches --rows to all sides in turn, round by round, and reports a table with a row
-// for each request and side. Turns begin with another side each time, so that a noisy machine disturbs all alike.
+// compare sends each request whose name matches --rows to all sides, one side after the other, for --rounds rounds. It reports
+// a table with a row for each request and side. The order of the sides changes each time, so that a noisy machine disturbs all
+// alike: with sides A, B and C, the first request is sent to A, B, C, and the second to B, C, A.
 func (b *bench) compare(ctx context.Context, caption string, sides []side, requests []request) (*table, error) {
 	requests = slices.DeleteFunc(slices.Clone(requests), func(q request) bool { return !b.settings.rows.MatchString(q.name) })
 	idle := make([]cpu[float64], len(sides))
@@ -31,17 +32,18 @@ func (b *bench) compare(ctx context.Context, caption string, sides []side, reque
 			if err != nil {
 				return nil, err
 			}
-			if round == 0 {
-				rows[i], err = b.warmUpAll(ctx, sides, resolved)
-			} else if resolved.path != q.path { // the path names another revision than in the round before
-				_, err = b.warmUpAll(ctx, sides, resolved)
+			namesNewRevision := resolved.path != q.path // other than in the round before
+			if round == 0 || namesNewRevision {
+				newRows, err := b.warmUpAll(ctx, sides, resolved)
+				if err != nil {
+					return nil, err
+				}
+				if round == 0 {
+					rows[i] = newRows
+				}
 			}
-			if err != nil {
-				return nil, err
-			}
-			first := round + i // modulo the number of sides: the side whose turn is first
 			for turn := range sides {
-				n := (first + turn) % len(sides)
+				n := (round + i + turn) % len(sides)
 				if err := b.measure(ctx, sides[n], idle[n], resolved, rows[i][n]); err != nil {
 					return nil, err
 				}
@@ -57,7 +59,7 @@ func (b *bench) compare(ctx context.Context, caption string, sides []side, reque
 	return t, nil
 }
 
-// measure sends a request to a side as often as a round wants, and adds the cost to a row.
+// measure sends a request to a side as often as belongs to a round (repetitions), and adds the cost to the row r.
 func (b *bench) measure(ctx context.Context, target side, idle cpu[float64], q request, r *row) error {
 	clients := max(1, q.clients)
 	all := volume{clients: clients, perClient: max(1, b.repetitions(r.bytes)/clients)}
@@ -83,16 +85,17 @@ func (b *bench) measureSend(ctx context.Context, target side, idle cpu[float64],
 const (
 	// bytesPerRound is about the size of all answers to a request in a round.
 	bytesPerRound = 100e6
-	// minPerRound is the smallest number of these answers, however large one is; settings.requests is the largest.
+	// minPerRound is the least number of answers to a request in a round.
 	minPerRound = 3
 )
 
-// repetitions returns how often a request is sent in a round if its answer has so many bytes.
+// repetitions returns how often a request whose answer has so many bytes is sent in a round, to each side. An answer of 10 MB
+// is requested 10 times. A larger one is requested at least minPerRound times, and a smaller one at most --requests times.
 func (b *bench) repetitions(bytes int64) int {
 	return min(b.settings.requests, max(minPerRound, int(bytesPerRound/max(1, bytes))))
 }
 
-// warmUpAll warms up all sides, checks that their answers have the same size, and returns their rows.
+// warmUpAll warms up all sides, checks that their answers have the same size, and returns a new row for each side.
 func (b *bench) warmUpAll(ctx context.Context, sides []side, q request) (rows []*row, err error) {
 	for _, target := range sides {
 		r, err := b.warmUp(ctx, target, q)
@@ -107,8 +110,8 @@ func (b *bench) warmUpAll(ctx context.Context, sides []side, q request) (rows []
 	return rows, checkSizes(rows, q)
 }
 
-// warmUp sends a request three times, and again until all three answers come from memory if q.mustHit. It returns the request's
-// row, in which only bytes are set.
+// warmUp sends a request three times. If q.mustHit, it repeats this until all three answers come from memory. It returns a new
+// row for the request, in which only the names and bytes are set.
 func (b *bench) warmUp(ctx context.Context, target side, q request) (*row, error) {
 	begun := time.Now()
 	for {
@@ -138,13 +141,13 @@ func (b *bench) warmUpPods(ctx context.Context, target side, formats ...format) 
 	return nil
 }
 
-// sizeTolerance is the greatest difference in bytes of answers with the same objects: a revision, or a token with a revision,
-// may have a digit more.
+// sizeTolerance is the greatest difference in bytes between answers with the same objects. A list's revision, or the revision
+// in its continue token, may have a digit more.
 const sizeTolerance = 16
 
 // checkSizes returns an error if sides sent different numbers of bytes. It accepts any sizes of these answers:
-//   - Forwarded ones may have different states.
-//   - Those with gzip, and streams, may have different sizes with the same objects.
+//   - Forwarded answers may have different states.
+//   - Compressed answers and streams may have different sizes with the same objects.
 func checkSizes(rows []*row, q request) error {
 	if !q.mustHit || q.gzip || q.stream {
 		return nil
@@ -158,7 +161,8 @@ func checkSizes(rows []*row, q request) error {
 	return nil
 }
 
-// resolve replaces newestRevision and middlePage in a request by current values. Older values leave the history after a while.
+// resolve replaces newestRevision and middlePage in a request by current values. It is called before each round, since servers
+// keep older revisions only for a while.
 func (b *bench) resolve(ctx context.Context, q request) (request, error) {
 	if !strings.Contains(q.path, newestRevision) && !strings.Contains(q.path, middlePage) {
 		return q, nil

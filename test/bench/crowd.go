@@ -16,11 +16,11 @@ import (
 	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
-// crowd measures many clients that send the same request at once, at each of these sides:
+// runCrowd measures many clients that send the same request at once, at each of these sides:
 //   - kube-apiserver itself
 //   - a warm listproxy, which has pods in memory
 //   - a cold listproxy, which nobody has asked before
-func crowd(ctx context.Context, b *bench) error {
+func runCrowd(ctx context.Context, b *bench) error {
 	listPods := controlplane.Grant{
 		To:    []string{controlplane.TeamB + "/" + agentName},
 		Rules: []rbacv1.PolicyRule{controlplane.Rule("list", "", "pods")},
@@ -65,26 +65,31 @@ func crowd(ctx context.Context, b *bench) error {
 // round.
 func (b *bench) measureCrowd(ctx context.Context, q request, warm side) ([]*row, error) {
 	const coldName = "listproxy, cold"
-	rows := []*row{{request: q.name, side: direct.name}, {request: q.name, side: warm.name}, {request: q.name, side: coldName}}
+	atDirect := &row{request: q.name, side: direct.name}
+	atWarm := &row{request: q.name, side: warm.name}
+	atCold := &row{request: q.name, side: coldName}
 	for range b.settings.rounds {
 		cold, err := b.startSide(ctx, coldName, "--watches", "--consistent-lists=true")
 		if err != nil {
 			return nil, err
 		}
-		for i, target := range []side{direct, warm, cold} {
-			if err := b.sendCrowd(ctx, target, q, rows[i]); err != nil {
+		for _, turn := range []struct {
+			target side
+			r      *row
+		}{{direct, atDirect}, {warm, atWarm}, {cold, atCold}} {
+			if err := b.sendCrowd(ctx, turn.target, q, turn.r); err != nil {
 				return nil, err
 			}
 		}
-		if err := b.stopLast(); err != nil {
+		if err := b.stopLast(); err != nil { // the cold listproxy
 			return nil, err
 		}
 	}
-	return rows, nil
+	return []*row{atDirect, atWarm, atCold}, nil
 }
 
 // sendCrowd has each client of the crowd send a request once, and adds the cost to a row. If the request is spread over a
-// time, the clients get new tokens.
+// time, as the starts of a DaemonSet's pods are, each client gets a new token.
 func (b *bench) sendCrowd(ctx context.Context, target side, q request, r *row) error {
 	if q.spread > 0 {
 		var err error
@@ -127,8 +132,8 @@ func (b *bench) newTokens(ctx context.Context) ([]string, error) {
 	return tokens, creating.Wait()
 }
 
-// countWholeLists reads from kube-apiserver's metrics how many lists of all pods it has answered so far, with streaming lists
-// and pages.
+// countWholeLists reads from kube-apiserver's metrics how many lists of all pods it has answered so far. A page counts as a
+// list. Streaming lists have a metric of their own, since kube-apiserver counts them as watches in the other.
 func (b *bench) countWholeLists(ctx context.Context) (n int, err error) {
 	client, err := rest.HTTPClientFor(b.cp.RESTConfig(controlplane.Admin))
 	if err != nil {

@@ -25,9 +25,9 @@ const (
 	demoRequests = 3
 )
 
-// demo measures what comes from memory, compares each answer with kube-apiserver's, and then stays up to be tried by hand.
+// runDemo measures what comes from memory, compares each answer with kube-apiserver's, and then stays up to be tried by hand.
 // It fails if an answer differs or is not from memory.
-func demo(ctx context.Context, b *bench) error {
+func runDemo(ctx context.Context, b *bench) error {
 	b.settings.requests, b.settings.rounds = min(b.settings.requests, demoRequests), 1
 	proxied, err := b.startSide(ctx, "listproxy", "--eager", "pods", "--watches", "--consistent-lists=always")
 	if err != nil {
@@ -90,9 +90,9 @@ func (b *bench) demoWhileChanging(ctx context.Context, sides []side) error {
 	return nil
 }
 
-// requireSame compares listproxy's answer with kube-apiserver's. If the request is for any version, it asks for exactly the newest
-// revision instead, so that both must give the same state. It tries again, each time at the newest revision: listproxy may not
-// have a revision yet, and never gets one from before its load.
+// requireSame compares listproxy's answer with kube-apiserver's. If the request accepts any version (resourceVersion=0),
+// requireSame asks for exactly the newest revision instead, so that both must give the same state. listproxy may not have that
+// revision yet. Then requireSame tries again, at the revision that is the newest by then.
 func (b *bench) requireSame(ctx context.Context, proxied side, q request) error {
 	q.path = strings.Replace(q.path, ask.AnyVersion, "resourceVersion="+newestRevision+"&resourceVersionMatch=Exact", 1)
 	return poll.Try(ctx, patience, pollInterval, q.name, func() error {

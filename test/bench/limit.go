@@ -23,7 +23,7 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 )
 
-// limitCommand is the argument with which this program runs as the limit.
+// limitCommand is the argument that makes this program run as the limit ([limit]), and not measure anything.
 const limitCommand = "serve-limit"
 
 // limitName is the name of the limit's side.
@@ -66,7 +66,7 @@ func serveLimit(ctx context.Context, args []string) error {
 	go func() {
 		_ = http.Serve(health, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) // #nosec G114 -- for this test alone
 	}()
-	fmt.Printf("msg=serving address=%s admin=%s\n", listener.Addr(), health.Addr()) // as in listproxy's log
+	fmt.Printf("msg=serving address=%s admin=%s\n", listener.Addr(), health.Addr()) // harness.StartProxy waits for this line of a log
 	server := &http.Server{Handler: handler}                                        // #nosec G112 -- for this test alone
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	err = server.ServeTLS(listener, filepath.Join(*certDir, "tls.crt"), filepath.Join(*certDir, "tls.key"))
@@ -87,7 +87,7 @@ type limit struct {
 	fanOuts map[limitKey]*fanOut
 }
 
-// limitKey is what two requests with the same answer have in common.
+// limitKey identifies an answer: two requests with the same key get the same bytes.
 type limitKey struct{ uri, accept, encoding string }
 
 // newLimit returns a limit in front of the server of a configuration. Each client sends its own token.
@@ -136,7 +136,8 @@ func (l *limit) serveList(key limitKey, w http.ResponseWriter, r *http.Request) 
 	}
 	recording := &recorder{ResponseWriter: w, code: http.StatusOK}
 	defer func() {
-		_ = recover() // ReverseProxy panics when the client ends a streaming list after its initial events
+		// A client closes a streaming list after its initial events, and ReverseProxy then panics. By then all of them are recorded.
+		_ = recover()
 		if recording.code == http.StatusOK {
 			recording.header = w.Header().Clone()
 			l.mu.Lock()
@@ -231,6 +232,7 @@ type fanOut struct {
 	clients []chan<- []byte
 }
 
+// add adds a client, which gets all later events.
 func (f *fanOut) add(client chan<- []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

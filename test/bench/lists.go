@@ -44,12 +44,12 @@ func (f format) accept() string {
 	return ask.JSON
 }
 
-// newRequest returns a request without a name for a path in a format.
+// newRequest returns a request for a path in a format. It has no name, which only rows of tables need.
 func newRequest(path string, f format) request {
 	return request{path: path, accept: f.accept(), gzip: f == jsonGzip || f == clientGo}
 }
 
-// fromAnywhere returns requests for a path in some formats, which may be answered from memory or forwarded.
+// fromAnywhere returns a request for a path in each format. listproxy may answer them from memory or forward them.
 func fromAnywhere(name, path string, formats ...format) (requests []request) {
 	for _, f := range formats {
 		q := newRequest(path, f)
@@ -59,7 +59,7 @@ func fromAnywhere(name, path string, formats ...format) (requests []request) {
 	return requests
 }
 
-// fromMemory returns requests for a path in some formats, which must be answered from memory.
+// fromMemory returns a request for a path in each format. listproxy must answer them from memory.
 func fromMemory(name, path string, formats ...format) []request {
 	return modify(fromAnywhere(name, path, formats...), func(q *request) { q.mustHit = true })
 }
@@ -72,8 +72,8 @@ func modify(requests []request, change func(q *request)) []request {
 	return requests
 }
 
-// lists measures what comes from memory while nothing changes.
-func lists(ctx context.Context, b *bench) error {
+// runLists measures what comes from memory while nothing changes.
+func runLists(ctx context.Context, b *bench) error {
 	if err := workload.FillConfigMaps(ctx, b.cp, configMapsNamespace(fewConfigMaps), fewConfigMaps, configMapBytes); err != nil {
 		return err
 	}
@@ -111,8 +111,8 @@ func lists(ctx context.Context, b *bench) error {
 	return err
 }
 
-// startAllSides starts listproxy, with --before also that of the commit before, and the limit. It returns kube-apiserver and
-// these sides.
+// startAllSides starts listproxy and the limit, and with --before also the listproxy of the commit before. It returns
+// kube-apiserver and these sides.
 func (b *bench) startAllSides(ctx context.Context, args ...string) ([]side, error) {
 	proxied, err := b.startSides(ctx, "listproxy", args...)
 	if err != nil {
@@ -126,14 +126,14 @@ func (b *bench) byNode() string {
 	return podsWith + "fieldSelector=spec.nodeName%3D" + b.podShape().Node(1)
 }
 
-// forward measures what listproxy adds to what it forwards.
-func forward(ctx context.Context, b *bench) error {
+// runForward measures what listproxy adds to the cost of requests that it forwards.
+func runForward(ctx context.Context, b *bench) error {
 	sides, err := b.startAllSides(ctx, "--eager", "pods")
 	if err != nil {
 		return err
 	}
 	const getNamespace = "/api/v1/namespaces/default"
-	const many = 4
+	const many = 4 // concurrent clients
 	all := slices.Concat(
 		fromAnywhere("GET of a namespace, 1 at a time", getNamespace, clientGo),
 		fromAnywhere("one node's pods, newest, 1 at a time", b.byNode(), clientGo),
@@ -150,15 +150,15 @@ func forward(ctx context.Context, b *bench) error {
 	return err
 }
 
-// configMapBytes of data make a config map of about 1 kB.
+// configMapBytes is the size of a config map's data. With its metadata, the config map has about 1 kB.
 const configMapBytes = 600
 
-// configMapsNamespace returns the namespace with n config maps. The namespace of 0 is an exception: it has the config map that
-// [bench.startWrites] changes.
+// configMapsNamespace returns the name of the namespace that has n config maps.
 func configMapsNamespace(n int) string { return "objects-" + strconv.Itoa(n) }
 
-// newest measures consistent lists of few objects and of many, first while other objects change, and then while these do.
-func newest(ctx context.Context, b *bench) error {
+// runNewest measures consistent lists, which must show etcd's newest state, of few objects and of many. It measures them first
+// while only other objects change, and then while these objects change.
+func runNewest(ctx context.Context, b *bench) error {
 	for _, n := range b.settings.objects {
 		if err := workload.FillConfigMaps(ctx, b.cp, configMapsNamespace(n), n, configMapBytes); err != nil {
 			return err
@@ -190,7 +190,7 @@ func newest(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// startModes starts a listproxy for each value of --consistent-lists, with pods in memory in all representations. It returns
+// startModes starts a listproxy for each value of --consistent-lists, and has each load pods in all representations. It returns
 // kube-apiserver and these sides.
 func (b *bench) startModes(ctx context.Context) ([]side, error) {
 	sides := []side{direct}
@@ -210,7 +210,8 @@ func (b *bench) startModes(ctx context.Context) ([]side, error) {
 	return sides, nil
 }
 
-// newestRequests returns consistent lists of few objects and of many.
+// newestRequests returns the requests of runNewest: consistent lists of few objects and of many. The one named "a probe" is
+// what listproxy itself sends to learn the newest revision: a list of a name that cannot exist, since "~" is invalid in names.
 func (b *bench) newestRequests() (all []request) {
 	for _, n := range b.settings.objects {
 		path := "/api/v1/namespaces/" + configMapsNamespace(n) + "/configmaps"

@@ -11,9 +11,11 @@ import (
 	"github.com/listproxy/listproxy/test/harness/process"
 )
 
-// loads measures the CPU time of loads (streaming lists), of a start, and of changes, and the memory after the start and the
-// changes.
-func loads(ctx context.Context, b *bench) error {
+// runLoad measures three things, each with its table:
+//   - what the streaming list that listproxy loads pods with costs kube-apiserver
+//   - what a start of listproxy costs until it is ready, in CPU time and memory
+//   - what a change of a pod costs afterwards, in CPU time and memory
+func runLoad(ctx context.Context, b *bench) error {
 	streams := modify(
 		fromAnywhere("a streaming list", podsWith+ask.StreamingList, jsonPlain, jsonGzip, protobufPlain, clientGo),
 		func(q *request) { q.stream = true },
@@ -27,19 +29,16 @@ func loads(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	readStream := func() error { return b.send(ctx, direct, streams[0], once, &row{}) }
-	used, err := process.Used(readStream, os.Getpid())
+	limitOfStart, err := b.measureLimitOfStart(ctx, streams[0])
 	if err != nil {
 		return err
 	}
-	limitOfStart := &row{request: "a start", side: limitName, answers: 1, proxyCPU: used[0]}
-
 	starts := &table{caption: "A start of listproxy: until it is ready, with pods loaded in JSON; and the memory of both processes then, " +
 		"of which `for` is the bytes of the list. The limit is a client that reads the same streaming list and keeps nothing."}
 	changes := &table{caption: fmt.Sprintf("What a change costs at %d a second, and the memory after these changes, of which `for` is the bytes "+
 		"of the list and of every changed pod: all are kept for --history-window.", changesPerSecond)}
-	for _, listproxy := range b.programs() {
-		started, rows, err := b.measureStart(ctx, listproxy, listOfAll.bytes)
+	for _, binary := range b.programs() {
+		started, rows, err := b.measureStart(ctx, binary, listOfAll.bytes)
 		if err != nil {
 			return err
 		}
@@ -58,21 +57,33 @@ func loads(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// measureStart starts a program, and returns its side, and the rows of a start: kube-apiserver's and the program's. listBytes
-// is the size of the list of all pods.
-func (b *bench) measureStart(ctx context.Context, listproxy program, listBytes int64) (started side, rows []*row, err error) {
+// measureLimitOfStart returns the row with the least that a start can cost: the CPU time with which this process reads the
+// streaming list, keeping nothing.
+func (b *bench) measureLimitOfStart(ctx context.Context, stream request) (*row, error) {
+	readStream := func() error { return b.send(ctx, direct, stream, once, &row{}) }
+	used, err := process.Used(readStream, os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	return &row{request: "a start", side: limitName, answers: 1, proxyCPU: used[0]}, nil
+}
+
+// measureStart starts a program of listproxy, and returns its side. It also returns two rows of a start: kube-apiserver's and
+// the program's. listBytes is the size of the list of all pods.
+func (b *bench) measureStart(ctx context.Context, binary program, listBytes int64) (started side, rows []*row, err error) {
 	kube := &row{request: "a start", side: direct.name, storedBytes: listBytes}
-	r := &row{request: "a start", side: "listproxy" + listproxy.suffix, answers: 1, storedBytes: listBytes}
+	r := &row{request: "a start", side: "listproxy" + binary.suffix, answers: 1, storedBytes: listBytes}
 	begun := time.Now()
-	err = b.measureCPU(direct, noIdle, r, func() (err error) { // of kube-apiserver, while listproxy starts
-		started, err = b.startProgram(ctx, listproxy, "listproxy", "--eager", "pods")
+	// The process does not exist before, so this measures kube-apiserver's CPU time only.
+	err = b.measureCPU(direct, noIdle, r, func() (err error) {
+		started, err = b.startProgram(ctx, binary, "listproxy", "--eager", "pods")
 		return err
 	})
 	if err != nil {
 		return started, nil, err
 	}
 	r.times = []time.Duration{time.Since(begun)}
-	r.proxyCPU, err = process.CPU(started.proxy.PID()) // since the process began
+	r.proxyCPU, err = process.CPU(started.proxy.PID()) // all that the process has used since it began
 	if err != nil {
 		return started, nil, err
 	}
@@ -80,7 +91,8 @@ func (b *bench) measureStart(ctx context.Context, listproxy program, listBytes i
 	return started, []*row{kube, r}, err
 }
 
-// measureChanges changes pods and returns the row of a change at a side.
+// measureChanges changes pods, and returns the row with the cost of a change at a side. listBytes is the size of the list of
+// all pods.
 func (b *bench) measureChanges(ctx context.Context, target side, listBytes int64) (*row, error) {
 	r := &row{request: "a change", side: target.name}
 	pods, err := b.readPods(ctx, "", b.settings.pods)
@@ -101,6 +113,6 @@ func (b *bench) measureChanges(ctx context.Context, target side, listBytes int64
 	}
 	_, r.memory, err = b.residentMemory(target)
 	podBytes := listBytes / int64(b.settings.pods)
-	r.storedBytes = listBytes + podBytes*int64(r.answers) // every changed version of a pod is kept
+	r.storedBytes = listBytes + podBytes*int64(r.answers) // each change adds a version of a pod, which stays in the history
 	return r, err
 }

@@ -50,18 +50,22 @@ const usage = `Usage: bench MEASUREMENT [options]
 
 `
 
-// minPods is the smallest number of pods with which every label and namespace in a request has pods.
+// minPods is the smallest --pods. With fewer, some label or namespace in a request would have no pods.
 const minPods = 200
 
-// settings are the flags of the command line, under the flags' names unless a comment says otherwise.
+// settings are the flags of the command line. Each field has the name of its flag, except args.
 type settings struct {
-	pods, rounds, requests, crowd, seconds int
+	pods     int
+	rounds   int // how often each request is measured at each side
+	requests int // how often a request is sent in a round, if its answer is small
+	crowd    int // the number of concurrent clients
+	seconds  int // how long clients work in the measurements that take a time
 
-	objects []int
-	once    bool
-	rows    *regexp.Regexp
-	before  string   // path of a program of listproxy as of the commit before
-	args    []string // --listproxy
+	objects []int          // the numbers of config maps in the lists of the measurement newest
+	once    bool           // demo ends by itself
+	rows    *regexp.Regexp // only requests whose name matches are measured
+	before  string         // the path of another program of listproxy, of the commit before
+	args    []string       // --listproxy: more arguments for listproxy
 }
 
 const (
@@ -74,11 +78,11 @@ const (
 // page returns the number of pods on a page. There are at least two pages, so that one can begin in the middle.
 func (s settings) page() int { return min(maxPage, s.pods/2) }
 
-// measurements returns all measurements by name.
+// measurements returns the function of each MEASUREMENT of the usage, by name.
 func measurements() map[string]func(context.Context, *bench) error {
 	return map[string]func(context.Context, *bench) error{
-		"lists": lists, "forward": forward, "newest": newest, "watches": watches,
-		"crowd": crowd, "mix": mix, "restart": restarts, "load": loads, "demo": demo,
+		"lists": runLists, "forward": runForward, "newest": runNewest, "watches": runWatches,
+		"crowd": runCrowd, "mix": runMix, "restart": runRestart, "load": runLoad, "demo": runDemo,
 	}
 }
 
@@ -151,7 +155,8 @@ func parse(args []string, complaints io.Writer) (s settings, err error) {
 	if s.rows, err = regexp.Compile(*rows); err != nil {
 		return s, fmt.Errorf("--rows: %w", err)
 	}
-	if flags.NArg() != 1 || args[0] != flags.Arg(0) || measurements()[args[0]] == nil {
+	beginsWithMeasurement := flags.NArg() == 1 && args[0] == flags.Arg(0)
+	if !beginsWithMeasurement || measurements()[args[0]] == nil {
 		names := strings.Join(slices.Sorted(maps.Keys(measurements())), ", ")
 		return s, fmt.Errorf("say first what to measure (one of %s), not %q: see bench --help", names, strings.Join(flags.Args(), " "))
 	}

@@ -34,8 +34,8 @@ const (
 	mixNodes = 50
 )
 
-// mix measures what the clients of a cluster cost together, and how long each kind of them waits.
-func mix(ctx context.Context, b *bench) error {
+// runMix measures what the clients of a cluster cost together, and how long each kind of them waits for its answers.
+func runMix(ctx context.Context, b *bench) error {
 	if err := b.fillNodes(ctx); err != nil {
 		return err
 	}
@@ -63,11 +63,11 @@ func mix(ctx context.Context, b *bench) error {
 		"answer; an event's time is from before its change is sent.",
 		b.settings.crowd, mixInformers, b.settings.pods, rates(clients), b.settings.seconds)}
 	for i := range rows[0].list() {
-		var sameRow []*row
+		var ofAllSides []*row
 		for _, m := range rows {
-			sameRow = append(sameRow, m.list()[i])
+			ofAllSides = append(ofAllSides, m.list()[i])
 		}
-		t.add(sameRow...)
+		t.add(ofAllSides...)
 	}
 	b.report(t)
 	return nil
@@ -81,9 +81,9 @@ type mixSide struct {
 
 // mixRows are the rows of a side.
 type mixRows struct {
-	kinds  []*row // in the order of the client kinds
-	events *row
-	all    *row
+	kinds  []*row // the requests of each client kind, in the order of the kinds
+	events *row   // the events of all watches
+	all    *row   // all requests together, with the CPU time of everything
 }
 
 func newMixRows(clients []clientKind, side string) *mixRows {
@@ -97,6 +97,7 @@ func newMixRows(clients []clientKind, side string) *mixRows {
 	return m
 }
 
+// list returns the rows in the order of the table.
 func (m *mixRows) list() []*row { return append(slices.Clone(m.kinds), m.events, m.all) }
 
 // rates describes the rate of each kind.
@@ -108,7 +109,8 @@ func rates(clients []clientKind) string {
 	return strings.Join(descriptions, ", ")
 }
 
-// clientKind is a kind of clients of the mix. Its requests are sent at a rate: none waits for the answers to those before.
+// clientKind is a kind of clients of the mix. Its requests are sent at a fixed rate, even while earlier ones have no answer
+// yet.
 type clientKind struct {
 	name      string
 	perSecond float64
@@ -133,7 +135,8 @@ func (b *bench) clientKinds() []clientKind {
 	kubectlGet := teamPods
 	kubectlGet.accept = "application/json;as=Table;g=meta.k8s.io;v=v1"
 
-	// The paths and changes of single objects.
+	// The path of the i-th object of each kind, and the merge patch that changes it.
+	noBody := func() any { return nil }
 	podPath := func(i int) string {
 		i %= b.settings.pods
 		return "/api/v1/namespaces/" + workload.NamespaceOf(i) + "/pods/" + b.podShape().Pod(i, workload.NamespaceOf(i)).Name
@@ -150,7 +153,6 @@ func (b *bench) clientKinds() []clientKind {
 	leasePath := func(i int) string {
 		return "/apis/coordination.k8s.io/v1/namespaces/" + corev1.NamespaceNodeLease + "/leases/" + node(i)
 	}
-	noBody := func() any { return nil }
 	leaseChange := func() any { return kinds.Fields{"spec": kinds.Fields{"renewTime": metav1.NowMicro()}} }
 	return []clientKind{
 		{name: "informers that start", perSecond: 0.5, send: readList(informerStart)},
@@ -173,7 +175,7 @@ func readList(q request) sendFunc {
 	}
 }
 
-// oneObject returns a function that sends its nth request to the object at path(n), with a new body.
+// oneObject returns a function that sends its nth request to the object at path(n), with the body that newBody returns.
 func oneObject(method string, path func(n int) string, newBody func() any) sendFunc {
 	return func(ctx context.Context, c caller, n int) (answer, error) {
 		begun := time.Now()
@@ -187,7 +189,8 @@ func (c caller) client() *ask.Client {
 	return &ask.Client{Base: c.cfg.Host, HTTP: c.http, Header: http.Header{"Authorization": {"Bearer " + c.cfg.BearerToken}}}
 }
 
-// walk reads a consistent list of all pods, page by page. It counts as one answer.
+// walk reads a consistent list of all pods, page by page. All pages count as one answer, which is a hit if the last page is
+// one.
 func (b *bench) walk(ctx context.Context, c caller, _ int) (walked answer, err error) {
 	client := c.client().WithHeader("Accept-Encoding", "gzip")
 	begun := time.Now()
@@ -272,7 +275,9 @@ func (b *bench) measureMix(ctx context.Context, s mixSide, clients []clientKind,
 	for _, delay := range delays {
 		rows.events.add(answer{took: delay})
 	}
-	rows.events.hits = rows.events.answers * watching.hits / (b.settings.crowd + mixInformers)
+	// Events count as hits in proportion to the watches that are served from memory.
+	watches := b.settings.crowd + mixInformers
+	rows.events.hits = rows.events.answers * watching.hits / watches
 	return errors.Join(err, watchErr)
 }
 
@@ -294,7 +299,7 @@ func (b *bench) watchMix(ctx context.Context, target side, watching *watchers) e
 	return nil
 }
 
-// sendMix sends the requests of all client kinds, each by the caller of its kind, for --seconds.
+// sendMix sends the requests of all client kinds for --seconds. callers[i] sends those of clients[i].
 func (b *bench) sendMix(ctx context.Context, clients []clientKind, callers []caller, rows *mixRows) error {
 	tickCtx, stop := context.WithTimeout(ctx, time.Duration(b.settings.seconds)*time.Second)
 	defer stop()

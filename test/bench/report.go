@@ -25,10 +25,10 @@ type row struct {
 	memory      int64           // resident bytes of the process that the caption names
 	storedBytes int64           // size of the objects that the process stores
 
-	// Rows of the same request at other sides, set by [table.add].
-	first  *row // the first row: kube-apiserver's, wherever that was measured; may be this row itself
-	limit  *row // the limit; nil if it was not measured
-	before *row // the listproxy of the commit before; nil if it was not measured
+	// Rows of the same request at other sides, with which this row is compared. [table.add] sets them.
+	first  *row // kube-apiserver's; in kube-apiserver's own row, that row itself
+	limit  *row // of the limit; nil if it was not measured
+	before *row // of the listproxy of the commit before; nil if it was not measured
 }
 
 // beforeSuffix ends the name of a side that is a listproxy of the commit before.
@@ -47,7 +47,7 @@ func (r *row) add(a answer) {
 	r.times = append(r.times, a.took)
 }
 
-// quantile returns the time than which this fraction of all times is shorter; 0 if there are none.
+// quantile returns a quantile of the times, or 0 if there are none. For example, quantile(0.99) is longer than 99% of them.
 func (r *row) quantile(fraction float64) time.Duration {
 	if len(r.times) == 0 {
 		return 0
@@ -62,7 +62,8 @@ func (r *row) perAnswer(d time.Duration) time.Duration {
 	return d / time.Duration(max(1, r.answers))
 }
 
-// cpuRatio returns the proxy's CPU time for an answer, divided by that of another row. It returns 0 if other is nil or has none.
+// cpuRatio returns the proxy's CPU time for an answer, divided by the same time of another row. It returns 0 if other is nil or
+// has no such time.
 func (r *row) cpuRatio(other *row) float64 {
 	if other == nil || other.perAnswer(other.proxyCPU) <= 0 {
 		return 0
@@ -101,6 +102,7 @@ func columns() []column {
 		{"from memory", unlessFirst(func(r *row) string { return strconv.Itoa(100*r.hits/max(1, r.answers)) + "%" })},
 		{"refused", func(r *row) string { return formatCount(r.refusals) }},
 		{"bytes", func(r *row) string { return formatBytes(r.bytes) }},
+		// CPU times for one answer.
 		{"kube-apiserver, CPU", millis(func(r *row) time.Duration { return r.perAnswer(r.kubeCPU) })},
 		{"listproxy", millis(func(r *row) time.Duration { return r.perAnswer(r.proxyCPU) })},
 		{"× limit", func(r *row) string { return formatRatio(r.cpuRatio(r.limit), 1) }},
@@ -117,7 +119,7 @@ func columns() []column {
 		})},
 		{"whole lists at kube-apiserver", func(r *row) string { return strconv.Itoa(r.wholeLists) }},
 		{"memory", func(r *row) string { return formatBytes(r.memory) }},
-		// The bytes for which the memory is used.
+		// The size of the objects that are stored in this memory.
 		{"for", func(r *row) string { return formatBytes(r.storedBytes) }},
 		{"memory/for", func(r *row) string { return formatRatio(float64(r.memory), float64(r.storedBytes)) }},
 	}
@@ -129,7 +131,7 @@ type table struct {
 	rows    []*row
 }
 
-// add adds the rows of one request at several sides, that of kube-apiserver first.
+// add adds the rows of one request at several sides, and links them for comparisons. The first row is kube-apiserver's.
 func (t *table) add(rows ...*row) {
 	for _, r := range rows {
 		r.first = rows[0]
@@ -146,7 +148,8 @@ func (t *table) add(rows ...*row) {
 	}
 }
 
-// noisePercent is the increase of a row's CPU time over the commit before, in percent, up to which it does not count as slower.
+// noisePercent is the largest increase of a row's CPU time, in percent, that counts as noise: the row is not slower than
+// before.
 const noisePercent = 5
 
 // compareBefore returns a sentence that names the rows for which listproxy takes more CPU than at the commit before. It returns
@@ -161,7 +164,7 @@ func (t *table) compareBefore() string {
 	switch {
 	case len(slower) > 0:
 		return fmt.Sprintf("Slower than before by more than %d %%: %s.\n", noisePercent, strings.Join(slower, "; "))
-	case slices.ContainsFunc(t.rows, func(r *row) bool { return r.before != nil }):
+	case slices.ContainsFunc(t.rows, func(r *row) bool { return r.before != nil }): // the commit before was measured
 		return fmt.Sprintf("No row is slower than before by more than %d %%.\n", noisePercent)
 	}
 	return ""
@@ -200,7 +203,7 @@ func (t *table) String() string {
 
 func (b *bench) report(t *table) { _, _ = fmt.Fprintf(b.out, "\n%s\n%s", t, t.compareBefore()) }
 
-// formatCount formats a number; 0 as "".
+// formatCount formats a number. For 0 it returns "", an empty cell.
 func formatCount(n int) string {
 	if n == 0 {
 		return ""
@@ -222,7 +225,7 @@ func formatMillis(d time.Duration) string {
 	return fmt.Sprintf("%.3f ms", ms)
 }
 
-// formatBytes formats a number of bytes; 0 as "".
+// formatBytes formats a number of bytes. For 0 it returns "", an empty cell.
 func formatBytes(n int64) string {
 	switch {
 	case n >= 1e9:
@@ -237,7 +240,7 @@ func formatBytes(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// formatRatio formats a / b; "" if one of them is not positive.
+// formatRatio formats a / b. If one of them is not positive, it returns "", an empty cell.
 func formatRatio(a, b float64) string {
 	switch {
 	case a <= 0 || b <= 0:

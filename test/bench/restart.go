@@ -37,10 +37,10 @@ const (
 	headStart = 2 * time.Second
 )
 
-// restarts measures how many whole lists reach a kube-apiserver that restarts, and how many lists come from memory: with one
-// kube-apiserver, and with two behind a TCP balancer. It measures each without and with writes of pods. It fails if an
-// informer does not reach the true state.
-func restarts(ctx context.Context, b *bench) error {
+// runRestart measures how many whole lists reach a kube-apiserver that restarts, and how many lists come from memory. It
+// restarts a kube-apiserver that is alone, and then one of two behind a TCP balancer; each time without and with writes of
+// pods. It fails if an informer does not reach the true state.
+func runRestart(ctx context.Context, b *bench) error {
 	t := &table{caption: fmt.Sprintf("kube-apiserver is ended with SIGTERM and started again before %d informers of %d pods and %d pollers, "+
 		"who list all at resourceVersion=0 once a second; written: %d pods change a second. Counted is from two seconds before the end of the old process "+
 		"to %d s after the new one is ready. Answers are the pollers'; refused is what failed. Whole lists are those of informers and of "+
@@ -90,7 +90,8 @@ func (b *bench) restartQuietAndWritten(ctx context.Context, name string, balance
 	return nil
 }
 
-// restart measures one restart at the side that r names, while pods are written or not.
+// restart measures one restart at the side that r names, while pods are written or not. All requests to kube-apiserver pass a
+// [hop.Hop], a proxy of the tests, which counts the whole lists among them.
 func (b *bench) restart(ctx context.Context, upstream string, r *row, writesPods bool) (err error) {
 	counter, err := hop.Start(upstream, b.cp.CA(), hop.Odd{})
 	if err != nil {
@@ -128,7 +129,7 @@ func (b *bench) restart(ctx context.Context, upstream string, r *row, writesPods
 	return b.awaitInformers(ctx, crowd)
 }
 
-// restartUnderLoad restarts kube-apiserver while pollers list, and pods are written or not.
+// restartUnderLoad restarts kube-apiserver while pollers list pods. If writesPods, pods are written as well.
 func (b *bench) restartUnderLoad(ctx context.Context, cfg *rest.Config, r *row, writesPods bool) error {
 	pods, err := b.readPods(ctx, controlplane.TeamA, changingPods)
 	if err != nil {
@@ -184,11 +185,11 @@ func (b *bench) awaitInformers(ctx context.Context, crowd []cache.SharedIndexInf
 	return nil
 }
 
-// minLoadPage is the smallest limit of a page with which listproxy loads a state. The sample that a feed lists before a load
-// (snapshot/source/learn.go) has a smaller limit.
+// minLoadPage tells the first page of a load, with which listproxy reads a whole state, from the few objects that listproxy
+// lists before a load to learn their form (snapshot/source/learn.go). The latter have a limit below 50.
 const minLoadPage = 50
 
-// isWhole reports whether a request is one of these:
+// isWhole reports whether a request makes kube-apiserver give out the whole state of pods. It is one of these:
 //   - a streaming list of all pods
 //   - a list of all pods without a limit
 //   - the first page of a consistent list of all pods
@@ -203,13 +204,15 @@ func isWhole(r *http.Request) bool {
 	if query.Has("continue") || query.Has("fieldSelector") || query.Has("labelSelector") {
 		return false
 	}
-	if limit, err := strconv.Atoi(query.Get("limit")); err == nil {
-		return limit >= minLoadPage && !query.Has("resourceVersion")
+	limit, err := strconv.Atoi(query.Get("limit"))
+	if hasNoLimit := err != nil; hasNoLimit {
+		return true
 	}
-	return true
+	isConsistent := !query.Has("resourceVersion")
+	return isConsistent && limit >= minLoadPage
 }
 
-// keepIdentity is a transform of informers that saves memory: it drops all of a pod but its identity.
+// keepIdentity is a [cache.TransformFunc] that saves memory: it returns a pod with the fields of its identity only.
 func keepIdentity(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {

@@ -89,7 +89,10 @@ func (b *bench) podShape() workload.Pods {
 	return workload.Pods{Nodes: b.settings.pods/podsPerNode + 1}
 }
 
-// fillPods writes the pods, and the config map that [bench.startWrites] changes.
+// changingNamespace is the namespace of the only config map that [bench.startWrites] changes.
+var changingNamespace = configMapsNamespace(0)
+
+// fillPods writes the pods, and the config map in changingNamespace.
 func (b *bench) fillPods(ctx context.Context) error {
 	begun := time.Now()
 	err := workload.Fill(ctx, b.cp, b.podShape(), b.settings.pods)
@@ -97,7 +100,7 @@ func (b *bench) fillPods(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return workload.FillConfigMaps(ctx, b.cp, configMapsNamespace(0), 1, configMapBytes)
+	return workload.FillConfigMaps(ctx, b.cp, changingNamespace, 1, configMapBytes)
 }
 
 // start starts a program of listproxy, or the limit, in front of an upstream.
@@ -133,13 +136,13 @@ func (b *bench) startSide(ctx context.Context, name string, args ...string) (sid
 	return b.startProgram(ctx, program{path: b.binary}, name, args...)
 }
 
-// program is a program of listproxy. suffix ends the names of its sides.
+// program is a compiled listproxy. suffix ends the names of its sides: beforeSuffix for that of the commit before, or else "".
 type program struct{ path, suffix string }
 
 // startProgram starts a program of listproxy.
-func (b *bench) startProgram(ctx context.Context, listproxy program, name string, args ...string) (side, error) {
-	p, err := b.start(ctx, listproxy.path, b.cp.RESTConfig(controlplane.Feed), args...)
-	return side{name: name + listproxy.suffix, proxy: p}, err
+func (b *bench) startProgram(ctx context.Context, binary program, name string, args ...string) (side, error) {
+	p, err := b.start(ctx, binary.path, b.cp.RESTConfig(controlplane.Feed), args...)
+	return side{name: name + binary.suffix, proxy: p}, err
 }
 
 // programs returns listproxy and, with --before, that of the commit before.
@@ -153,8 +156,8 @@ func (b *bench) programs() []program {
 
 // startSides starts each of the programs.
 func (b *bench) startSides(ctx context.Context, name string, args ...string) (sides []side, err error) {
-	for _, listproxy := range b.programs() {
-		started, err := b.startProgram(ctx, listproxy, name, args...)
+	for _, binary := range b.programs() {
+		started, err := b.startProgram(ctx, binary, name, args...)
 		if err != nil {
 			return nil, err
 		}
@@ -181,7 +184,8 @@ func (b *bench) pids(target side) ([]int, error) {
 	return []int{kube, target.proxy.PID()}, nil
 }
 
-// cpu is what kube-apiserver and the proxy of a side use: times, or shares of one CPU.
+// cpu is the CPU use of kube-apiserver and of the proxy of a side. As durations they are CPU times, and as floats they are
+// shares: 0.05 is 50 ms of CPU time in a second.
 type cpu[T time.Duration | float64] struct{ kube, proxy T }
 
 // noIdle makes [bench.measureCPU] subtract nothing.
@@ -205,7 +209,8 @@ func (b *bench) runMeasured(target side, do func() error) (used cpu[time.Duratio
 	return used, time.Since(begun), nil
 }
 
-// measureCPU calls do, and adds to r the CPU time that the processes of a side use meanwhile beyond their shares when idle.
+// measureCPU calls do, and adds the CPU time that the processes of a side use meanwhile to r. It subtracts what they would have
+// used in that time when idle.
 func (b *bench) measureCPU(target side, idle cpu[float64], r *row, do func() error) error {
 	used, took, err := b.runMeasured(target, do)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 // settleTime is the time between the opening of watches and the reading of their memory.
 const settleTime = 5 * time.Second
 
-// watches measures events for many watches, and the memory of a watch without events.
-func watches(ctx context.Context, b *bench) error {
+// runWatches measures events for many watches, and the memory of a watch without events.
+func runWatches(ctx context.Context, b *bench) error {
 	forwarding, err := b.startSide(ctx, "listproxy, forwarded", "--eager", "pods")
 	if err != nil {
 		return err
@@ -128,14 +128,14 @@ func (b *bench) measureEvents(ctx context.Context, target side, clients *watcher
 	})
 	r.times, _ = clients.received()
 	r.answers = len(r.times)
-	r.hits = r.answers * clients.hits / b.settings.crowd
+	r.hits = r.answers * clients.hits / b.settings.crowd // in proportion to the watches that are served from memory
 	return r, err
 }
 
 // watchers are clients with one watch each.
 type watchers struct {
 	running sync.WaitGroup
-	hits    int // watches from memory; only watch writes it
+	hits    int // the number of watches that are served from memory; only watch writes it
 
 	mu      sync.Mutex
 	delays  []time.Duration // of events with a stamp: the time since the change

@@ -33,11 +33,11 @@ func (b *bench) readPods(ctx context.Context, namespace string, n int) ([]*corev
 // changingPods is the number of pods that change while something is measured.
 const changingPods = 10
 
-// unlimited is the count with which [bench.changePods] makes changes until ctx ends.
-const unlimited = 0
+// unlimited is a count for [bench.changePods] that it never reaches, so that it makes changes until ctx ends.
+const unlimited = -1
 
-// changePods changes pods in turn, at a rate, until ctx ends or count changes are made. It returns the number of changes. It
-// writes to etcd, so that writing costs kube-apiserver nothing.
+// changePods changes pods one after the other and over again, perSecond of them in a second, until ctx ends or count changes
+// are made. It returns the number of changes. It writes directly into etcd, so that writing costs kube-apiserver nothing.
 func (b *bench) changePods(ctx context.Context, pods []*corev1.Pod, perSecond, count int) (made int, err error) {
 	for i := range poll.Ticks(ctx, time.Second/time.Duration(perSecond)) {
 		changed := pods[i%len(pods)].DeepCopy()
@@ -57,7 +57,8 @@ func (b *bench) changePods(ctx context.Context, pods []*corev1.Pod, perSecond, c
 	return made, nil
 }
 
-// changeHundredth changes every hundredth pod, and waits until a side has the changes. Each call changes other pods.
+// changeHundredth changes every hundredth pod, and waits until a side has the changes. The first call changes pods 1, 101, 201
+// …, and the next call pods 2, 102, 202 ….
 func (b *bench) changeHundredth(ctx context.Context, target side, accept string) error {
 	const (
 		step       = 100
@@ -87,17 +88,18 @@ func (b *bench) changeHundredth(ctx context.Context, target side, accept string)
 	return b.send(ctx, target, newest, once, &row{})
 }
 
-// writing is what [bench.startWrites] writes.
+// writing says which objects [bench.startWrites] writes.
 type writing int
 
 const (
-	// quiet is a namespace, which no compared answer contains.
+	// quiet writes the Namespace default, which no compared answer contains.
 	quiet writing = iota
-	// busy is the namespace, changingPods and a config map.
+	// busy also writes some of the pods, and the config map in changingNamespace.
 	busy
 )
 
-// startWrites starts a writer of each kind of objects, at writesPerSecond. All write until stop is called.
+// startWrites starts one writer for each of these objects or groups of objects. Each makes writesPerSecond writes a second,
+// until stop is called.
 func (b *bench) startWrites(ctx context.Context, what writing) (stop func() error, err error) {
 	var pods []*corev1.Pod
 	if what == busy {
@@ -124,7 +126,7 @@ func (b *bench) startWrites(ctx context.Context, what writing) (stop func() erro
 		return err
 	})
 	if what == busy {
-		configMaps := b.kube.CoreV1().ConfigMaps(configMapsNamespace(0))
+		configMaps := b.kube.CoreV1().ConfigMaps(changingNamespace)
 		startPatching(func(patch []byte) error {
 			_, err := configMaps.Patch(ctx, workload.ConfigMapName(0), types.MergePatchType, patch, metav1.PatchOptions{})
 			return err

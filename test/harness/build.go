@@ -38,11 +38,11 @@ func compile(name string, flags ...string) (string, error) {
 		return "", err
 	}
 	defer lock.Unlock()
-	// Another test process may run the old program, so the new one is built beside and renamed. The link lets the go command
-	// see that the old one is up to date.
+	// Another test process may be running the old program, so go build does not write to its path. It writes to fresh, which is
+	// then renamed. fresh begins as a link to the old program: if that is up to date, go build leaves it as it is.
 	path := filepath.Join(bin, name)
 	fresh := path + ".fresh"
-	defer func() { _ = os.Remove(fresh) }() // Rename does nothing if both names are links to one file
+	defer func() { _ = os.Remove(fresh) }() // rename(2) leaves both names if they are links to one file
 	if err := os.Link(path, fresh); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrExist) {
 		return "", err
 	}

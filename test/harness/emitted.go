@@ -24,10 +24,10 @@ var adminPaths = []string{
 	"/", "/livez", "/readyz", "/readyz?verbose", "/metrics", "/statusz", "/statusz?format=json", "/flagz", "/debug/pprof/",
 }
 
-// adminPatience bounds the requests to the admin port of a process before its end, since a process that hangs does not answer.
+// adminPatience bounds the requests that read the admin port of a process before its end. A process that hangs does not answer.
 const adminPatience = 15 * time.Second
 
-// processes are the listproxies that this process has started.
+// processes has the listproxies that this process has started and not ended yet.
 var processes struct {
 	sync.Mutex
 	running map[*Proxy]bool
@@ -59,7 +59,7 @@ func killRunning(code int, out io.Writer) int {
 	return code
 }
 
-// register adds the process to those running, and its credentials to the secrets.
+// register adds the process to those running, and its credentials to the secrets that no listproxy may emit ([secrets.Suite]).
 func (p *Proxy) register(upstream *rest.Config) {
 	addClient("listproxy's own", upstream)
 	processes.Lock()
@@ -93,11 +93,12 @@ func (p *Proxy) collectAnswers() {
 	}
 }
 
-// emission is a text that a process has emitted.
+// emission is a text that a process has emitted. where names it in errors.
 type emission struct{ where, text string }
 
-// search returns an error if the process, which has ended, has emitted a secret. It removes the process's files.
-func (p *Proxy) search() error {
+// searchSecrets searches what the process has emitted, and returns an error if there is a secret in it. The process has ended.
+// Its files are removed. A later call returns the same error.
+func (p *Proxy) searchSecrets() error {
 	p.searched.Do(func() {
 		p.leaked = p.addKeys()
 		for _, e := range append(p.answers, emission{"its output", p.Log()}) {

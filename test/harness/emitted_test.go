@@ -15,8 +15,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// launchStandIn runs a shell script in listproxy's place, which logs the address of its admin port, for both of its ports, and
-// then sleeps.
+// launchStandIn runs a shell script in listproxy's place. The script logs the line in which listproxy says where it listens,
+// with the address admin for both ports, and then sleeps.
 func launchStandIn(t *testing.T, ownToken, admin string) *Proxy {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "stand-in")
@@ -36,8 +36,8 @@ func forgetLeaks() {
 	processes.leaks = nil
 }
 
-// TestEmittedSecretsAreFound: the exit code is not 0 if a process has emitted a secret, however the process ended, and if it was
-// left running. The text that says so has no secrets.
+// TestEmittedSecretsAreFound: the exit code of the tests is not 0 if a listproxy has emitted a secret, however it ended, or if
+// it was left running. The output says which secret was emitted where, without the secret.
 func TestEmittedSecretsAreFound(t *testing.T) {
 	own, client := strings.ToLower(rand.Text()), strings.ToLower(rand.Text())
 	stopped := (*Proxy).Stop
@@ -81,13 +81,15 @@ func TestEmittedSecretsAreFound(t *testing.T) {
 			var output strings.Builder
 			code := killRunning(0, &output)
 			forgetLeaks()
-			if hasFailed := code != 0; hasFailed != (tt.wantFailure != "") {
+			hasFailed, wantsFailure := code != 0, tt.wantFailure != ""
+			if hasFailed != wantsFailure {
 				t.Errorf("the exit code is %d with %q, want the failure %q", code, &output, tt.wantFailure)
 			}
 			expect.Says(t, output.String(), tt.wantFailure)
+			complaints := fmt.Sprint(output.String(), err)
 			for _, secret := range []string{own, client, keyLine} {
-				if strings.Contains(output.String(), secret) || err != nil && strings.Contains(err.Error(), secret) {
-					t.Errorf("the output or the error has a secret: %s, %v", &output, err)
+				if strings.Contains(complaints, secret) {
+					t.Errorf("the output or the error has a secret: %s", complaints)
 				}
 			}
 		})

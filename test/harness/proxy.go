@@ -61,7 +61,7 @@ type Proxy struct {
 
 	answers  []emission // of the admin port, at the end
 	searched sync.Once
-	leaked   error // the result of search
+	leaked   error // the result of searchSecrets
 }
 
 var (
@@ -153,7 +153,7 @@ func (p *Proxy) start(binary string, args []string) error {
 		}
 		close(p.exited)
 		if !p.ending.Load() && p.exit != nil {
-			// The errors of the tests that go on would not say why.
+			// The tests go on and fail with errors such as "connection refused", which do not say why.
 			_, _ = fmt.Fprintf(os.Stderr, "listproxy ended by itself: %v\n%s\n", p.exit, secrets.Suite.Masked(excerpt(p.Log())))
 		}
 	}()
@@ -268,9 +268,9 @@ func (p *Proxy) Stop() error {
 	case <-p.exited:
 	case <-time.After(endPatience):
 		p.Kill()
-		return errors.Join(fmt.Errorf("listproxy did not end within %v of SIGTERM", endPatience), p.search())
+		return errors.Join(fmt.Errorf("listproxy did not end within %v of SIGTERM", endPatience), p.searchSecrets())
 	}
-	leak := p.search()
+	leak := p.searchSecrets()
 	exitErr := p.exit
 	if strings.Contains(p.Log(), "DATA RACE") || strings.Contains(p.Log(), "panic") {
 		exitErr = errors.Join(errors.New("a data race or a panic"), exitErr)
@@ -287,7 +287,7 @@ func (p *Proxy) Kill() {
 	p.collectAnswers()
 	_ = p.cmd.Process.Kill()
 	<-p.exited
-	_ = p.search()
+	_ = p.searchSecrets()
 }
 
 // Signal sends a signal to the process.

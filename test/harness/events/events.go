@@ -104,7 +104,8 @@ func ProtobufFrame(t watch.EventType, object []byte) []byte {
 // SkipInitial reads the body of a streaming list, in JSON or protobuf, up to the bookmark after the initial events.
 func SkipInitial(body io.Reader) error {
 	end := []byte(metav1.InitialEventsAnnotationKey)
-	buf, kept := make([]byte, 256<<10), 0
+	buf := make([]byte, 256<<10)
+	kept := 0 // the number of bytes at the beginning of buf that are from earlier reads
 	for {
 		n, err := body.Read(buf[kept:])
 		kept += n

@@ -110,7 +110,7 @@ func (b *Balancer) carry(client net.Conn) {
 	both.Wait()
 }
 
-// choose returns the next backend, or an address that cannot be dialled.
+// choose returns the next backend, or "", which cannot be dialled, if there are none.
 func (b *Balancer) choose() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

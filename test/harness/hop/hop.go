@@ -36,7 +36,7 @@ type Hop struct {
 	forward  *httputil.ReverseProxy
 	odd      Odd
 
-	frozen sync.RWMutex // write-locked between Freeze and Thaw
+	frozen sync.RWMutex // write-locked between Freeze and Thaw; requests and events take the read lock to pass
 
 	onRequest hook[func(w http.ResponseWriter, r *http.Request) bool]
 	onLine    hook[func(r *http.Request, line []byte) ([]byte, error)]
@@ -44,7 +44,7 @@ type Hop struct {
 	onAnswer  hook[func(resp *http.Response)]
 }
 
-// hook is a function that may be changed at any time. It is nil at first.
+// hook holds a function of a test, which the test may change at any time. It is nil at first.
 type hook[F any] struct{ f atomic.Pointer[F] }
 
 func (h *hook[F]) set(f F) { h.f.Store(&f) }
@@ -73,7 +73,7 @@ func Start(upstream string, ca []byte, odd Odd) (*Hop, error) {
 			if isWatch(pr.In) {
 				pr.Out.Header.Del("Accept-Encoding") // the hop must read the events
 			}
-			odd.request(pr.Out)
+			odd.changeRequest(pr.Out)
 		},
 		Transport: &http.Transport{
 			TLSClientConfig:    &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
@@ -185,9 +185,9 @@ func (h *Hop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.forward.ServeHTTP(w, r)
 }
 
-// rewriteBody changes the revisions in the body of a request to the upstream's, unless the body is long. It keeps the body, so that
-// the request can be sent again: kube-apiserver closes the connection (GOAWAY) after each 401, and all requests through the hop
-// share it.
+// rewriteBody changes the revisions in the body of a request to the upstream's, unless the body is long. It keeps the body, so
+// that package http can send the request again: all requests through the hop share one connection, and kube-apiserver closes it
+// (GOAWAY) after each 401.
 func (h *Hop) rewriteBody(r *http.Request) error {
 	const maxKept = 1 << 20
 	if r.ContentLength <= 0 || r.ContentLength > maxKept {
@@ -204,7 +204,8 @@ func (h *Hop) rewriteBody(r *http.Request) error {
 	return err
 }
 
-// modify changes an answer. It has the events of a watch forwarded one by one.
+// modify changes an answer before it is forwarded. For a watch, it replaces the body by a pipe, into which pass writes the
+// events one by one.
 func (h *Hop) modify(resp *http.Response) error {
 	r := resp.Request
 	if onAnswer := h.onAnswer.get(); onAnswer != nil { //nolint:bodyclose // a function, not an answer
@@ -214,7 +215,7 @@ func (h *Hop) modify(resp *http.Response) error {
 		resp.Header.Set("X-Future", "true")
 	}
 	if resp.StatusCode != http.StatusOK || !isWatch(r) {
-		return h.odd.answer(resp)
+		return h.odd.changeAnswer(resp)
 	}
 	from, contentType := resp.Body, resp.Header.Get("Content-Type")
 	pr, pw := io.Pipe()
@@ -236,7 +237,8 @@ type event struct {
 	due  time.Time // the time at which the event is forwarded
 }
 
-// readAhead reads events in advance, so that a delay does not add up from event to event.
+// readAhead reads events in advance and says when each is due. Read one after the other, three events with a delay of 1 s would
+// come after 1, 2 and 3 s. Read in advance, all come after 1 s.
 func (h *Hop) readAhead(r *http.Request, from *events.Reader) <-chan event {
 	const maxAhead = 1 << 12
 	ahead := make(chan event, maxAhead)
@@ -261,7 +263,7 @@ func (h *Hop) readAhead(r *http.Request, from *events.Reader) <-chan event {
 	return ahead
 }
 
-// pass forwards a watch event by event.
+// pass forwards a watch event by event: it waits until the event is due, and then lets the test and the Odd change it.
 func (h *Hop) pass(r *http.Request, contentType string, from *events.Reader, to *io.PipeWriter) {
 	for e := range h.readAhead(r, from) {
 		line, err := e.line, e.err
@@ -281,7 +283,7 @@ func (h *Hop) pass(r *http.Request, contentType string, from *events.Reader, to 
 				return
 			}
 		}
-		line, delay := h.odd.event(r, contentType, line)
+		line, delay := h.odd.changeEvent(r, contentType, line)
 		clock.Sleep(r.Context(), delay)
 		if _, err := to.Write(line); err != nil {
 			return

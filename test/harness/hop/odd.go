@@ -18,25 +18,26 @@ import (
 	"github.com/listproxy/listproxy/test/harness/events"
 )
 
-// Odd has unusual but legal behaviours of API servers, such as those of other control planes. A hop with an Odd makes its upstream
-// look as if it behaved so. The zero Odd changes nothing.
+// Odd lists unusual but legal behaviours of API servers, such as those of control planes without etcd. A hop with an Odd makes
+// its upstream look as if it behaved so: it changes what passes. The zero Odd changes nothing.
 type Odd struct {
 	// These change answers to all requests.
 
-	// ClockRevisions makes revisions nanoseconds, of nineteen digits, about a quarter of an hour apart.
+	// ClockRevisions replaces revisions 1, 2, 3, … by times in nanoseconds, of nineteen digits. Two neighbours are about a quarter
+	// of an hour apart.
 	ClockRevisions bool
 	// UnknownFields adds an unknown header X-Future to each answer, and an unknown field to each object's metadata.
 	UnknownFields bool
 	// JSONOnly refuses protobuf.
 	JSONOnly bool
 
-	// These change answers to listproxy's [Own] requests: they concern only a client that keeps a state.
+	// These change only answers to listproxy's [Own] requests, since they concern a client that keeps a state.
 
 	// LateBookmarks loses about half of the bookmarks. One in four comes three seconds late, and so do the events after it.
 	LateBookmarks bool
 	// NoInitialEnd loses the bookmark after the initial events.
 	NoInitialEnd bool
-	// RevisionFalls makes the current revision lower than it was, for a quarter of a second now and then.
+	// RevisionFalls makes the current revision lower than it was, for a quarter of a second in each 1.75 seconds.
 	RevisionFalls bool
 	// AlwaysGzip compresses all answers except watches, whatever Accept-Encoding says.
 	AlwaysGzip bool
@@ -51,13 +52,14 @@ type Odd struct {
 	IdleTimeout time.Duration
 }
 
-// OfCallers returns those behaviours of o that callers notice in answers.
+// OfCallers returns only those behaviours of o that other clients than listproxy notice in answers.
 func (o Odd) OfCallers() Odd {
 	return Odd{ClockRevisions: o.ClockRevisions, UnknownFields: o.UnknownFields, JSONOnly: o.JSONOnly}
 }
 
-// The revisions of ClockRevisions, in nanoseconds: revision n of the upstream is the time epoch + n ticks, and less than maxOffset
-// later. The offset depends on n alone, and varies from one revision to the next, since both numbers below are primes.
+// With ClockRevisions, revision n of the upstream becomes epoch + n*tick + offset, in nanoseconds. The offset is
+// n*offsetStep%maxOffset, so that the digits at the end look random. It is below a second, and a tick is a thousand seconds. For
+// example, revision 3 becomes 1_700_003_000_000_023_757. The two numbers of the offset are primes.
 const (
 	epoch      = 1_700_000_000_000_000_000
 	tick       = 1_000_000_000_000
@@ -65,7 +67,7 @@ const (
 	maxOffset  = 999_999_937
 )
 
-// revision returns the hop's revision for one of the upstream.
+// revision returns the revision that clients of the hop see in place of a revision of the upstream.
 func (o Odd) revision(text string) string {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || n == 0 || !o.ClockRevisions {
@@ -75,7 +77,7 @@ func (o Odd) revision(text string) string {
 	return strconv.FormatUint(epoch+n*tick+offset, 10)
 }
 
-// upstreamRevision returns the upstream's revision for one of the hop. A time between two ticks is taken for that of the earlier one.
+// upstreamRevision is the reverse of revision. Clients may also send other times: any time from tick n to the next becomes n.
 func (o Odd) upstreamRevision(text string) string {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || n < epoch || !o.ClockRevisions {
@@ -84,8 +86,8 @@ func (o Odd) upstreamRevision(text string) string {
 	return strconv.FormatUint((n-epoch)/tick, 10)
 }
 
-// request changes a request for the upstream.
-func (o Odd) request(out *http.Request) {
+// changeRequest changes a request on its way to the upstream.
+func (o Odd) changeRequest(out *http.Request) {
 	// First the revisions in parameters, then those inside continue tokens.
 	query := replaceAt([]byte(out.URL.RawQuery), revisionInQuery, o.upstreamRevision)
 	out.URL.RawQuery = string(replaceAt(query, continueToken, changeToken(o.upstreamRevision)))
@@ -102,8 +104,8 @@ func (o Odd) request(out *http.Request) {
 	out.Header.Set("Accept", strings.Join(clauses, ","))
 }
 
-// answer changes an answer that is not a watch.
-func (o Odd) answer(resp *http.Response) error {
+// changeAnswer changes an answer that is not a watch.
+func (o Odd) changeAnswer(resp *http.Response) error {
 	r := resp.Request
 	falls := o.fallsNow(r)
 	mustZip := o.AlwaysGzip && Own(r)
@@ -131,7 +133,7 @@ func (o Odd) answer(resp *http.Response) error {
 			return o.revision(strconv.FormatUint(lower, 10))
 		}
 	}
-	body = o.body(resp.Header.Get("Content-Type"), body, change)
+	body = o.changeBody(resp.Header.Get("Content-Type"), body, change)
 	if wasZipped || mustZip {
 		var b bytes.Buffer
 		zip := gzip.NewWriter(&b)
@@ -152,10 +154,11 @@ func (o Odd) fallsNow(r *http.Request) bool {
 	return o.RevisionFalls && isProbe && time.Now().UnixMilli()%1750 < 250
 }
 
-// event returns an event of a watch after all changes, and its delay. No bytes mean that the event is lost.
-func (o Odd) event(r *http.Request, contentType string, frame []byte) (_ []byte, delay time.Duration) {
+// changeEvent changes, loses or delays an event of a watch. frame has the event's bytes. If changeEvent returns no bytes, the
+// event is lost.
+func (o Odd) changeEvent(r *http.Request, contentType string, frame []byte) (_ []byte, delay time.Duration) {
 	if !bytes.Contains(frame[:min(len(frame), 32)], []byte("BOOKMARK")) { // the type is at the beginning
-		return o.changeEvent(contentType, frame), 0
+		return o.changeFrame(contentType, frame), 0
 	}
 	endsInitial := bytes.Contains(frame, []byte(metav1.InitialEventsAnnotationKey))
 	if Own(r) && endsInitial && o.NoInitialEnd {
@@ -171,18 +174,18 @@ func (o Odd) event(r *http.Request, contentType string, frame []byte) (_ []byte,
 	}
 	bookmarks := o
 	bookmarks.UnknownFields = false // no bookmark has any
-	return bookmarks.changeEvent(contentType, frame), delay
+	return bookmarks.changeFrame(contentType, frame), delay
 }
 
-// changeEvent returns an event with changed revisions and unknown fields.
-func (o Odd) changeEvent(contentType string, frame []byte) []byte {
+// changeFrame returns the bytes of an event with changed revisions and unknown fields.
+func (o Odd) changeFrame(contentType string, frame []byte) []byte {
 	if !o.ClockRevisions && !o.UnknownFields {
 		return frame
 	}
 	if !strings.HasPrefix(contentType, ask.Protobuf) {
-		return o.body(contentType, frame, o.revision)
+		return o.changeBody(contentType, frame, o.revision)
 	}
 	var e metav1.WatchEvent
 	must(e.Unmarshal(frame[4:])) // behind the frame's length
-	return events.ProtobufFrame(watch.EventType(e.Type), o.inProtobuf(e.Object.Raw, o.revision))
+	return events.ProtobufFrame(watch.EventType(e.Type), o.changeProtobuf(e.Object.Raw, o.revision))
 }

@@ -13,10 +13,11 @@ import (
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
-// body changes the revisions in a body of the upstream, an object or a list, and adds unknown fields.
-func (o Odd) body(contentType string, b []byte, change func(string) string) []byte {
+// changeBody returns the body of an answer, an object or a list, in which change has replaced each revision. With
+// UnknownFields, it also adds an unknown field to the metadata of each object.
+func (o Odd) changeBody(contentType string, b []byte, change func(string) string) []byte {
 	if strings.HasPrefix(contentType, ask.Protobuf) {
-		return o.inProtobuf(b, change)
+		return o.changeProtobuf(b, change)
 	}
 	b = replaceAt(b, revisionInObject, change)
 	b = replaceAt(b, continueToken, changeToken(change))
@@ -29,15 +30,16 @@ func (o Odd) body(contentType string, b []byte, change func(string) string) []by
 			if firstMember == "resourceVersion" || firstMember == "continue" {
 				return found // metadata of a list or a bookmark
 			}
+			// {"metadata":{"name": becomes {"metadata":{"future":true,"name":, with the white space of the first member.
 			return beginOfMetadata.ReplaceAll(found, []byte(`"metadata":${1}{$2"future":${1}true,$2"$3`))
 		})
 	}
 	return b
 }
 
-// The places of revisions, and of continue tokens, which are base64 with a revision inside. An expression has three groups; the
-// second is the revision or the token. Expressions for long bodies begin with a word, since package regexp finds such
-// places fast.
+// These match the places of revisions, and of continue tokens, which are base64 with a revision inside. Each has three groups:
+// the text before, the revision or the token, and the text behind, which may be empty. In "resourceVersion":"17" they are
+// resourceVersion":", 17 and ". Expressions for long bodies begin with a word, since package regexp finds such places fast.
 var (
 	revisionInQuery   = regexp.MustCompile(`((?:^|&)resourceVersion=)(\d+)()`)
 	revisionInObject  = regexp.MustCompile(`(resourceVersion"?: ?")(\d+)(")`)
@@ -46,11 +48,11 @@ var (
 	continueToken     = regexp.MustCompile(`(continue(?:=|"?: ?"?))([\w-]{8,})()`)
 )
 
-// beginOfMetadata matches metadata up to the name of the first member, which is the third group. The first and second are the
-// white space before the brace and behind it.
+// beginOfMetadata matches metadata up to the name of its first member: "metadata":{"name". Its three groups are the white space
+// before the brace, the white space behind the brace, and the name.
 var beginOfMetadata = regexp.MustCompile(`"metadata":( ?)\{(\s*)"(\w+)`)
 
-// replaceAt changes the second group at each place.
+// replaceAt returns b in which change has replaced the revision or token, the second group, at each place.
 func replaceAt(b []byte, place *regexp.Regexp, change func(string) string) []byte {
 	return place.ReplaceAllFunc(b, func(found []byte) []byte {
 		parts := place.FindSubmatch(found)
@@ -58,7 +60,7 @@ func replaceAt(b []byte, place *regexp.Regexp, change func(string) string) []byt
 	})
 }
 
-// changeToken returns a function that changes the revision inside a continue token.
+// changeToken returns a function that replaces the revision inside a continue token. Other texts stay as they are.
 func changeToken(change func(string) string) func(string) string {
 	return func(text string) string {
 		read, err := base64.RawURLEncoding.DecodeString(text)
@@ -69,19 +71,19 @@ func changeToken(change func(string) string) func(string) string {
 	}
 }
 
-// The numbers of protobuf fields: of every kind, of a list, of a Status, of ListMeta and of ObjectMeta.
+// The numbers of protobuf fields.
 const (
-	metadataField       = 1
-	itemsField          = 2
-	messageField        = 3
-	listRevisionField   = 2
-	listContinueField   = 3
-	objectRevisionField = 6
-	unknownField        = 1000 // no kind has it
+	metadataField       = 1    // of every kind
+	itemsField          = 2    // of a list
+	messageField        = 3    // of a Status
+	listRevisionField   = 2    // of ListMeta
+	listContinueField   = 3    // of ListMeta
+	objectRevisionField = 6    // of ObjectMeta
+	unknownField        = 1000 // of nothing
 )
 
-// inProtobuf changes an object or a list in protobuf as body does.
-func (o Odd) inProtobuf(b []byte, change func(string) string) []byte {
+// changeProtobuf is changeBody for an object or a list in protobuf.
+func (o Odd) changeProtobuf(b []byte, change func(string) string) []byte {
 	var u runtime.Unknown
 	if !bytes.HasPrefix(b, magic) || u.Unmarshal(b[len(magic):]) != nil {
 		return b

@@ -30,7 +30,8 @@ func Matches(expression, text string) (found []string) {
 	return found
 }
 
-// Block returns the first block of code in the page docs/NAME that begins with the expression begins and contains words.
+// Block returns a block of code in the page docs/NAME: the first that begins with a match of the regular expression begins, and
+// contains the text words.
 func Block(t testing.TB, name, begins, words string) string {
 	t.Helper()
 	for _, text := range Matches("(?s)\n```(?:yaml)?\n("+begins+".*?)```", Read(t, "docs/"+name)) {

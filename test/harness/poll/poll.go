@@ -19,7 +19,8 @@ import (
 // interval is the time between two looks.
 const interval = 20 * time.Millisecond
 
-// Until waits until done reports true, and ends the test if that takes longer than patience. what says what is then true.
+// Until waits until done reports true, and ends the test if that takes longer than patience. what says what is true then, such
+// as "the pod has ended".
 func Until(t testing.TB, patience time.Duration, what string, done func() bool) {
 	t.Helper()
 	if !Await(t, patience, done) {
@@ -59,8 +60,8 @@ func Try(ctx context.Context, patience, pause time.Duration, what string, look f
 		if errors.As(err, new(Wrong)) {
 			return fmt.Errorf("%s: %w", what, err)
 		}
-		// A look that the end of a context has cut short does not say what is wrong. ctx is checked as well, since it ends
-		// before bounded does.
+		// If a context has ended during the look, the error may only say so. Then the error of the look before says more. ctx
+		// is checked as well, since bounded ends a moment after ctx.
 		isCutShort := ctx.Err() != nil || bounded.Err() != nil
 		if lastErr == nil || !isCutShort {
 			lastErr = err
@@ -106,15 +107,16 @@ const ReviewFailed = "listproxy; fwd=bypass; detail=" + string(reason.ReviewFail
 // token. After the answer to that list, listproxy knows the caller.
 const UnknownCaller = "listproxy; fwd=bypass; detail=" + string(reason.UnknownCaller)
 
-// UntilReviewed calls send, which sends a request to listproxy, until its result contains neither [ReviewFailed] nor
-// [UnknownCaller]: such answers say nothing of what is in memory. It gives up at the end of patience or ctx.
+// UntilReviewed calls send until listproxy has reviewed whether the caller may have an answer from memory. send sends a request
+// and returns the answer's Cache-Status. With [ReviewFailed] or [UnknownCaller] in it, the answer says nothing of what is in
+// memory, and UntilReviewed calls send again. It gives up at the end of patience or ctx.
 func UntilReviewed(ctx context.Context, patience time.Duration, send func() (cacheStatus string)) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		cacheStatus := send()
-		isPassing := strings.Contains(cacheStatus, ReviewFailed) || strings.Contains(cacheStatus, UnknownCaller)
-		if !isPassing || !clock.Sleep(ctx, interval) {
+		isReviewed := !strings.Contains(cacheStatus, ReviewFailed) && !strings.Contains(cacheStatus, UnknownCaller)
+		if isReviewed || !clock.Sleep(ctx, interval) {
 			return
 		}
 	}

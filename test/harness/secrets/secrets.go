@@ -30,13 +30,14 @@ const (
 	mask     = "[SECRET]"
 )
 
-// Registry is a set of secrets. The zero value is empty. Safe for concurrent use.
+// Registry is a set of secrets, each with the texts by which it is found. The zero value is empty. Safe for concurrent use.
 type Registry struct {
 	mu    sync.Mutex
 	forms map[string]form // by text
 }
 
-// form describes a text in which a secret may be written: as it is, in base64, in hex, or in part.
+// form says which secret a text gives away. A secret has several texts: its value as it is, in base64 and in hex, and parts of
+// it.
 type form struct {
 	secret   string // the secret's name
 	identity bool   // the secret is the name of a user ([Registry.AddIdentity])
@@ -61,7 +62,8 @@ func (r *Registry) Add(name, value string) {
 	r.add(form{secret: name}, base64Forms(value)...)
 }
 
-// AddKey adds the private keys in a PEM, line by line. Other blocks are public.
+// AddKey adds the private keys in a PEM, line by line. It ignores other blocks of the PEM, such as certificates, which are
+// public.
 func (r *Registry) AddKey(name string, pem []byte) {
 	private := false
 	for line := range strings.Lines(string(pem)) {
@@ -69,7 +71,8 @@ func (r *Registry) AddKey(name string, pem []byte) {
 		switch {
 		case strings.HasPrefix(line, "-----"):
 			private = strings.HasPrefix(line, "-----BEGIN") && strings.HasSuffix(line, "PRIVATE KEY-----")
-		// The first line of a short key is mostly its algorithm; a short last line says little.
+		// A short last line says little. The first line of a short key is mostly the name of its algorithm, so only its end
+		// counts on its own.
 		case private && len(line) > 2*partLength:
 			r.add(form{secret: name}, line, line[len(line)-2*partLength:])
 			r.add(form{secret: name}, base64Forms(line)...)
@@ -100,21 +103,25 @@ func (r *Registry) add(f form, texts ...string) {
 	}
 }
 
-// base64Forms returns a text in base64 for each of the three positions within a longer text, without the characters that
-// have bits of its neighbours.
+// base64Forms returns the texts by which value is found inside the base64 of a longer text. Base64 writes 3 bytes as 4
+// characters, so value looks different after 0, 1 or 2 other bytes. The first and the last character may also have bits of
+// neighbouring bytes. Such a character is left out.
 func base64Forms(value string) []string {
 	var forms []string
 	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-		for before := range 3 { // bytes before value. A byte has 8 bits, and a character of base64 has 6.
+		for before := range 3 { // the number of bytes before value
 			encoded := encoding.EncodeToString([]byte(strings.Repeat("\x00", before) + value))
-			firstWhole, endOfWhole := (before*8+5)/6, (before+len(value))*8/6
-			forms = append(forms, encoded[firstWhole:endOfWhole])
+			const byteBits, characterBits = 8, 6
+			begin := (before*byteBits + characterBits - 1) / characterBits // the first character that has bits of value only
+			end := (before + len(value)) * byteBits / characterBits        // behind the last such character
+			forms = append(forms, encoded[begin:end])
 		}
 	}
 	return forms
 }
 
-// patterns match secrets that nobody added, by their first letters in any case.
+// patterns match secrets that nobody added. The keys are the first letters of such a secret, in any case: only there is the
+// pattern tried.
 var patterns = map[string]pattern{
 	"eyJ":        {"a JSON web token", regexp.MustCompile(`eyJ[\w-]{8,}\.eyJ[\w-]{8,}`)},
 	"bearer":     authorization,
@@ -184,10 +191,11 @@ func (f form) isAt(text string, at int, value string) bool {
 	return !f.identity || (isWord(text, at, len(value)) && !auditLine.MatchString(lineAt(text, at)))
 }
 
-// occurrences yields the positions in text at which one of the values begins, in upper or lower case, with the value. It reads
-// the text once, since the log of a soak has hundreds of megabytes, and there are hundreds of values.
+// occurrences yields each position in text at which one of the values begins, and that value. Upper and lower case do not
+// matter. It reads the text once, since the log of a soak has hundreds of megabytes, and there are hundreds of values: it groups
+// the values by their first two bytes, and compares at each position only those values that begin with the two bytes there.
 func occurrences(text string, values ...string) iter.Seq2[int, string] {
-	const lower = 'a' - 'A' // the bit that upper case lacks. Other bytes may look alike then, so EqualFold decides.
+	const lower = 'a' - 'A' // the bit that upper case lacks; with it, some other bytes look alike, too, so EqualFold decides
 	begin := func(first, second byte) uint16 { return uint16(first|lower)<<8 | uint16(second|lower) }
 	var byBegin [1 << 16][]string
 	for _, value := range values {
@@ -205,7 +213,8 @@ func occurrences(text string, values ...string) iter.Seq2[int, string] {
 	}
 }
 
-// isWord reports whether the size bytes of text from at are a name of their own, and not a part of a longer one.
+// isWord reports whether the size bytes of text from at are a whole name, and not a part of a longer one: certuser is no whole
+// name in certuser-2.
 func isWord(text string, at, size int) bool {
 	isPart := func(i int) bool {
 		if i < 0 || i >= len(text) {

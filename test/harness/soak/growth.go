@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// A Measure is a figure of a sample that must not grow from rest to rest. Load and faults raise it, but at rest it comes
-// down to a floor. Only a leak raises the floor.
+// A Measure is a figure of a process, such as its number of goroutines, that must not grow during a run. A run has load and
+// faults, which raise the figure, and now and then a rest without either. At a rest the figure comes down to a floor, its least
+// value there. Only a leak raises the floor from one rest to the next.
 type Measure struct {
 	Name string
 	// Value returns the figure.
@@ -17,7 +18,7 @@ type Measure struct {
 	Slack float64
 }
 
-// Measures returns what [Growths] looks at.
+// Measures returns the measures that [Growths] compares.
 func Measures() []Measure {
 	const mib = 1 << 20
 	return []Measure{
@@ -32,10 +33,10 @@ func Measures() []Measure {
 }
 
 const (
-	// settledAfter is the least time between the first rest and the last for which the slack of a [Measure] is enough. In a
-	// shorter run the first rest comes before everything has settled.
+	// settledAfter is the time from the first rest to the last below which a run is short. In a short run the first rest comes
+	// before pools and caches have their usual size, so the floor still rises without a leak.
 	settledAfter = 6 * time.Minute
-	// shortRunFactor multiplies the slack of a shorter run.
+	// shortRunFactor multiplies the slack of a [Measure] in a short run.
 	shortRunFactor = 3
 )
 
@@ -57,7 +58,8 @@ func (g Growth) String() string {
 	return fmt.Sprintf("%s: at rest %.1f, in the end %.1f (it may rise by %.1f): %s", g.Name, g.First, g.Last, g.Slack, verdict)
 }
 
-// Growths returns how each measure went, by the samples of at least two rests, in order.
+// Growths returns the growth of each measure from the first rest to the last. samples are in the order of time, and come from
+// two rests or more.
 func Growths(samples []Sample) ([]Growth, error) {
 	if len(samples) == 0 || samples[0].Rest == samples[len(samples)-1].Rest {
 		return nil, errors.New("there are no two rests to compare: let it run longer")
@@ -73,7 +75,7 @@ func Growths(samples []Sample) ([]Growth, error) {
 	return all, nil
 }
 
-// floor returns the least value of a measure in a rest. Even at rest there is a request now and then, which raises other
+// floor returns the least value of a measure in a rest. Even at a rest there is a request now and then, which raises the other
 // values.
 func floor(samples []Sample, rest int, m Measure) float64 {
 	least := math.Inf(1)

@@ -17,11 +17,11 @@ const delimited = "application/vnd.google.protobuf;proto=io.prometheus.client.Me
 // Sample is what a process uses at one time.
 type Sample struct {
 	At time.Time
-	// Rest is the number of a rest of the run, from 1 on; the caller sets it. At a rest there are no faults, and memory of
-	// what has ended is free.
+	// Rest is the number of the rest in which the sample was taken, from 1 on. At a rest there is no load and no fault, and the
+	// memory of what has ended is free. The caller sets it.
 	Rest int
-	// RSS is the resident memory, Free the part of it that the runtime keeps for later, and Heap the heap after a garbage
-	// collection, in bytes.
+	// RSS is the resident memory. Free is the part of it that is free, but that the Go runtime keeps for later. Heap is the
+	// heap after a garbage collection. All are in bytes.
 	RSS, Free, Heap float64
 	// Goroutines and FDs are the numbers of goroutines and of open file descriptors.
 	Goroutines, FDs float64
@@ -57,8 +57,8 @@ func TakeSample(ctx context.Context, url string) (Sample, error) {
 	}, missing
 }
 
-// collections is the number of garbage collections of a [TakeSample]. The second frees what a sync.Pool held, and later ones what
-// finalizers and cleanups held. Each also shrinks stacks.
+// collections is the number of garbage collections of a [TakeSample]. The second frees what a sync.Pool held, and later ones
+// what finalizers and cleanups held. Each also shrinks stacks.
 const collections = 5
 
 // collect makes a process collect its garbage, by its /debug/pprof.

@@ -33,9 +33,9 @@ const (
 // keyOf returns kube-apiserver's key of a pod in etcd.
 func keyOf(pod *corev1.Pod) string { return "/registry/pods/" + pod.Namespace + "/" + pod.Name }
 
-// Fill creates the namespaces and n pods, fast. It creates one pod of each application by the API, so that defaults and
-// managed fields are kube-apiserver's, and puts copies directly into etcd, encoded as kube-apiserver does. Each pod has its
-// own revision.
+// Fill creates the namespaces and n pods, fast. It creates only one pod of each application by the API, so that its defaults
+// and managed fields are kube-apiserver's. It puts the other pods directly into etcd: they are copies of these first ones,
+// encoded as kube-apiserver does. Each pod has its own revision.
 func Fill(ctx context.Context, cp *controlplane.ControlPlane, pods Pods, n int) error {
 	client, err := kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
 	if err != nil {
@@ -91,7 +91,7 @@ func createNamespace(ctx context.Context, client kubernetes.Interface, name stri
 	return nil
 }
 
-// putAll puts the objects that newObject returns for from ≤ i < to directly into etcd.
+// putAll puts objects directly into etcd: those that newObject returns for from ≤ i < to.
 func putAll(ctx context.Context, cp *controlplane.ControlPlane, from, to int, newObject func(i int) (key string, object runtime.Object)) error {
 	store := NewStore(cp)
 	defer store.Close()
@@ -119,7 +119,7 @@ func create(ctx context.Context, client kubernetes.Interface, pods Pods, i int) 
 	return client.CoreV1().Pods(namespace).UpdateStatus(ctx, created, metav1.UpdateOptions{})
 }
 
-// copyOf returns the i-th pod as kube-apiserver would store it, from a stored pod of the same application.
+// copyOf returns the i-th pod as kube-apiserver would store it. pattern is a stored pod of the same application.
 func (p Pods) copyOf(pattern *corev1.Pod, i int) *corev1.Pod {
 	pod := p.Pod(i, NamespaceOf(i))
 	made := pattern.DeepCopy()

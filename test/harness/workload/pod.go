@@ -175,7 +175,8 @@ func (p Pods) Running(i int, pod *corev1.Pod) corev1.PodStatus {
 	return status
 }
 
-// unique returns five characters, different ones for each number below 36^5.
+// unique returns the end of the name of the i-th pod: five letters and digits, which look random and differ for each i below
+// 36^5.
 func unique(i int) string {
 	const names = 36 * 36 * 36 * 36 * 36
 	const factor = 2654435761 // a prime, near 2^32 divided by the golden ratio: neighbours get names that are far apart

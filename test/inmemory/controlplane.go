@@ -28,20 +28,20 @@ type ControlPlane struct {
 	servers     []*Server
 	connections int               // the number of connections so far
 	generation  int               // the generation of the newest definition of widgets
-	forms       []usedForm        // the forms that servers have written so far
-	rights      []right           // the changes of rights so far, in order
+	forms       []usedForm        // the forms in which servers have written widgets so far, see Form
+	rights      []right           // the changes of users' rights so far, in order
 	requests    int               // the number of requests so far, for Audit-Id
 	served      []Kind            // what servers list and watch
 	documents   map[string]string // what servers answer at other paths
 }
 
-// usedForm is a form in which servers wrote until a time. If until is zero, a server still writes in it.
+// usedForm is a form in which servers write widgets, or wrote them for a while.
 type usedForm struct {
 	Form
-	until time.Time
+	until time.Time // the time since which no server writes in the form; zero if a server still does
 }
 
-// isUsedAfter reports whether a server wrote in the form after a time.
+// isUsedAfter reports whether some server wrote in the form at a time after at.
 func (u usedForm) isUsedAfter(at time.Time) bool { return u.until.IsZero() || u.until.After(at) }
 
 // right allows or forbids a user to list all widgets, from a time on.
@@ -157,7 +157,8 @@ const definitionOfWidgets = `,"spec":{"group":"example.com","names":{"kind":"Wid
 	`"status":{"acceptedNames":{"kind":"Widget","plural":"widgets"},"conditions":[{"type":"Established","status":"True"}],` +
 	`"storedVersions":["v1"]}`
 
-// Define changes the definition of widgets. Each server learns of the change after a random time up to maxLag.
+// Define changes the definition of widgets, at first by creating it. Each server learns of the change after a random time up to
+// maxLag, and from then on writes widgets in another form.
 func (c *ControlPlane) Define() {
 	c.mu.Lock()
 	c.generation++
@@ -197,8 +198,8 @@ func (c *ControlPlane) updateForms() {
 	}
 }
 
-// MayWrite reports whether an answer may have the form f: f's definition was in use after definitionSince, and f's release
-// after releaseSince.
+// MayWrite reports whether an answer may have the form f. Some server must have written by f's definition after
+// definitionSince, and some server must have had f's release after releaseSince. It need not be the same server.
 func (c *ControlPlane) MayWrite(f Form, definitionSince, releaseSince time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,7 +222,7 @@ func (c *ControlPlane) Allow(user string, allowed bool) {
 // Allowed reports whether a user may list all widgets.
 func (c *ControlPlane) Allowed(user string) bool { return c.AllowedSince(user, time.Now()) }
 
-// AllowedSince reports whether a user was allowed to list all widgets at the time since or later.
+// AllowedSince reports whether a user was allowed to list all widgets at any time from since until now.
 func (c *ControlPlane) AllowedSince(user string, since time.Time) bool {
 	if user == Own {
 		return true
@@ -232,9 +233,9 @@ func (c *ControlPlane) AllowedSince(user string, since time.Time) bool {
 	for _, r := range c.rights {
 		switch {
 		case r.user != user: // the right of somebody else
-		case !r.since.After(since): // of the changes up to since, the last one counts
+		case !r.since.After(since): // the last change up to since decides whether the user was allowed at since
 			allowed = r.allowed
-		default: // a later change
+		default: // a later change can only add that the user was allowed after since
 			allowed = allowed || r.allowed
 		}
 	}

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// Kind is a kind of objects. Servers list them at Path.
+// Kind is a kind of objects. API servers list its objects at Path.
 type Kind struct {
 	Path, APIVersion, Kind string
 	Namespaced             bool
 }
 
-// Widgets is the custom resource of the tests. The bytes of a widget name the definition and the release of the server that
-// wrote them, see [Form].
+// Widgets is the custom resource of the tests. Its objects say how they were written: their bytes contain the [Form] of the
+// server.
 var Widgets = Kind{Path: "/apis/example.com/v1/widgets", APIVersion: "example.com/v1", Kind: "Widget", Namespaced: true}
 
 // The kinds that each control plane serves, too.
@@ -35,10 +35,10 @@ var (
 type Object struct {
 	Namespace, Name string
 	Color           string // the value of the label "color"; "": no label
-	Revision        int64
+	Revision        int64  // of the write of the object
 	Value           int    // in the spec of a widget; each write sets another value
-	More            string // JSON after the metadata, with a comma before it; widgets have their spec instead
-	MoreMeta        string // JSON at the beginning of the metadata, with a comma behind it
+	More            string // JSON after the metadata, such as `,"spec":{}`; widgets have their spec instead
+	MoreMeta        string // JSON at the beginning of the metadata, such as `"generation":2,`
 }
 
 // key returns the key by which lists are ordered.
@@ -49,13 +49,14 @@ func (o Object) key() string {
 	return o.Namespace + "/" + o.Name
 }
 
-// Form is what a server adds to a widget: the generation of the definition that it knows, and its release.
+// Form is how a server writes a widget. The same widget has other bytes once the server has learned of a changed
+// CustomResourceDefinition, or has been replaced by one of another release.
 type Form struct {
-	Definition int
-	Release    string
+	Definition int    // the generation of the definition of widgets that the server knows
+	Release    string // the server's version
 }
 
-// write returns an object in JSON, as a server of a form writes it.
+// write returns an object in JSON, at a revision, as a server with a form writes it.
 func (k Kind) write(o Object, revision int64, f Form) string {
 	labels, namespace := "", ""
 	more := o.More
@@ -89,7 +90,8 @@ type Etcd struct {
 
 	mu       sync.Mutex // guards the following fields
 	revision int64
-	// timelines has all changes of each timeline. The last is the current one.
+	// timelines has all changes of each timeline, in order. A timeline is a history of etcd: each restore from a backup begins
+	// another one. The last is the current one.
 	timelines [][]Change
 	written   chan struct{} // closed at the next change
 	values    int           // the number of writes so far, for Object.Value
@@ -117,7 +119,7 @@ func (e *Etcd) next() <-chan struct{} {
 	return e.written
 }
 
-// Put writes an object and returns the revision.
+// Put creates or changes an object, and returns the new revision.
 func (e *Etcd) Put(k Kind, o Object) int64 { return e.change(k, o.key(), &o) }
 
 // Delete deletes an object, if it exists, and returns the revision.
@@ -153,7 +155,7 @@ func (e *Etcd) change(k Kind, key string, after *Object) int64 {
 // object returns the object after the change, or the deleted object.
 func (ch Change) object() *Object { return cmp.Or(ch.New, ch.Old) }
 
-// Restore restores etcd to an older revision and begins a new timeline. No server may be up.
+// Restore restores etcd to an older revision and begins a new timeline, which lacks all later changes. No server may be up.
 func (e *Etcd) Restore(revision int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -177,7 +179,7 @@ func (e *Etcd) changes(timeline int) []Change {
 	return slices.Clip(e.timelines[timeline])
 }
 
-// Head returns the newest revision of a timeline, or 0.
+// Head returns the newest revision of a timeline, or 0 if it has no changes.
 func (e *Etcd) Head(timeline int) (head int64) {
 	if all := e.changes(timeline); len(all) > 0 {
 		head = all[len(all)-1].Revision
@@ -185,7 +187,7 @@ func (e *Etcd) Head(timeline int) (head int64) {
 	return head
 }
 
-// HeadAt returns the newest revision of the current timeline at a time, or 0.
+// HeadAt returns the revision that was the newest of the current timeline at a time, or 0 if it had no changes then.
 func (e *Etcd) HeadAt(t time.Time) (head int64) {
 	for _, ch := range e.changes(e.Timelines() - 1) {
 		if ch.At.After(t) {
@@ -241,7 +243,8 @@ func EventLine(eventType, object string) string {
 	return fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", eventType, object)
 }
 
-// event returns the event of a change for a watch of the selected objects. ok is false if there is none.
+// event returns the event of a change for a watch of the selected objects. An object that no longer is among them is DELETED,
+// even if it still exists. ok is false if the watch gets no event.
 func (s Select) event(ch Change) (_ Event, ok bool) {
 	before, after := s.selects(ch.Old), s.selects(ch.New)
 	switch {
@@ -255,7 +258,7 @@ func (s Select) event(ch Change) (_ Event, ok bool) {
 	return Event{}, false
 }
 
-// Events returns the events that a watch has for the changes after the revision after, up to the revision upTo.
+// Events returns the events of a watch of the selected objects for all changes with after < revision ≤ upTo.
 func (e *Etcd) Events(timeline int, k Kind, after, upTo int64, s Select) (found []Event) {
 	for _, ch := range e.changes(timeline) {
 		if ch.path != k.Path || ch.Revision <= after || ch.Revision > upTo {
@@ -273,8 +276,9 @@ func (e *Etcd) SameUpTo(k Kind, a, b int, revision int64) bool {
 	return slices.Equal(e.Events(a, k, 0, revision, Select{}), e.Events(b, k, 0, revision, Select{}))
 }
 
-// Converges reports whether a client ends with the right objects, by key and revision, after a change of timelines. The client has
-// the state of the timeline from at a revision, and then gets all changes of the timeline to after that revision.
+// Converges reports whether a client that does not notice a restore of etcd still ends with the right objects. The client has
+// the state of the timeline from at a revision. Then it gets all changes of the timeline to after that revision. Its objects
+// are right if they have the keys and revisions of the objects of the timeline to.
 func (e *Etcd) Converges(k Kind, from, to int, revision int64, s Select) bool {
 	revisions := revisionsOf(e.List(from, k, revision, s))
 	for _, ch := range e.changes(to) {

@@ -15,9 +15,10 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// Hop is a transport between a client and a control plane. Tests make it do what API servers never or rarely do: it answers
-// requests itself, holds them back, and sends lines into watches or ends them. It counts requests. Its methods are safe for
-// concurrent use. It has the methods of the control plane, too, whose writes reach watches by themselves.
+// Hop is an [http.RoundTripper] between a client and a control plane. Tests make it do what API servers never or rarely do: it
+// answers requests itself, holds them back, and sends lines into watches or ends them. It counts requests. Its methods are safe
+// for concurrent use. It embeds the control plane, so that a test can write objects by h.Put: watches get these writes from the
+// servers.
 type Hop struct {
 	*ControlPlane
 	to http.RoundTripper
@@ -29,15 +30,15 @@ type Hop struct {
 	requests  map[string]int           // the number of requests, by "verb path"
 	revisions map[string][]string      // the resourceVersions of watches, by path
 	watches   map[string][]*hopWatch   // by path
-	silent    map[string]bool          // the paths whose watches have no bookmarks of the servers
+	silent    map[string]bool          // the paths in whose watches the hop drops bookmarks of the servers
 }
 
 // Intercept returns the time for which the answer to a request is held back, and an answer in place of the servers'. If the
 // answer is nil, the servers answer. It is called for one request after another.
 type Intercept func(r *http.Request) (hold time.Duration, instead *http.Response)
 
-// NewHop returns a hop to a control plane, in a bubble. It has the credentials of Own. When the test ends, the hop stops all
-// servers.
+// NewHop returns a hop to a control plane, in a bubble of testing/synctest. It sends requests with the token of Own,
+// listproxy's account. When the test ends, it stops all servers.
 func NewHop(t testing.TB, plane *ControlPlane) *Hop {
 	t.Helper()
 	client, err := rest.HTTPClientFor(plane.Config())
@@ -88,8 +89,10 @@ func (h *Hop) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// receive counts a request and returns what the hop does with it. If stallEnds is not nil, the hop waits until it is closed. Then it
-// waits for the time hold, and gives the answer instead. If instead is nil, the servers answer.
+// receive counts a request and returns what the hop does with it, in three steps:
+//   - If stallEnds is not nil, the hop waits until that channel is closed.
+//   - It waits for the time hold.
+//   - It returns the answer instead. If that is nil, it lets a server answer.
 func (h *Hop) receive(r *http.Request, verb string) (stallEnds <-chan struct{}, hold time.Duration, instead *http.Response) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -145,7 +148,8 @@ func (w *hopWatch) send(line []byte) {
 	_, _ = w.out.Write(line)
 }
 
-// follow makes the answer to a watch pass the hop, line by line.
+// follow puts a pipe in place of the body of a watch, and copies the lines of the body into it. So a test can drop lines, send
+// lines of its own and end the watch.
 func (h *Hop) follow(path string, answer *http.Response) {
 	in, out := io.Pipe()
 	body, watch := answer.Body, &hopWatch{out: out}

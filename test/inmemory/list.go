@@ -13,25 +13,28 @@ import (
 	"github.com/listproxy/listproxy/test/differential/body"
 )
 
-// compaction is how long etcd keeps older states.
+// compaction is the time for which etcd keeps older states.
 const compaction = 5 * time.Minute
 
 // query is what a list or a watch asks for.
 type query struct {
 	List
-	revision int64 // the resourceVersion; -1: none
+	revision int64 // the resourceVersion, or newestRevision
 	isExact  bool  // a list must have exactly this revision
 }
 
-// List selects the objects of a page.
+// newestRevision is the revision of a query that names none: its list must show the newest state.
+const newestRevision = -1
+
+// List selects the objects of a list, or of a page of it.
 type List struct {
 	Select
-	Limit int    // 0: no limit
-	Start string // the key at which the page begins
+	Limit int    // the most objects on a page; 0: no limit
+	Start string // the key at which the page begins; "": the list's first object
 }
 
-// namespaceOf returns the namespace that a list of a kind at the path target covers, or "" for all namespaces. ok is false if no
-// such list is at that path.
+// namespaceOf returns the namespace that a list of a kind at the path target covers, or "" for all namespaces. ok is false if
+// no such list is at that path.
 func namespaceOf(target string, k Kind) (namespace string, ok bool) {
 	if target == k.Path {
 		return "", true
@@ -40,11 +43,11 @@ func namespaceOf(target string, k Kind) (namespace string, ok bool) {
 	return path.Dir(rest), k.Namespaced && ok && path.Base(rest) == path.Base(k.Path)
 }
 
-// readQuery reads the query of a request, which must be well formed.
+// readQuery returns the query of a list or watch of a kind in a namespace ("": all). The request must be well formed.
 func readQuery(r *http.Request, k Kind, namespace string) (q query) {
 	values := r.URL.Query()
 	q.Namespace = namespace
-	q.revision = -1
+	q.revision = newestRevision
 	if rev := values.Get("resourceVersion"); rev != "" {
 		q.revision, _ = strconv.ParseInt(rev, 10, 64)
 	}
@@ -52,7 +55,7 @@ func readQuery(r *http.Request, k Kind, namespace string) (q query) {
 	switch values.Get("resourceVersionMatch") {
 	case "Exact":
 		q.isExact = true
-	case "":
+	case "": // kube-apiserver takes a revision with a limit for an exact one
 		q.isExact = q.revision > 0 && q.Limit > 0
 	}
 	for part := range strings.SplitSeq(values.Get("fieldSelector"), ",") {
@@ -74,7 +77,8 @@ func readQuery(r *http.Request, k Kind, namespace string) (q query) {
 // list answers a list as kube-apiserver does, from the watch cache or from etcd.
 func (s *Server) list(w http.ResponseWriter, r *http.Request, k Kind, q query) {
 	accept := r.Header.Get("Accept")
-	if k == Widgets && !strings.Contains(accept, "json") && accept != "" && !strings.Contains(accept, "*/*") {
+	acceptsJSON := accept == "" || strings.Contains(accept, "json") || strings.Contains(accept, "*/*")
+	if k == Widgets && !acceptsJSON { // custom resources have no protobuf
 		writeStatus(w, http.StatusNotAcceptable, "NotAcceptable")
 		return
 	}
@@ -86,7 +90,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k Kind, q query) {
 	if q.revision == 0 && !q.isExact {
 		q.Limit = 0 // the watch cache ignores a limit
 	}
-	written := k
+	written := k // the kind in the bytes of the answer
 	if strings.Contains(accept, "PartialObjectMetadataList") {
 		written = metadata
 	}
@@ -94,7 +98,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k Kind, q query) {
 	_, _ = io.WriteString(w, s.plane.write(s.plane.Timelines()-1, k, written, revision, q.List, func(int) Form { return form }))
 }
 
-// listRevision returns the revision of the answer to a list, or the status and the reason of a refusal.
+// listRevision returns the revision of the answer to a list, with 200, or the status and the reason of a refusal. An exact
+// revision is read from etcd and decided first. Then the revision is the newest (none in the query), any (0), or a lower bound.
 func (s *Server) listRevision(ctx context.Context, q query) (revision int64, status int, reason string) {
 	cached, head := s.current().revision, s.plane.Revision()
 	switch {
@@ -104,7 +109,7 @@ func (s *Server) listRevision(ctx context.Context, q query) (revision int64, sta
 		return 0, http.StatusGatewayTimeout, "Timeout"
 	case q.isExact:
 		return q.revision, http.StatusOK, ""
-	case q.revision < 0:
+	case q.revision == newestRevision:
 		return head, http.StatusOK, ""
 	case q.revision == 0:
 		return cached, http.StatusOK, ""
@@ -127,7 +132,8 @@ func (e *Etcd) WriteList(timeline int, k Kind, revision int64, l List, form func
 	return e.write(timeline, k, k, revision, l, form)
 }
 
-// write is WriteList for objects of the kind listed, each written as of the kind written: as itself or as metadata.
+// write is WriteList with two kinds. It lists the objects of the kind listed, and writes them as objects of the kind written,
+// which is the same kind or metadata.
 func (e *Etcd) write(timeline int, listed, written Kind, revision int64, l List, form func(i int) Form) string {
 	objects := e.List(timeline, listed, revision, Select{Namespace: l.Namespace})
 	for len(objects) > 0 && objects[0].key() < l.Start {
@@ -140,9 +146,11 @@ func (e *Etcd) write(timeline int, listed, written Kind, revision int64, l List,
 			items = append(items, written.write(o, o.Revision, form(len(items))))
 		}
 		remaining := len(objects) - i - 1 // selected or not
-		if l.Limit == 0 || len(items) < l.Limit || remaining == 0 {
+		isFull := l.Limit > 0 && len(items) == l.Limit
+		if !isFull || remaining == 0 {
 			continue
 		}
+		// The page ends here. The next one begins with the first key after this object's.
 		start := o.key() + "\x00"
 		if l.Namespace != "" {
 			start = strings.TrimPrefix(start, l.Namespace+"/")
@@ -157,8 +165,8 @@ func (e *Etcd) write(timeline int, listed, written Kind, revision int64, l List,
 		written.APIVersion, strings.Join(items, ","), written.Kind+"List", token, remainingCount, revision)
 }
 
-// Start returns the key at which the page of a continue token begins, or "" if the text is no token. For a list of one namespace,
-// the key has no namespace.
+// Start returns the key at which the page of a continue token begins, or "" if text is no token. The key of an object in a list
+// of all namespaces is namespace/name. In a list of one namespace it is the name alone.
 func Start(text string) string {
 	token, err := body.DecodeToken(text)
 	if err != nil {

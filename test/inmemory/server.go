@@ -28,7 +28,8 @@ type Server struct {
 	hangEnds chan struct{} // requests wait until it is closed; nil: they do not wait
 }
 
-// serverState is the state of a server at one time.
+// serverState is the state of a server and of its watch cache at one time. A watch cache follows etcd, and answers watches and
+// most lists in its place.
 type serverState struct {
 	began    int64         // the watch cache's first revision
 	revision int64         // the watch cache's revision
@@ -68,7 +69,8 @@ func (s *Server) current() serverState {
 	return state
 }
 
-// Start starts the server as a process of a release. Its watch cache begins at the current revision.
+// Start starts the server as a process of a release. Its watch cache begins at the current revision. Its Lease gets a new
+// holder, by which listproxy notices the start.
 func (s *Server) Start(release string) {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -108,7 +110,7 @@ func (s *Server) Stop() {
 	s.plane.updateForms()
 }
 
-// update ends Hang, changes the server's fields by set, and wakes watches.
+// update calls set, which changes the server's fields, and wakes watches. It also ends Hang, as all changes do.
 func (s *Server) update(set func()) {
 	s.plane.mu.Lock()
 	defer s.plane.mu.Unlock()
@@ -144,7 +146,7 @@ func (s *Server) Hang() { s.update(func() { s.hangEnds = make(chan struct{}) }) 
 // Refuse makes the server answer all requests with a status. It ends Hang.
 func (s *Server) Refuse(status int) { s.update(func() { s.refusal = status }) }
 
-// learnDefinition makes the server write by the definition of a generation, unless it knows a newer one.
+// learnDefinition makes the server write widgets by the definition of a generation, unless it knows a newer one.
 func (s *Server) learnDefinition(generation int) {
 	s.update(func() { s.state.form.Definition = max(s.state.form.Definition, generation) })
 	s.plane.updateForms()

@@ -15,7 +15,8 @@ const (
 	bookmarkInterval = time.Minute
 	// lastBookmarkLead is the time between the last bookmark of a watch and the end of the watch.
 	lastBookmarkLead = 2 * time.Second
-	// maxOldForm is the longest time for which a watch goes on in its old form after the definition has changed.
+	// maxOldForm is the longest time for which a watch goes on after the definition of its objects has changed. As in
+	// kube-apiserver, it writes objects in the form from before the change until it ends.
 	maxOldForm = time.Minute
 )
 
@@ -29,8 +30,8 @@ func Bookmark(k Kind, revision int64, endsInitial bool) string {
 		k.APIVersion, k.Kind, annotations, revision)
 }
 
-// beginWatch sends the initial events of a watch, if it has any, and returns the revision from which the watch goes on. ok is false
-// if the watch is over.
+// beginWatch sends the initial events of a watch, if it has any, and returns the revision after which the watch goes on. ok is
+// false if the watch is over: its revision is compacted, or it could not begin within timeout.
 func (s *Server) beginWatch(r *http.Request, k Kind, q query, timeout time.Duration, send func(line string)) (revision int64, ok bool) {
 	state, values := s.current(), r.URL.Query()
 	streaming := values.Get("sendInitialEvents") == "true"
@@ -42,7 +43,7 @@ func (s *Server) beginWatch(r *http.Request, k Kind, q query, timeout time.Durat
 		return q.revision, true
 	}
 	minRevision := q.revision
-	if minRevision < 0 { // a consistent state
+	if minRevision == newestRevision {
 		minRevision = s.plane.Revision()
 	}
 	if !s.awaitRevision(r.Context(), minRevision, timeout) {
@@ -53,12 +54,14 @@ func (s *Server) beginWatch(r *http.Request, k Kind, q query, timeout time.Durat
 		send(Event{Type: "ADDED", Object: o, Revision: o.Revision}.Write(k, state.form))
 	}
 	if streaming && values.Get("allowWatchBookmarks") == "true" {
-		send(Bookmark(k, revision, true))
+		const endsInitial = true
+		send(Bookmark(k, revision, endsInitial))
 	}
 	return revision, true
 }
 
-// watch answers a watch as kube-apiserver does, from the watch cache.
+// watch answers a watch as kube-apiserver does, from the watch cache: it sends initial events, and then, until the watch ends,
+// events whenever the watch cache moves on, and bookmarks when they are due.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) {
 	values := r.URL.Query()
 	timeout := time.Hour
@@ -82,7 +85,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 	if !ok {
 		return
 	}
-	formEnds, formIsOld := ends, false
+	formEnds, formIsOld := ends, false // once form is old, the watch ends at formEnds
 	for {
 		written := s.plane.Etcd.next() // before the state, so that no write is missed
 		state := s.current()
@@ -100,10 +103,11 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 			return
 		}
 		if !state.frozen && bookmarks.takeDue(now) {
-			send(Bookmark(k, sent, false))
+			const endsInitial = false
+			send(Bookmark(k, sent, endsInitial))
 		}
 		wait := min(time.Until(ends), time.Until(formEnds), bookmarks.untilNext(now))
-		if state.frozen && wait <= 0 { // a bookmark is due, but a frozen server sends none
+		if state.frozen && wait <= 0 { // a bookmark is due, but a frozen server sends none: look again later
 			wait = time.Second
 		}
 		if !waitForChange(r.Context(), written, state.changed, wait) {
@@ -124,13 +128,14 @@ func waitForChange(ctx context.Context, written, changed <-chan struct{}, timeou
 	return true
 }
 
-// bookmarkSchedule has the times at which a watch has bookmarks: one after each bookmarkInterval, and one before its end.
+// bookmarkSchedule has the times at which a watch sends bookmarks: one after each bookmarkInterval, and one shortly before its
+// end.
 type bookmarkSchedule struct {
 	next time.Time
 	last time.Time // of the bookmark before the end; zero once that bookmark is sent
 }
 
-// takeDue returns whether a bookmark is due. If so, it plans the next bookmark.
+// takeDue returns whether a bookmark is due. If so, it sets the time of the next bookmark, and the caller sends one.
 func (b *bookmarkSchedule) takeDue(now time.Time) bool {
 	isLast := !b.last.IsZero() && !now.Before(b.last)
 	if !isLast && now.Before(b.next) {

@@ -12,14 +12,15 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestBypass: with bypass the Service leads to the API servers, and without it back to listproxy, even if a tool other than
-// Helm applies the rendered manifests. If no API servers are known, the chart refuses bypass.
+// TestBypass: with the value bypass the Service leads to the API servers, and without it back to listproxy. That holds even if
+// a tool other than Helm applies the rendered manifests. If the cluster names no API servers, the chart refuses bypass.
 func TestBypass(t *testing.T) {
 	c := newCluster(t)
 	r := c.newRelease(t, "listproxy")
 	if _, err := r.tryApply(t, "{bypass: true}"); err == nil || !strings.Contains(err.Error(), "no EndpointSlice of the Service kubernetes") {
 		t.Fatalf("bypass without known API servers: got %v, want an error", err)
 	}
+	// In a cluster with a kube-apiserver that reconciles endpoints, this EndpointSlice names the API servers.
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(c.cp.URL(), "https://"))
 	expect.NoError(t, err)
 	c.kubectl(t, fmt.Sprintf(`
@@ -31,8 +32,11 @@ ports: [{name: https, port: %s}]
 endpoints: [{addresses: [192.0.2.1], conditions: {ready: true}}]
 `, port), "create", "-f", "-")
 
-	// The commands of docs/clients.md, where another tool has applied the rendered manifests, so that Helm does not own them.
+	// Another tool than Helm applies the manifests. Then bypass is switched on and off by the commands in docs/clients.md.
 	run := r.shell(t, "service: {clusterIP: 10.0.0.100}")
+	const install = "helm template listproxy charts/listproxy -n listproxy -f values.yaml --no-hooks | kubectl apply -f -"
+	switchOn := findCommand(t, "helm", "--dry-run=server")            // helm template … --set bypass=true | kubectl apply
+	removeSlices := findCommand(t, "kubectl", "delete endpointslice") // which "kubectl apply" does not do
 	requireBypass := func(want bool) {
 		t.Helper()
 		service := run("kubectl -n listproxy get service listproxy -o yaml")
@@ -44,16 +48,16 @@ endpoints: [{addresses: [192.0.2.1], conditions: {ready: true}}]
 			t.Errorf("the EndpointSlices of the bypass are %q, want some: %t", endpoints, want)
 		}
 	}
-	const install = "helm template listproxy charts/listproxy -n listproxy -f values.yaml --no-hooks | kubectl apply -f -"
 	run(install)
-	run(findCommand(t, "helm", "--dry-run=server"))
+	run(switchOn)
 	requireBypass(true)
 	run(install)
-	run(findCommand(t, "kubectl", "delete endpointslice"))
+	run(removeSlices)
 	requireBypass(false)
 }
 
-// shell returns a function that runs command lines of the pages on this cluster, with these values as values.yaml.
+// shell returns a function that runs a command line of the documentation with this cluster, chart and release. values become
+// the file values.yaml that the command line may name.
 func (r *release) shell(t *testing.T, values string) func(line string) string {
 	t.Helper()
 	admin := r.c.cp.KubeconfigPath(controlplane.Admin)
@@ -69,7 +73,7 @@ func (r *release) shell(t *testing.T, values string) func(line string) string {
 	}
 }
 
-// findCommand returns the first command line of the pages with a program that contains a text.
+// findCommand returns the first command line in the documentation that runs a program and contains the text part.
 func findCommand(t *testing.T, program, part string) string {
 	t.Helper()
 	lines := documentedCommands(t, program)

@@ -39,7 +39,7 @@ func TestImageHasItsSource(t *testing.T) {
 		steps = append(steps, "COPY "+folder+" "+folder)
 	}
 	steps = append(steps, "FROM scratch", "COPY LICENSE /LICENSE")
-	dockerfile := pages.Read(t, "Dockerfile") // COPY --from is of the build, and not compared
+	dockerfile := pages.Read(t, "Dockerfile") // the expression skips COPY --from, which copies no source
 	expect.Same(t, steps, pages.Matches(`(?m)^(FROM .*|COPY [^-].*)$`, dockerfile))
 	if strings.Contains(dockerfile, "\\\n") {
 		t.Error("the Dockerfile has a continued line, which this test cannot read")

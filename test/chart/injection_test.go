@@ -16,8 +16,9 @@ import (
 // team is the namespace of client pods.
 const team = "team-pods"
 
-// TestInjection: the chart's admission policy changes pods with the label, unless they have settings of their own
-// (injectionCase). Without its binding it changes none. An upgrade without clients.inject removes the policy.
+// TestInjection: the chart's admission policy makes pods with the label listproxy.io/client use listproxy, unless they have
+// settings of their own (injectionCase). Without the policy's binding it changes no pod. An upgrade without clients.inject
+// removes the policy.
 func TestInjection(t *testing.T) {
 	c := newCluster(t)
 	c.createNamespace(t, team, "privileged")
@@ -26,13 +27,20 @@ func TestInjection(t *testing.T) {
 	r.apply(t, "{service: {clusterIP: "+serviceAddress+"}, clients: {inject: true, namespaces: ["+team+"]}}")
 	labelled := map[string]string{"listproxy.io/client": "true"}
 	isChanged := func() bool { return len(c.createPod(t, labelled, plainPodSpec()).Spec.HostAliases) > 0 }
+
+	// With the policy.
 	poll.Until(t, patience, "kube-apiserver applies the policy", isChanged)
 	r.checkInjection(t, labelled)
 	if unlabelled := c.createPod(t, nil, plainPodSpec()); len(unlabelled.Spec.HostAliases) > 0 {
 		t.Error("a pod without the label was changed")
 	}
-	r.shell(t, "")(findCommand(t, "kubectl", "delete mutatingadmissionpolicybinding"))
+
+	// Without its binding.
+	run := r.shell(t, "")
+	run(findCommand(t, "kubectl", "delete mutatingadmissionpolicybinding"))
 	poll.Until(t, patience, "without the binding the label means nothing", func() bool { return !isChanged() })
+
+	// Without clients.inject.
 	r.apply(t, "{service: {clusterIP: "+serviceAddress+"}}")
 	for _, left := range c.helmObjects(t) {
 		if strings.HasPrefix(left, "mutatingadmissionpolic") || left == "configmap/listproxy-client" {
@@ -66,7 +74,9 @@ const (
 	serviceAddress             = "10.0.0.100" // of listproxy's Service
 )
 
-// mount returns a change of a pod that mounts volumes of its own in place of the token that admission would mount.
+// The next three functions return a function that changes a pod, for injectionCase.change.
+
+// mount adds volumes, and keeps admission from adding a volume with the token of the service account.
 func mount(volumes ...corev1.VolumeSource) func(*corev1.PodSpec) {
 	return func(spec *corev1.PodSpec) {
 		spec.AutomountServiceAccountToken = new(bool)
@@ -76,12 +86,12 @@ func mount(volumes ...corev1.VolumeSource) func(*corev1.PodSpec) {
 	}
 }
 
-// setEnv returns a change of a pod that gives a container an environment variable.
+// setEnv gives a container an environment variable.
 func setEnv(v corev1.EnvVar) func(*corev1.PodSpec) {
 	return func(spec *corev1.PodSpec) { spec.InitContainers[0].Env = []corev1.EnvVar{v} }
 }
 
-// alias returns a change of a pod that gives it a host alias.
+// alias gives the pod a host alias: an address for a name.
 func alias(address, name string) func(*corev1.PodSpec) {
 	return func(spec *corev1.PodSpec) {
 		spec.HostAliases = []corev1.HostAlias{{IP: address, Hostnames: []string{name}}}
@@ -129,10 +139,12 @@ func injectionCases() []injectionCase {
 	}
 }
 
-// checkInjection checks that a pod is changed in all its containers or, if it has settings of its own, not at all.
+// checkInjection checks that the policy makes all its additions to a pod, the variables to each of the two containers, or none
+// if the pod has settings of its own.
 func (r *release) checkInjection(t *testing.T, labels map[string]string) {
 	t.Helper()
-	type additions struct{ hosts, ports, aliases, cas int } // counted in YAML, since any container may have them
+	// additions are the numbers of additions. They are counted in the pod's YAML, since they are in several places.
+	type additions struct{ hosts, ports, aliases, mountedCAs int }
 	for _, tt := range injectionCases() {
 		spec := plainPodSpec()
 		tt.change(&spec)
@@ -140,14 +152,14 @@ func (r *release) checkInjection(t *testing.T, labels map[string]string) {
 		expect.NoError(t, err)
 		count := func(part string) int { return strings.Count(string(text), part) }
 		got := additions{
-			hosts:   count(hostVariable + "\n    value: " + serverName),
-			ports:   count(portVariable + "\n    value: \"443\""),
-			aliases: count("- " + serverName + "\n  ip: " + serviceAddress),
-			cas:     count("name: listproxy-client"),
+			hosts:      count(hostVariable + "\n    value: " + serverName),
+			ports:      count(portVariable + "\n    value: \"443\""),
+			aliases:    count("- " + serverName + "\n  ip: " + serviceAddress),
+			mountedCAs: count("name: listproxy-client"),
 		}
 		var want additions
 		if tt.wantInjected {
-			want = additions{hosts: 2, ports: 2, aliases: 1, cas: 1} // host and port in each container
+			want = additions{hosts: 2, ports: 2, aliases: 1, mountedCAs: 1}
 		}
 		if got != want {
 			t.Errorf("%s: got %+v, want %+v in\n%s", tt.name, got, want, text)

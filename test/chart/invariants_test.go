@@ -16,7 +16,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// alwaysNeeded are the resources that listproxy reads with any policy.
+// alwaysNeeded are the resources that listproxy lists and watches whatever its policy says.
 var alwaysNeeded = []string{
 	"apiextensions.k8s.io/customresourcedefinitions",
 	"apiregistration.k8s.io/apiservices",
@@ -27,7 +27,7 @@ var alwaysNeeded = []string{
 	"rbac.authorization.k8s.io/roles",
 }
 
-// readPolicy reads the policy as listproxy does.
+// readPolicy returns the policy in the rendered ConfigMap, parsed as listproxy parses it.
 func readPolicy(t *testing.T, all []runtime.Object) *policy.File {
 	t.Helper()
 	for _, c := range ofType[*corev1.ConfigMap](all) {
@@ -86,8 +86,8 @@ func (r rendering) checkRights(t *testing.T) {
 	}
 }
 
-// checkMemory checks that a pod with a memory limit has room for what its flags allow listproxy to take. All figures are in
-// MiB.
+// checkMemory checks that a pod with a memory limit has room for what its flags allow listproxy to take. All figures are in MiB
+// unless their name says otherwise.
 func (r rendering) checkMemory(t *testing.T) {
 	t.Helper()
 	container := one[*appsv1.Deployment](t, r.objects).Spec.Template.Spec.Containers[0]
@@ -107,10 +107,11 @@ func (r rendering) checkMemory(t *testing.T) {
 		flags[name] = value
 	}
 
-	// What memoryLimit in cmd/listproxy/memory.go adds up.
-	stored := mebi(flags["--cache-bytes"]) * 9 / 8 // compressed lists take an eighth more
-	withGarbage := stored * 3 / 2
-	const otherMemory = 512
+	// Stored objects, garbage and the rest must fit. memoryLimit in cmd/listproxy/memory.go adds up the same.
+	objects := mebi(flags["--cache-bytes"])
+	stored := objects + objects/8 // compressed lists take up to an eighth of the bound on objects
+	withGarbage := stored * 3 / 2 // with GOGC=50 garbage grows to half of what is stored
+	const otherMemory = 512       // requests, connections, stacks
 	if needed := withGarbage + otherMemory; needed > goLimit {
 		t.Errorf("%d MiB are needed, GOMEMLIMIT is %d", needed, goLimit)
 	}
@@ -118,13 +119,14 @@ func (r rendering) checkMemory(t *testing.T) {
 		t.Errorf("GOMEMLIMIT is %d MiB, want at most 90 %% of the pod's limit %d", goLimit, limit)
 	}
 
-	// The most that clients make listproxy hold besides what is stored. TestHeldMemory in test/faults measures it.
-	const incompleteHeaders, requestsInFlight = 128, 320
+	// What is stored and the most that clients can make listproxy hold must fit, too. TestHeldMemory in test/faults measures
+	// how much that is.
+	const incompleteHeaders, requestsInFlight = 128, 320 // for all clients together
 	const kibPerConnection, kibPerWatch = 128, 61
 	connections := min(goLimit, 20_000) // as connectionBound in cmd/listproxy/memory.go
 	watches, err := strconv.ParseInt(flags["--max-long-running-requests"], 10, 64)
 	expect.NoError(t, err)
-	watches += watches / 8 // of callers whose token is not accepted yet
+	watches += watches / 8 // so many more are allowed to callers whose token kube-apiserver has not accepted yet
 	byConnections, byWatches := connections*kibPerConnection>>10, watches*kibPerWatch>>10
 	if held := stored + byConnections + incompleteHeaders + requestsInFlight + byWatches; held > goLimit {
 		t.Errorf("%d MiB may be held, GOMEMLIMIT is %d", held, goLimit)

@@ -14,8 +14,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/pages"
 )
 
-// documentedCommands returns the command lines that run a program, each once, in code blocks of the pages and in the notes
-// that Helm prints after an installation.
+// documentedCommands returns the command lines that run a program, such as "helm install …", in code blocks of the
+// documentation and in the notes that Helm prints after an installation. A line that is there several times is returned once.
 func documentedCommands(t *testing.T, program string) []string {
 	t.Helper()
 	files, err := filepath.Glob(repoRoot + "/docs/*.md")
@@ -28,7 +28,8 @@ func documentedCommands(t *testing.T, program string) []string {
 		code += "\n" + strings.Join(pages.Matches("(?s)\n```[a-z]*\n(.*?)\n```", pages.Read(t, name)), "\n")
 	}
 	var found []string
-	// A command is at the beginning of a line, behind a prompt, or behind a key of YAML, as "run: ".
+	// A command is at the beginning of a line, behind the prompt "$ ", or behind a key of YAML, such as "run: ". A line that
+	// ends with a backslash goes on in the next line.
 	for _, line := range pages.Matches(`(?m)^(?:.*: |\$ |)(`+program+` [^\n]*)$`, strings.ReplaceAll(code, "\\\n", " ")) {
 		withSingleSpaces := strings.Join(strings.Fields(line), " ")
 		if !slices.Contains(found, withSingleSpaces) {
@@ -42,13 +43,13 @@ func documentedCommands(t *testing.T, program string) []string {
 // are only parsed (make test-cluster runs them), and installations are dry runs.
 func TestHelmInPages(t *testing.T) {
 	t.Parallel()
-	replacements := map[string]string{
+	replacements := map[string]string{ // of arguments
 		"charts/listproxy": chart,
 		"values.yaml":      writeValues(t, pages.Block(t, "operate.md", "# values.yaml\n", "")), // the page's own
 		"--dry-run=server": "--dry-run=client",                                                  // there is no cluster
 		"upgrade":          "install",                                                           // there is no release
 	}
-	const minCommands = 5 // fewer: the expression no longer matches the pages
+	const minCommands = 5 // if fewer are found, the expression in documentedCommands no longer matches the pages
 	lines := documentedCommands(t, "helm")
 	if len(lines) < minCommands {
 		t.Errorf("the pages have only %q, want at least %d", lines, minCommands)
@@ -57,7 +58,7 @@ func TestHelmInPages(t *testing.T) {
 		if strings.Contains(line, "bypass=true") {
 			continue // TestBypass runs this command, which needs a cluster
 		}
-		line, _, _ = strings.Cut(line, " | ")
+		line, _, _ = strings.Cut(line, " | ") // without "| kubectl apply -f -"
 		args := strings.Fields(line)[1:]
 		for i, arg := range args {
 			args[i] = cmp.Or(replacements[arg], arg)
@@ -77,8 +78,8 @@ func TestHelmInPages(t *testing.T) {
 	}
 }
 
-// TestTrialBesideTheChart: the manifests that people apply and delete for the README's trial share no name with an installation of
-// the chart.
+// TestTrialBesideTheChart: an installation of the chart has no object with the name of one that people create, and later
+// delete, when they try listproxy by the README.
 func TestTrialBesideTheChart(t *testing.T) {
 	const names = `\bname(?:space)?: *"?([\w:.-]+)`
 	allParts := writeValues(t, "{clientCertificates: {enabled: true, caConfigMap: {name: ca}}, impersonation: {users: [jane]}}")

@@ -25,10 +25,10 @@ type rendering struct {
 	objects []runtime.Object
 }
 
-// generated matches certificates and keys, which differ each time.
+// generated matches the certificates and keys that the chart generates. They differ each time it is rendered.
 var generated = regexp.MustCompile(`(?m)^(  (?:ca\.crt|ca\.key|tls\.crt|tls\.key)): \S+$`)
 
-// lineNumbers matches the line numbers of a diff. A new line at the beginning of a manifest would change most of them.
+// lineNumbers matches the line numbers in a diff. Golden files have none: one new line in a template would change most of them.
 var lineNumbers = regexp.MustCompile(`(?m)^@@ .* @@$`)
 
 // render renders the chart with the values of a file, without a cluster.
@@ -108,8 +108,8 @@ func compareGolden(t *testing.T, path, text string) {
 }
 
 // TestGolden: the rendered chart is as in the golden files, and keeps the invariants. testdata/defaults.golden.yaml is rendered
-// from the chart's own values. testdata/variants.golden.diff has, for each case in testdata/variants.yaml, the difference to its
-// group's base.
+// from the chart's own values. testdata/variants.golden.diff has, for each case in testdata/variants.yaml, the difference to
+// its group's base.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	defaults := render(t, writeValues(t, "{}"))

@@ -69,7 +69,7 @@ func TestRulesQueryKnownMetrics(t *testing.T) {
 	}
 	for _, r := range rules(t) {
 		for _, sentence := range known.unknown(r.Expr) {
-			t.Errorf("%s%s: %s", r.Record, r.Alert, sentence)
+			t.Errorf("%s%s: %s", r.Record, r.Alert, sentence) // a rule has one of the two names
 		}
 	}
 }

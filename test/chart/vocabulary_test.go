@@ -13,9 +13,10 @@ import (
 	"github.com/listproxy/listproxy/test/harness/pages"
 )
 
-// vocabulary has the metrics, labels and values that a query may name. The tests of rules and of the dashboard use it.
+// vocabulary has the metrics, labels and label values that a query of Prometheus may name. The tests of the chart's rules and
+// of its dashboards use it.
 type vocabulary struct {
-	metrics map[string]map[string]bool // each metric's labels
+	metrics map[string]map[string]bool // the labels of each metric
 	pages   string                     // the documentation, which has every value of a label as a word
 }
 
@@ -27,7 +28,7 @@ var targetLabels = []string{"namespace", "job", "instance"}
 //	| `listproxy_requests_total` | counter | `decision`, `verb` |
 var metricRow = regexp.MustCompile("(?m)^\\| `(listproxy_\\w+)` \\| (\\w+) \\|([^|]*)\\|")
 
-// minMetrics is far below their number: fewer mean that metricRow no longer matches the page.
+// minMetrics is far below the number of metrics. If fewer are found, metricRow no longer matches the page.
 const minMetrics = 20
 
 // readVocabulary reads docs/reference.md, which another test compares with the code, and the metrics that every Go process
@@ -85,8 +86,8 @@ var (
 
 var operators = []string{"and", "or", "unless", "offset"}
 
-// unknown returns a sentence for each metric, label and value in a query that does not exist. promtool checks the
-// grammar, so finding names by regular expressions is enough.
+// unknown returns the complaints about a query: a sentence for each metric, label and value in it that does not exist. Regular
+// expressions are enough to find these names, since promtool checks the grammar.
 func (v vocabulary) unknown(query string) []string {
 	withoutMatchers := selector.ReplaceAllString(query, "$1")
 	metrics := metricsIn(withoutMatchers)

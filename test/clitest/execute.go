@@ -22,8 +22,8 @@ func Execute(t *testing.T, cmd *cobra.Command, args ...string) (out, errs string
 	return stdout.String(), stderr.String(), err
 }
 
-// Run executes a command and returns all that it wrote, with the text of its error. It fails the test if the command returns
-// an error without wantErr, or none with it.
+// Run executes a command and returns all that it wrote, followed by the text of its error. The test fails if the command
+// returns an error and wantErr is false, or returns none and wantErr is true.
 func Run(t *testing.T, wantErr bool, cmd *cobra.Command, args ...string) string {
 	t.Helper()
 	out, errs, err := Execute(t, cmd, args...)

@@ -35,13 +35,16 @@ func (c *tester) runPod(t *testing.T, labels map[string]string, spec corev1.PodS
 	return output
 }
 
-// documentedPod returns the pod in docs/clients.md that contains a text, or a plain pod for "". Its only container is kubectl,
-// which loads its configuration as client-go does in a cluster, and prints response headers.
+// plainPod makes documentedPod return a pod that knows nothing of listproxy.
+const plainPod = ""
+
+// documentedPod returns the pod in docs/clients.md that contains a text, or a plainPod. It makes kubectl the pod's only
+// container. kubectl finds its configuration in a pod as client-go does, lists pods, and prints the response headers (-v=8).
 func documentedPod(t *testing.T, contains string) corev1.PodSpec {
 	t.Helper()
 	var pod struct{ Spec corev1.PodSpec }
 	text := "spec: {containers: [{name: robot}]}"
-	if contains != "" {
+	if contains != plainPod {
 		text = pages.Block(t, "clients.md", "spec:", contains)
 	}
 	expect.NoError(t, yaml.UnmarshalStrict([]byte(text), &pod))
@@ -51,7 +54,7 @@ func documentedPod(t *testing.T, contains string) corev1.PodSpec {
 	return pod.Spec
 }
 
-// awaitHit runs a pod of docs/clients.md until its list is from memory.
+// awaitHit runs a pod of docs/clients.md, with labels, again and again until its list is from memory.
 func (c *tester) awaitHit(t *testing.T, labels map[string]string, contains string) {
 	t.Helper()
 	poll.Until(t, patience, "a list from memory", func() bool {
@@ -60,19 +63,19 @@ func (c *tester) awaitHit(t *testing.T, labels map[string]string, contains strin
 }
 
 // checkClientPods checks that pods get lists from memory if they are as in docs/clients.md, or if the chart's admission policy
-// changes them. Plain pods must not.
+// changes them. Other pods must get answers of kube-apiserver itself.
 func checkClientPods(t *testing.T, c *tester) {
 	for name, tt := range map[string]struct {
-		contains string
+		contains string // which pod of docs/clients.md, see documentedPod
 		labels   map[string]string
 	}{
 		"kubeconfig": {contains: "KUBECONFIG"},
 		"in-cluster": {contains: "projected:"},
-		"label":      {labels: map[string]string{"listproxy.io/client": "true"}},
+		"label":      {contains: plainPod, labels: map[string]string{"listproxy.io/client": "true"}},
 	} {
 		t.Run(name, func(t *testing.T) { c.awaitHit(t, tt.labels, tt.contains) })
 	}
-	output := c.runPod(t, nil, documentedPod(t, ""))
+	output := c.runPod(t, nil, documentedPod(t, plainPod))
 	if !strings.Contains(output, "PodList") || strings.Contains(output, "Cache-Status") {
 		t.Errorf("a plain pod:\n%s", output)
 	}

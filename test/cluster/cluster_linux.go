@@ -76,7 +76,7 @@ func Start(ctx context.Context, log func(string), cancel context.CancelCauseFunc
 	if err != nil {
 		return nil, err
 	}
-	return c, c.start(ctx)
+	return c, c.startNode(ctx)
 }
 
 // releasedFile returns the path of the only file of the release with a name of this pattern.
@@ -109,7 +109,7 @@ func (c *Cluster) configure() error {
 	return nil
 }
 
-// isolate sets up the new namespaces.
+// isolate sets up the Linux namespaces of this process, so that the cluster changes nothing outside of them.
 func isolate(ctx context.Context) error {
 	for _, step := range []func() error{mountFresh, overlayVarLib, copySettings, makeCgroups} {
 		if err := step(); err != nil {
@@ -119,7 +119,7 @@ func isolate(ctx context.Context) error {
 	return setUpNetwork(ctx)
 }
 
-// mountFresh mounts file systems that only processes inside see.
+// mountFresh mounts new file systems, which only processes in these namespaces see.
 func mountFresh() error {
 	for target, filesystem := range map[string]string{"/proc": "proc", "/run": "tmpfs", "/var/log": "tmpfs"} {
 		if err := syscall.Mount(filesystem, target, filesystem, 0, ""); err != nil {
@@ -129,8 +129,9 @@ func mountFresh() error {
 	return nil
 }
 
-// overlayVarLib mounts an overlay over /var/lib, so that files that programs write there end with the namespaces. It mounts dir
-// over the overlay, so that the files of dir stay visible outside.
+// overlayVarLib mounts an overlay over /var/lib: what programs write there is gone when the namespaces end. dir is below
+// /var/lib, but its files must be visible outside. So overlayVarLib keeps dir at another path first, and then mounts it over
+// the overlay.
 func overlayVarLib() error {
 	const dirMount = "/run/dir" // keeps dir until the overlay is there
 	for _, folder := range []string{dirMount, "/run/upper", "/run/work"} {
@@ -154,7 +155,8 @@ func overlayVarLib() error {
 	return nil
 }
 
-// copySettings mounts copies over the kernel settings that kubelet writes, because they are settings of the whole machine.
+// copySettings mounts copies over the kernel settings that kubelet writes. The settings themselves are those of the whole
+// machine.
 func copySettings() error {
 	for _, setting := range []string{
 		"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes",
@@ -177,7 +179,8 @@ func copySettings() error {
 // makeCgroups makes the control groups of pods.
 func makeCgroups() error {
 	for _, path := range cgroups() {
-		// Version 2 of control groups needs controllers to be enabled. Version 1 has no file for it, so that errors do not count.
+		// Version 2 of control groups needs controllers to be enabled. Version 1 has no file for it, so that errors do not
+		// count.
 		for _, controller := range []string{"cpuset", "cpu", "memory", "pids", "hugetlb"} {
 			_ = os.WriteFile(filepath.Join(filepath.Dir(path), "cgroup.subtree_control"), []byte("+"+controller), 0o600)
 		}
@@ -198,8 +201,8 @@ func setUpNetwork(ctx context.Context) error {
 	return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o600) // of this network namespace only
 }
 
-// start starts all programs but the control plane, and waits until the node and CoreDNS are ready.
-func (c *Cluster) start(ctx context.Context) error {
+// startNode starts all programs other than the control plane, and waits until the node and CoreDNS are ready.
+func (c *Cluster) startNode(ctx context.Context) error {
 	if err := c.run("containerd", "--config="+dir+"/containerd.toml"); err != nil {
 		return err
 	}
@@ -226,14 +229,15 @@ func (c *Cluster) start(ctx context.Context) error {
 	return nil
 }
 
-// startComponents starts the programs that log in to kube-apiserver with a certificate.
+// startComponents starts the programs of Kubernetes besides the control plane's own. Each has a kubeconfig with a certificate.
 func (c *Cluster) startComponents() error {
 	for _, p := range []struct {
 		name   string
 		user   string
 		groups []string
 		args   []string
-		// configHasKubeconfig reports that the program's configuration file names its kubeconfig. Other programs have a flag for it.
+		// configHasKubeconfig reports that the program's configuration file names its kubeconfig. Other programs have a flag
+		// for it.
 		configHasKubeconfig bool
 	}{
 		{name: "kube-controller-manager", user: "system:kube-controller-manager", args: []string{

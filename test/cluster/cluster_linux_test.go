@@ -33,15 +33,17 @@ const baseValues = "consistentLists=true,watches=true,log.level=access,clients.i
 // listFromMemory is what a program prints that logs the headers of a list from memory.
 const listFromMemory = "Cache-Status: listproxy; hit"
 
-// tester is the cluster with clients of its API server. direct and through are the service account robot's.
+// tester is the cluster with clients of its API server.
 type tester struct {
 	*cluster.Cluster
-	admin           kubernetes.Interface
-	direct, through *rest.Config
+	admin   kubernetes.Interface
+	direct  *rest.Config // of the service account robot, for kube-apiserver itself
+	through *rest.Config // of the service account robot, for listproxy; nil before the installation
 }
 
-// TestCluster installs the chart, has clients use listproxy while it is changed in every way, and uninstalls it. Each part
-// needs those before it.
+// TestCluster: a chart that is installed in a real cluster serves its clients while it is restarted, upgraded, killed, drained,
+// scaled and bypassed, and is uninstalled without a trace. The parts run in this order, since each needs the state that the
+// parts before it leave.
 func TestCluster(t *testing.T) {
 	if sharedCluster == nil {
 		t.Skip("make test-cluster runs it")
@@ -127,8 +129,8 @@ func (c *tester) install(t *testing.T, values ...string) string {
 	return notes
 }
 
-// objects returns the names of all objects that can be created and deleted, without those that change by themselves, and
-// without Jaeger's, which checkTraces installs again.
+// objects returns the names of all objects in the cluster, to see later whether any is left behind. It leaves out kinds whose
+// objects come and go by themselves, such as events, and Jaeger's objects, which checkTraces installs again.
 func (c *tester) objects(t *testing.T) []string {
 	t.Helper()
 	kinds := strings.Fields(c.kubectl(t, "api-resources --verbs=list,create,delete --output=name"))
@@ -151,8 +153,8 @@ func checkInstall(t *testing.T, c *tester) {
 	c.createClients(t)
 }
 
-// createClients creates the clients of robot. The one through listproxy trusts the CA, and expects the server name, that pods
-// of docs/clients.md do.
+// createClients sets c.direct and c.through, with a new token of robot. Like the pods of docs/clients.md, c.through trusts the
+// CA in the ConfigMap listproxy-client, and expects the server name kubernetes.default.svc.
 func (c *tester) createClients(t *testing.T) {
 	t.Helper()
 	trusted, err := c.admin.CoreV1().ConfigMaps(team).Get(t.Context(), "listproxy-client", metav1.GetOptions{})
@@ -191,8 +193,8 @@ func checkLists(t *testing.T, c *tester) {
 	expect.Says(t, a.Source(), "detail=not-cached")
 }
 
-// checkClientCertificates checks that a user with a client certificate has that user's own rights if impersonation.users names
-// the user. listproxy may not impersonate others.
+// checkClientCertificates checks clients that log in to listproxy with a certificate. If impersonation.users names the user,
+// the request has that user's own rights: here none to list pods. listproxy may not impersonate any other user.
 func checkClientCertificates(t *testing.T, c *tester) {
 	_, err := c.admin.CoreV1().ConfigMaps(cluster.Namespace).Create(t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "client-ca"}, Data: map[string]string{"bundle": string(c.CA())},
@@ -200,26 +202,30 @@ func checkClientCertificates(t *testing.T, c *tester) {
 	expect.NoError(t, err)
 	c.install(t, "impersonation.users={"+controlplane.CertUser+"}",
 		"clientCertificates.enabled=true,clientCertificates.caConfigMap.name=client-ca,clientCertificates.caConfigMap.key=bundle")
-	mallory, key, err := c.IssueCert("mallory", "system:masters")
+	otherCert, otherKey, err := c.IssueCert("mallory", "system:masters")
 	expect.NoError(t, err)
-	unnamed := c.CertConfig(controlplane.CertUser)
-	unnamed.CertData, unnamed.KeyData = mallory, key
-	for refusal, cfg := range map[string]*rest.Config{
-		`User \"` + controlplane.CertUser + `\" cannot list`: c.CertConfig(controlplane.CertUser),
-		"cannot impersonate": unnamed,
+	named, other := c.CertConfig(controlplane.CertUser), c.CertConfig(controlplane.CertUser)
+	other.CertData, other.KeyData = otherCert, otherKey
+	for _, tt := range []struct {
+		client      *rest.Config
+		wantRefusal string
+	}{
+		{client: named, wantRefusal: `User \"` + controlplane.CertUser + `\" cannot list`},
+		{client: other, wantRefusal: "cannot impersonate"},
 	} {
-		through, err := c.Through(t.Context(), cfg)
+		through, err := c.Through(t.Context(), tt.client)
 		expect.NoError(t, err)
 		// Replicas from before the upgrade may still answer.
-		poll.Until(t, patience, refusal, func() bool {
+		poll.Until(t, patience, tt.wantRefusal, func() bool {
 			a, err := ask.MustNew(t, through, patience).Get(t.Context(), "/api/v1/namespaces/team-a/pods?resourceVersion=0")
-			return err == nil && strings.Contains(string(a.Body), refusal)
+			return err == nil && strings.Contains(string(a.Body), tt.wantRefusal)
 		})
 	}
 	c.install(t)
 }
 
-// checkConnect checks that the port for CONNECT, as kubectl's proxy-url, leads to listproxy. One CA signs both certificates.
+// checkConnect checks that a client gets lists from memory if it has the port for CONNECT as its proxy-url, and
+// kube-apiserver's own URL as its server. The certificates of the port and of listproxy are signed by one CA.
 func checkConnect(t *testing.T, c *tester) {
 	c.install(t, "connect.enabled=true,connect.hosts={kubernetes.default.svc}")
 	through, err := c.Through(t.Context(), c.RESTConfig(controlplane.Admin))

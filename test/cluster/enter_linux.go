@@ -19,13 +19,15 @@ import (
 )
 
 const (
-	// dir is the only directory that the cluster writes to outside. It holds keys.
+	// dir is the only directory on the machine itself, outside of the Linux namespaces, that the cluster writes to. It holds
+	// keys.
 	dir = "/var/lib/listproxy-cluster"
 	// cgroupName is the control group of all pods, below /sys/fs/cgroup or each of its controllers.
 	cgroupName = "listproxy-cluster"
-	// lockSocket is an abstract socket, which allows one cluster on the machine. It goes with its process.
+	// lockSocket is an abstract socket. Only one process can listen on it, so only one cluster runs on the machine. The kernel
+	// removes it when the process ends.
 	lockSocket = "@listproxy-cluster"
-	// insideEnv is set for processes inside.
+	// insideEnv is the environment variable that is set for processes in the cluster's namespaces.
 	insideEnv = "LISTPROXY_CLUSTER_INSIDE"
 	// diskGB is the free space that builds and the cluster need.
 	diskGB = 15
@@ -77,7 +79,7 @@ func Enter(ctx context.Context, log func(string), ports int) (code int, err erro
 		return 1, fmt.Errorf("another cluster runs on this machine: %w", err)
 	}
 	defer func() { _ = lock.Close() }()
-	if err := cleanUp(); err != nil { // of a process that was killed before
+	if err := cleanUp(); err != nil { // what a killed process has left behind
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, cleanUp()) }()

@@ -73,7 +73,7 @@ func checkTraces(t *testing.T, c *tester) {
 	client, err := kubernetes.NewForConfig(through)
 	expect.NoError(t, err)
 	for name, tt := range map[string]struct {
-		operation string
+		operation string // the name of a span in the trace, escaped for a URL
 		wantSpans []wantSpan
 	}{
 		"hit": {operation: "GET%20pods", wantSpans: []wantSpan{

@@ -40,8 +40,8 @@ func (cp *ControlPlane) ClientAuthority() *Authority { return cp.credentials.iss
 // Token returns the bearer token of a user, or "" for one who has none.
 func (cp *ControlPlane) Token(user string) string { return cp.credentials.tokens[user] }
 
-// RESTConfig returns a configuration with the user's token, and without a client-side rate limit. [Anonymous] has no token.
-// RESTConfig panics for any other user without a token: a mistyped name would silently be anonymous.
+// RESTConfig returns a configuration with the user's token, and without a client-side rate limit. For [Anonymous] it has no
+// token. For any other user without a token RESTConfig panics, since a mistyped name would otherwise be anonymous.
 func (cp *ControlPlane) RESTConfig(user string) *rest.Config {
 	token, ok := cp.credentials.tokens[user]
 	if !ok && user != Anonymous {
@@ -75,11 +75,12 @@ func (cp *ControlPlane) KubeconfigPath(user string) string {
 
 // WriteKubeconfig writes a configuration with a token or a certificate, or neither, to a file with mode 0600.
 func WriteKubeconfig(path string, cfg *rest.Config) error {
+	const name = "it" // of the only context, cluster and user
 	return clientcmd.WriteToFile(api.Config{
-		CurrentContext: "it",
-		Contexts:       map[string]*api.Context{"it": {Cluster: "it", AuthInfo: "it"}},
-		Clusters:       map[string]*api.Cluster{"it": {Server: cfg.Host, CertificateAuthorityData: cfg.CAData}},
-		AuthInfos:      map[string]*api.AuthInfo{"it": {Token: cfg.BearerToken, ClientCertificateData: cfg.CertData, ClientKeyData: cfg.KeyData}},
+		CurrentContext: name,
+		Contexts:       map[string]*api.Context{name: {Cluster: name, AuthInfo: name}},
+		Clusters:       map[string]*api.Cluster{name: {Server: cfg.Host, CertificateAuthorityData: cfg.CAData}},
+		AuthInfos:      map[string]*api.AuthInfo{name: {Token: cfg.BearerToken, ClientCertificateData: cfg.CertData, ClientKeyData: cfg.KeyData}},
 	}, path)
 }
 

@@ -81,7 +81,7 @@ func Start(ctx context.Context, options Options) (*ControlPlane, error) {
 	return cp, nil
 }
 
-// prepareBinaries makes sure that all programs are there.
+// prepareBinaries builds the programs that are missing, and sets cp.paths.
 func (cp *ControlPlane) prepareBinaries(ctx context.Context) (err error) {
 	if cp.paths, cp.version, err = binaries.ControlPlane(ctx, cp.options.Log, os.Getenv(VersionEnv)); err != nil {
 		return err
@@ -95,6 +95,8 @@ func (cp *ControlPlane) prepareBinaries(ctx context.Context) (err error) {
 	return err
 }
 
+// start creates the directory, the reaper, which removes the directory in the end, and all ports, credentials and kubeconfigs.
+// Then it starts etcd and the first API server, and sets up namespaces and rights.
 func (cp *ControlPlane) start(ctx context.Context) error {
 	begin := time.Now()
 	var err error
@@ -104,10 +106,11 @@ func (cp *ControlPlane) start(ctx context.Context) error {
 	if cp.reaper, err = startReaper(cp.dir); err != nil {
 		return err
 	}
-	for _, p := range []**port{&cp.etcdPort, &cp.peerPort} {
-		if *p, err = reservePort(); err != nil {
-			return err
-		}
+	if cp.etcdPort, err = reservePort(); err != nil {
+		return err
+	}
+	if cp.peerPort, err = reservePort(); err != nil {
+		return err
 	}
 	if cp.First, err = cp.newAPIServer(); err != nil {
 		return err
@@ -159,7 +162,7 @@ func (cp *ControlPlane) Stop() {
 	for _, s := range cp.servers {
 		s.close()
 	}
-	cp.etcd.kill() // nil, if the start has failed before: then this does nothing
+	cp.etcd.kill() // does nothing if cp.etcd is nil, since the start has failed earlier
 	if cp.reaper != nil {
 		cp.reaper.reap()
 	}
@@ -177,5 +180,5 @@ func (cp *ControlPlane) Dir() string { return cp.dir }
 // Binaries returns the paths of the programs that this control plane runs.
 func (cp *ControlPlane) Binaries() binaries.Paths { return cp.paths }
 
-// Version is the version of the API server that runs, as "1.36.3".
+// Version returns the version of the first API server, such as "1.36.3".
 func (cp *ControlPlane) Version() string { return cp.version }

@@ -126,8 +126,8 @@ func (cp *ControlPlane) SnapshotEtcd(ctx context.Context) (snapshot EtcdSnapshot
 	return snapshot, err
 }
 
-// RestoreEtcd stops the first API server and etcd, restores the data of a snapshot, and starts both again: everything that
-// was written since is gone, and revisions are given a second time.
+// RestoreEtcd stops the first API server and etcd, restores the data of a snapshot, and starts both again. Everything that was
+// written since the snapshot is gone, and etcd gives the revisions of those writes a second time.
 func (cp *ControlPlane) RestoreEtcd(ctx context.Context, snapshot EtcdSnapshot) error {
 	return cp.whileRunning(ctx, func(ctx context.Context) error {
 		_ = cp.First.Stop() // if it runs
@@ -141,8 +141,9 @@ func (cp *ControlPlane) RestoreEtcd(ctx context.Context, snapshot EtcdSnapshot) 
 	})
 }
 
-// RestoreEtcdBumped is RestoreEtcd with etcdutl, which raises the revision by bump: no revision is given a second time.
-// etcdutl can do so only if it marks the history before as compacted.
+// RestoreEtcdBumped is RestoreEtcd by the program etcdutl, which raises etcd's revision by bump. If bump is larger than the
+// number of writes since the snapshot, no revision is given a second time. etcdutl does so only if it marks the history before
+// as compacted.
 func (cp *ControlPlane) RestoreEtcdBumped(ctx context.Context, etcdutl string, snapshot EtcdSnapshot, bump int64) error {
 	return cp.whileRunning(ctx, func(ctx context.Context) error {
 		_ = cp.First.Stop() // if it runs
@@ -212,7 +213,7 @@ func (cp *ControlPlane) removeEtcd() error {
 	return nil
 }
 
-// startBoth starts etcd, unless it runs, then the API server. The caller holds cp.mu.
+// startBoth starts etcd and then the first API server, unless they run. The caller holds cp.mu.
 func (cp *ControlPlane) startBoth(ctx context.Context) error {
 	if err := cp.startEtcd(ctx); err != nil {
 		return err

@@ -28,8 +28,9 @@ const (
 	identityTimeout = 30 * time.Second
 )
 
-// await waits until the API server is ready and has renewed its Lease. That may come seconds later, in a new cluster. A
-// listproxy that starts in between would see a new API server come. The caller holds s.mu.
+// await waits until the API server is ready and then until it has renewed its Lease, its entry in the list of API servers that
+// listproxy watches. In a new cluster that takes some seconds more. A listproxy that started in between would see an API server
+// come although none was started. The caller holds s.mu.
 func (s *APIServer) await(ctx context.Context) error {
 	config := s.cp.RESTConfig(Admin)
 	config.Host = s.URL()
@@ -65,8 +66,9 @@ func (s *APIServer) await(ctx context.Context) error {
 	return err
 }
 
-// hasRenewed reports whether a Lease was renewed since the process started. (The holder in it does not tell: older versions
-// keep the name of the process before.)
+// hasRenewed reports whether an API server has renewed a Lease since the process of s started. It does not compare the holder
+// in the Lease with the process: older versions of kube-apiserver keep the holder of the process before.
 func (s *APIServer) hasRenewed(l coordinationv1.Lease) bool {
-	return strings.HasPrefix(l.Name, identityPrefix) && l.Spec.RenewTime != nil && !l.Spec.RenewTime.Time.Before(s.process.started)
+	isOfAPIServer := strings.HasPrefix(l.Name, identityPrefix)
+	return isOfAPIServer && l.Spec.RenewTime != nil && !l.Spec.RenewTime.Time.Before(s.process.started)
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// launchScript writes its own pid to $1, makes sure that the reaper is not at work yet ($2
-// exists), and becomes the program.
+// launchScript writes its own pid to the file $1, makes sure that the reaper has not begun to clean up (the file $2 still
+// exists), and becomes the program, the remaining arguments. See runningFile.
 const launchScript = `pid=$1; running=$2; shift 2
 echo $$ >"$pid" && [ -e "$running" ] && exec "$@"`
 

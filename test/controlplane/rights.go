@@ -26,15 +26,16 @@ type Grant struct {
 	Rules []rbacv1.PolicyRule
 }
 
-// Rule allows verbs for resources of a group. Both are separated by commas. With names, it allows them for these objects only.
+// Rule returns a rule that allows verbs for resources of a group: Rule("list,watch", "", "pods,nodes"). With names, it allows
+// them for the objects with these names only.
 func Rule(verbs, group, resources string, names ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{
 		Verbs: strings.Split(verbs, ","), APIGroups: []string{group}, Resources: strings.Split(resources, ","), ResourceNames: names,
 	}
 }
 
-// ReviewsAs returns rules that allow to impersonate a user in SelfSubjectAccessReviews only (constrained impersonation,
-// KEP-5284).
+// ReviewsAs returns rules that allow to impersonate a user, but only to create SelfSubjectAccessReviews (constrained
+// impersonation, KEP-5284).
 func ReviewsAs(user string) []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		Rule("impersonate:user-info", "authentication.k8s.io", "users", user),
@@ -42,7 +43,8 @@ func ReviewsAs(user string) []rbacv1.PolicyRule {
 	}
 }
 
-// Grant grants rights, as [Admin], until revoke is called. The API server's authorizer applies either change a moment later.
+// Grant grants rights, as [Admin], until revoke is called. It creates a binding of a role, and the role unless it exists. The
+// API server's authorizer learns of a grant, and of its revocation, a moment later.
 func (cp *ControlPlane) Grant(ctx context.Context, g Grant) (revoke func(context.Context) error, err error) {
 	path := "/apis/" + rbacv1.GroupName + "/v1/"
 	roles, bindings := path+"clusterroles", path+"clusterrolebindings"

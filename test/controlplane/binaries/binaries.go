@@ -1,5 +1,7 @@
-// Package binaries builds the programs that a control plane and its tests run: etcd, kube-apiserver, kubectl,
-// and on demand other kube-apiservers, helm, promtool, and the tests of other projects. A module of its own pins each.
+// Package binaries builds the programs that a control plane and its tests run, and keeps them in bin/ of the repository. They
+// are etcd, kube-apiserver, kubectl and, on demand, kube-apiservers of other versions, helm, promtool, and the tests of other
+// projects. The versions are pinned by go.mod files: each of the modules that [ControlPlane] and [Tool] name pins one program
+// or a few.
 package binaries
 
 import (
@@ -19,33 +21,36 @@ import (
 
 const (
 	modulePath = "github.com/listproxy/listproxy"
-	toolsDir   = "test/controlplane/tools"
-	// otherTools are the modules beside toolsDir that pin only a kube-apiserver of another version.
+	// toolsDir is the directory of the module that pins etcd, kubectl and the usual kube-apiserver.
+	toolsDir = "test/controlplane/tools"
+	// otherTools is a pattern for the directories of modules such as tools-1.35. Each pins only a kube-apiserver, of another
+	// version.
 	otherTools = toolsDir + "-[0-9]*"
 	kubernetes = "k8s.io/kubernetes"
 )
 
-// Paths are those of the binaries of the control plane.
+// Paths are the paths of a control plane's programs.
 type Paths struct {
 	Etcd          string
 	KubeAPIServer string
 	Kubectl       string
 }
 
-// A tool is a binary to build.
+// A tool is a program to build.
 type tool struct {
-	name   string // of the binary
-	pkg    string // the main package, or the one with the tests
-	module string // the module of pkg, whose version the binary gets
-	tags   string // for go build
-	test   bool   // the binary has the tests of pkg
+	name   string // the name of the program, a file in bin/
+	pkg    string // the main package, or with test the package whose tests become the program
+	module string // the program gets the version of this module
+	tags   string // build tags for go build
+	test   bool   // build with go test -c
 	cgo    bool   // go build may use cgo
 }
 
-// ControlPlane returns the paths of etcd, kube-apiserver and kubectl, as the module in tools/ pins them, and the version of
-// kube-apiserver. A version, such as "1.32.13", chooses another kube-apiserver, which a module beside tools/ must pin. The
-// binaries are in bin/ of the repository that holds the working directory. ControlPlane builds those that are missing or come
-// from another recipe, which takes minutes and is logged. Callers in several processes wait for one build.
+// ControlPlane returns the paths of etcd, kube-apiserver and kubectl in bin/ of the repository, and the version of
+// kube-apiserver. The argument version is that of the wanted kube-apiserver, such as "1.32.13"; "" is the version that tools/
+// pins. ControlPlane builds the programs that are missing, or that were built from another recipe: from other versions, other
+// sources or with other flags. That takes minutes, and is logged. If several processes call it at once, one builds and the
+// others wait.
 func ControlPlane(ctx context.Context, log func(string), version string) (Paths, string, error) {
 	root, err := RepoRoot()
 	if err != nil {
@@ -77,8 +82,8 @@ func ControlPlane(ctx context.Context, log func(string), version string) (Paths,
 // pinLine matches the line of a go.mod that pins a version of Kubernetes.
 var pinLine = regexp.MustCompile(regexp.QuoteMeta(kubernetes) + ` v(\S+)`)
 
-// findModule returns the directory, below root, of the module that pins a version of Kubernetes, and that version. "" is the version
-// that toolsDir pins.
+// findModule returns the directory, below root, of the module that pins a version of kube-apiserver, and that version. For ""
+// it returns toolsDir and its version.
 func findModule(root, version string) (moduleDir, found string, err error) {
 	others, err := filepath.Glob(filepath.Join(root, otherTools))
 	if err != nil {
@@ -105,8 +110,8 @@ func findModule(root, version string) (moduleDir, found string, err error) {
 		version, strings.Join(known, ", "), toolsDir)
 }
 
-// ensureBuilt builds those tools that are not in bin/, or were built from another recipe. moduleDir is the directory, below root, of
-// the module that pins them.
+// ensureBuilt builds each of the tools, unless it is in bin/ and was built from the current recipe. moduleDir is the directory,
+// below root, of the module that pins the tools. A stamp file beside each program has the hash of its recipe.
 func ensureBuilt(ctx context.Context, log func(string), root, moduleDir string, tools ...tool) error {
 	source, bin := filepath.Join(root, moduleDir), filepath.Join(root, "bin")
 	recipe, err := recipeHash(source)
@@ -132,10 +137,7 @@ func ensureBuilt(ctx context.Context, log func(string), root, moduleDir string, 
 			return err
 		}
 		if !isBuilt(t) { // another process may have built it meanwhile
-			err = build(ctx, log, source, bin, t)
-			if err == nil {
-				err = os.WriteFile(stampFile(bin, t), []byte(recipe), 0o600)
-			}
+			err = buildAndStamp(ctx, log, source, bin, recipe, t)
 		}
 		lock.Unlock()
 		if err != nil {
@@ -145,7 +147,16 @@ func ensureBuilt(ctx context.Context, log func(string), root, moduleDir string, 
 	return nil
 }
 
-// RepoRoot walks up from the working directory to the go.mod of this repository's module.
+// buildAndStamp builds a tool, and then writes its stamp file.
+func buildAndStamp(ctx context.Context, log func(string), source, bin, recipe string, t tool) error {
+	if err := build(ctx, log, source, bin, t); err != nil {
+		return err
+	}
+	return os.WriteFile(stampFile(bin, t), []byte(recipe), 0o600)
+}
+
+// RepoRoot returns the root of this repository: of the working directory and the directories above, the one with the go.mod of
+// this module.
 func RepoRoot() (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {
@@ -168,7 +179,8 @@ func RepoRoot() (string, error) {
 // stampFile returns the path of the file with the hash of the recipe from which a binary was built.
 func stampFile(bin string, t tool) string { return filepath.Join(bin, "."+t.name+".stamp") }
 
-// recipeHash returns a hash of everything that a build depends on: the pinned modules, the sources in the directory, and the flags.
+// recipeHash returns a hash of the recipe in a module's directory: of everything that a build there depends on. That is the
+// go.mod, the go.sum and the sources in the directory, and the flags of this package.
 func recipeHash(dir string) (string, error) {
 	h := sha256.New()
 	sources, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -182,6 +194,7 @@ func recipeHash(dir string) (string, error) {
 		}
 		_, _ = fmt.Fprintf(h, "%s %d\n%s", filepath.Base(path), len(b), b)
 	}
-	_, _ = fmt.Fprintf(h, "%q", buildFlags("v0.0.0", ""))
+	const anyVersion = "v0.0.0" // the versions themselves are in go.mod
+	_, _ = fmt.Fprintf(h, "%q", buildFlags(anyVersion, ""))
 	return hex.EncodeToString(h.Sum(nil)), nil
 }

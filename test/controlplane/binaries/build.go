@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// build builds one tool into bin. The binary appears by a rename, so that an interrupted build leaves no half-written
-// binary, and a running one is not disturbed.
+// build builds one tool into bin, in the directory of the module that pins it. It writes the program under another name, and
+// then renames it. So an interrupted build leaves no half-written program, and a running program is not disturbed.
 func build(ctx context.Context, log func(string), module, bin string, t tool) error {
 	version, err := goCommand(ctx, module, false, "list", "-m", "-f", "{{.Version}}", t.module)
 	if err != nil {
@@ -38,8 +38,8 @@ func build(ctx context.Context, log func(string), module, bin string, t tool) er
 	return nil
 }
 
-// buildFlags returns arguments of go build. They stamp the version of Kubernetes as its own build scripts do: discovery,
-// /version and compatibility versions are derived from it.
+// buildFlags returns arguments of go build. They set the version of Kubernetes in the program, as its own build scripts do. The
+// program derives discovery, /version and compatibility versions from it.
 func buildFlags(version, output string) []string {
 	const pkg = "k8s.io/component-base/version"
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
@@ -54,7 +54,7 @@ func buildFlags(version, output string) []string {
 	return []string{"-trimpath", "-ldflags", ldflags, "-o", output}
 }
 
-// goCommand runs the go command in the tools module and returns its standard output.
+// goCommand runs the go command in the directory module, with cgo or without, and returns its standard output.
 func goCommand(ctx context.Context, module string, cgo bool, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...) // #nosec G204 -- arguments from this package
 	cmd.Dir = module

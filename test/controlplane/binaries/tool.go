@@ -17,7 +17,7 @@ const (
 const (
 	ControllerRuntimeModule = "test/e2e/programs/controller-runtime"
 
-	clusterTools = "test/cluster/tools-" // and the name of a tool
+	clusterTools = "test/cluster/tools-" // the beginning of several directories, such as test/cluster/tools-runc
 )
 
 // The paths of modules whose programs are built.
@@ -35,13 +35,14 @@ const (
 	jaeger     = "github.com/jaegertracing/jaeger"
 )
 
-// ControllerRuntimeTests returns the name of the tests of a package of controller-runtime, as
-// "client", and the package's path.
+// ControllerRuntimeTests returns the name, for [Tool], of the tests of a package of controller-runtime, such as "client". It
+// also returns the package's path.
 func ControllerRuntimeTests(tested string) (name, pkg string) {
 	return "controller-runtime-" + tested + ".test", controllerRuntime + "/pkg/" + tested
 }
 
-// pinnedTools are the tools that [Tool] builds, by the directory of the module that pins them.
+// pinnedTools are the tools that [Tool] builds, by the directory of the module that pins them. The package "." is in that
+// directory itself.
 var pinnedTools = map[string][]tool{
 	toolsDir + "-helm": {{name: "helm", pkg: "helm.sh/helm/v4/cmd/helm", module: "helm.sh/helm/v4"}},
 	// Without service discovery of clouds, which would be most of the program.
@@ -83,8 +84,8 @@ var pinnedTools = map[string][]tool{
 	ControllerRuntimeModule:          {testsOf("client"), testsOf("cache"), testsOf("manager")},
 }
 
-// Tool returns the path in bin/ of a tool for tests, a release or a cluster, or of another project's tests or program, as
-// its module pins it. It builds the tool if it is missing there, or was built from another recipe.
+// Tool returns the path in bin/ of the tool with a name, one of pinnedTools. It builds the tool if it is missing there, or was
+// built from another recipe: from other versions, other sources or with other flags.
 func Tool(ctx context.Context, log func(string), name string) (string, error) {
 	root, err := RepoRoot()
 	if err != nil {

@@ -37,11 +37,14 @@ func run(ctx context.Context, args []string) error {
 // tool builds a tool, unless it is there, and returns its path.
 func tool(ctx context.Context, name string) (path string, err error) {
 	log := func(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
-	version, isAPIServer := strings.CutPrefix(name+"-", "kube-apiserver-")
-	if isAPIServer {
-		version = strings.TrimSuffix(version, "-") // "" is the version that tools/ pins
-		paths, _, err := binaries.ControlPlane(ctx, log, version)
-		return paths.KubeAPIServer, err
+	const apiServer, pinnedVersion = "kube-apiserver", "" // "" is the version that tools/ pins
+	version, hasVersion := strings.CutPrefix(name, apiServer+"-")
+	switch {
+	case name == apiServer:
+		version = pinnedVersion
+	case !hasVersion:
+		return binaries.Tool(ctx, log, name)
 	}
-	return binaries.Tool(ctx, log, name)
+	paths, _, err := binaries.ControlPlane(ctx, log, version)
+	return paths.KubeAPIServer, err
 }

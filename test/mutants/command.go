@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// command is a run of go test, by its arguments: a package, and flags. It must pass on the unchanged code, and fail on a mutant.
+// command is a run of go test, by its arguments: a package, and flags. It must pass on the unchanged code, and fail on a
+// mutant.
 type command string
 
 // verdict classifies the result of a command.
@@ -33,8 +34,8 @@ type result struct {
 // with other work.
 const timeout = "6m"
 
-// run runs the command in root. overlay is the path of a file for go's -overlay, or "". It is passed in GOFLAGS, so it also holds
-// for the programs that tests build.
+// run runs the command in root. overlay is the path of a file for go's -overlay, or "". It is passed in GOFLAGS, so it also
+// holds for the programs that tests build.
 func (c command) run(ctx context.Context, root, overlay string) result {
 	args := append([]string{"test", "-json", "-count", "1", "-failfast", "-vet", "off", "-timeout", timeout}, strings.Fields(string(c))...)
 	cmd := exec.CommandContext(ctx, "go", args...) // #nosec G204 -- of a file of this repository
@@ -64,7 +65,7 @@ func judge(out []byte, err error) result {
 		case "pass":
 			hasRun = hasRun || event.Test != ""
 		case "fail":
-			// Subtests fail before their parent, whose name adds nothing.
+			// A subtest fails before its parent. The parent's name would add nothing.
 			isParent := slices.ContainsFunc(failures, func(f string) bool { return strings.HasPrefix(f, event.Test+"/") })
 			if event.Test != "" && !isParent {
 				failures = append(failures, event.Test)

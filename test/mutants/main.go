@@ -1,4 +1,5 @@
-// Command mutants (make mutants) breaks the code in one place at a time: by a mutant. For each mutant, a test must fail.
+// Command mutants (make mutants) shows that the tests notice mistakes. A mutant is a change that breaks the code in one place.
+// This command applies one mutant at a time, and runs the tests that must then fail. If a test fails, the mutant is killed.
 package main
 
 import (
@@ -47,7 +48,8 @@ func run(ctx context.Context, names string) error {
 
 	begun := time.Now()
 	t := trial{root: root, overlays: overlays}
-	// Two groups run at a time, but never two of suites, which build listproxy in the same place.
+	// Two groups run at a time: one of suites and one of unit tests, or two of unit tests once the suites are done. Two of
+	// suites would build listproxy in the same place.
 	suites, unitTests := groupByCommand(mutants)
 	var workers sync.WaitGroup
 	workers.Go(func() {

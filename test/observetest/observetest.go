@@ -13,8 +13,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// New returns an Observer for an API server of pods and namespaces, and the registry of its metrics. With nil traces the Observer
-// makes no spans.
+// New returns an Observer for an API server of pods and namespaces, and the registry of its metrics. With nil traces the
+// Observer makes no spans.
 func New(traces *sdktrace.TracerProvider) (*observe.Observer, *prometheus.Registry) {
 	metrics := prometheus.NewPedanticRegistry()
 	o := observe.New(traces, metrics)
@@ -24,19 +24,20 @@ func New(traces *sdktrace.TracerProvider) (*observe.Observer, *prometheus.Regist
 	return o, metrics
 }
 
-// Seen is a request that an Observer is observing, and the writer of its answer.
+// Seen is what a handler gets of a request that an Observer observes: the Observer's record of it, the writer of the answer,
+// and the request.
 type Seen struct {
 	*observe.Record
 	http.ResponseWriter
 	Request *http.Request
 }
 
-// Request lets o observe r while handle answers it. handle may panic with [http.ErrAbortHandler] to break off its answer.
+// Request serves r by handle while o observes it. handle may panic with [http.ErrAbortHandler] to break off its answer.
 func Request(o *observe.Observer, r *http.Request, handle func(Seen)) {
 	Logged(o, proxytest.DiscardLog(), r, handle)
 }
 
-// Logged is [Request] with an access log, which gets the request's line.
+// Logged is [Request] with an access log, into which o writes a line about the request.
 func Logged(o *observe.Observer, log *slog.Logger, r *http.Request, handle func(Seen)) {
 	defer func() {
 		if cause := recover(); cause != nil && cause != any(http.ErrAbortHandler) {

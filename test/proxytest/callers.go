@@ -7,14 +7,16 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// The tests of package auth use this package, so it cannot import auth. Instead, these functions are generic in auth's types.
+// The tests of package auth (proxy/auth) import this package, so this package cannot import auth. Instead, functions here have
+// type parameters for auth's types, which callers need not name: proxytest.Identify(auth.NewAuthenticator(nil), "Bearer x")
+// returns an auth.Identity.
 
-// Authenticator is an auth.Authenticator.
+// Authenticator has the method of auth.Authenticator that identifies the caller of a request.
 type Authenticator[Identity, Refusal any] interface {
 	Authenticate(r *http.Request) (Identity, Refusal)
 }
 
-// Identify returns the identity of a request with these Authorization values.
+// Identify returns the identity of the caller of a request with these values of the header Authorization.
 func Identify[Identity, Refusal any](a Authenticator[Identity, Refusal], authorization ...string) Identity {
 	id, _ := a.Authenticate(&http.Request{Header: http.Header{"Authorization": authorization}})
 	return id
@@ -38,7 +40,8 @@ func Jane[Identity any](a Users[Identity]) Identity {
 	return a.NewVerifiedIdentity(&user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}})
 }
 
-// SendWithCredentials returns a function that sends a request through rt with the credentials of an identity.
+// SendWithCredentials returns a function that adds the credentials of an identity to a request and sends it through rt.
+// Identity is auth.Identity.
 func SendWithCredentials[Identity interface{ SetHeaders(h http.Header) }](
 	rt Transport,
 ) func(context.Context, Identity, *http.Request) (*http.Response, error) {

@@ -136,8 +136,8 @@ func WebToken(claims, signature string) string {
 	return "Bearer e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + "." + signature
 }
 
-// StartInPipes runs server with TLS in a synctest bubble, until the test ends. The server's Client and the returned listener's
-// Dial connect to it.
+// StartInPipes runs server with TLS in a bubble of testing/synctest, until the test ends. Clients connect by pipes, connections
+// in memory: the server's Client does, and so does the Dial of the returned listener.
 func StartInPipes(t *testing.T, server *httptest.Server) *inmemory.Listener {
 	t.Helper()
 	return startInPipes(t, server, server.StartTLS, "https")
@@ -164,8 +164,8 @@ func startInPipes(t *testing.T, server *httptest.Server, start func(), scheme st
 	return listener
 }
 
-// Serve runs server with TLS until the test ends. The Client of the returned server trusts its certificate, speaks HTTP/2 if
-// http2 is true, and leaves redirects and compressed answers as they are.
+// Serve runs server with TLS on a port of loopback until the test ends. The Client of the returned server trusts its
+// certificate, speaks HTTP/2 if http2 is true, and leaves redirects and compressed answers as they are.
 func Serve(t testing.TB, server *http.Server, http2 bool) *httptest.Server {
 	t.Helper()
 	front := httptest.NewUnstartedServer(nil)
@@ -189,8 +189,8 @@ func Listen(t *testing.T) net.Listener {
 	return listener
 }
 
-// SwitchTo returns a handler that accepts any upgrade, sends the client's X-Stream-Protocol-Version back as X-Seen, and lets serve
-// use the connection.
+// SwitchTo returns a handler that accepts any upgrade, sends the client's X-Stream-Protocol-Version back as X-Seen, and lets
+// serve use the connection.
 func SwitchTo(t *testing.T, serve func(rw *bufio.ReadWriter)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor != 1 {
@@ -209,7 +209,8 @@ func SwitchTo(t *testing.T, serve func(rw *bufio.ReadWriter)) http.HandlerFunc {
 	}
 }
 
-// ServeInPipes runs server in a synctest bubble, without TLS, until the test ends.
+// ServeInPipes runs server without TLS in a bubble of testing/synctest, until the test ends. Clients connect by the Dial of the
+// returned listener.
 func ServeInPipes(t *testing.T, server *http.Server) *inmemory.Listener {
 	t.Helper()
 	listener, done := inmemory.NewListener(), make(chan struct{})
@@ -224,8 +225,8 @@ func ServeInPipes(t *testing.T, server *http.Server) *inmemory.Listener {
 	return listener
 }
 
-// ServePipe serves handler over pipes without TLS until the test ends. It returns a client with the smallest possible HTTP/2
-// windows, and a function that opens a connection.
+// ServePipe is ServeInPipes for a handler. It returns a client with the smallest possible HTTP/2 windows, so that it soon stops
+// reading, and a function that opens a connection without a client.
 func ServePipe(t *testing.T, handler http.Handler, http2 bool) (*http.Client, func() net.Conn) {
 	t.Helper()
 	var protocols http.Protocols
@@ -244,7 +245,7 @@ func ServePipe(t *testing.T, handler http.Handler, http2 bool) (*http.Client, fu
 	}
 }
 
-// StuckUpload is a request whose body never comes.
+// StuckUpload is a request, for SendRaw, whose body of ten bytes never comes.
 const StuckUpload = "POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
 
 // GzipMember returns events as kube-apiserver sends them in one flush of a compressed stream.

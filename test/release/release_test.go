@@ -75,7 +75,7 @@ func TestKrew(t *testing.T) {
 	expect.Same(t, want, string(bytes.Join(regexp.MustCompile(`uri: .*\n`).FindAll(manifest, -1), nil)))
 }
 
-// TestPins: workflows name every action of others by its commit.
+// TestPins: the workflows in .github name every action of another repository by its commit, since a tag may be moved.
 func TestPins(t *testing.T) {
 	workflows, err := filepath.Glob(repository + "/.github/workflows/*.yml")
 	expect.NoError(t, err)

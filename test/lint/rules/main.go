@@ -21,10 +21,11 @@ import (
 const module = "github.com/listproxy/listproxy"
 
 var (
-	// badNames are prepositions and forms of verbs. They do not say what has the name.
+	// badNames are prepositions and forms of verbs. As the name of a variable or function, they do not say what it is.
 	badNames     = strings.Fields("of is are was were had on by as via with without into about upon than beyond")
 	nameAndColon = regexp.MustCompile(`^[A-Za-z_][\w.]*: `)
-	// testName matches what may begin with a name and a colon: the comment of a test says what the test shows.
+	// testName matches comments that may begin with a name and a colon. A comment such as "TestX: callers are refused" says
+	// what the test shows.
 	testName = regexp.MustCompile(`^(Test|Fuzz|Benchmark)`)
 )
 
@@ -49,8 +50,7 @@ func main() {
 	}
 }
 
-// checker collects findings. For some rules it needs the types of expressions, which it knows as far as this repository defines
-// them.
+// checker collects findings. Some rules need the types of expressions. It knows only the types that this repository defines.
 type checker struct {
 	positions *token.FileSet
 	files     map[string][]*ast.File    // by import path
@@ -59,7 +59,7 @@ type checker struct {
 	findings  []string
 }
 
-// check returns what is wrong in files, apart from test data.
+// check returns the findings in the files with these names, in order. It skips test data.
 func check(names []string) ([]string, error) {
 	c := &checker{
 		positions: token.NewFileSet(),
@@ -79,13 +79,14 @@ func check(names []string) ([]string, error) {
 		if !strings.HasSuffix(name, "_test.go") {
 			c.files[importPath] = append(c.files[importPath], file)
 		}
-		// With its tests a package counts as another one, because they may import what imports the package.
+		// The package with its tests counts as a second package. If it were one package, there could be a cycle of imports: a
+		// test may import a package that imports the tested one.
 		withTests := importPath + " " + file.Name.Name
 		c.files[withTests] = append(c.files[withTests], file)
 		ast.Inspect(file, c.checkNode)
 	}
 	for importPath := range c.files {
-		_, _ = c.Import(importPath) // it fills info. An import of another module, whose type is unknown then, is no error here.
+		_, _ = c.Import(importPath) // for c.info; errors about types of other modules, which are unknown, do not matter
 	}
 	for name := range c.info.Defs {
 		c.checkName(name)

@@ -59,7 +59,8 @@ type other struct {
 }
 `
 
-// messages has a part of each rule's finding. Without a rule any finding counts.
+// messages has a part of the finding of each rule. Lines without a rule have the part "", which is in any finding: they must
+// have none.
 var messages = map[string]string{
 	"comment": "a comment begins with", "name": "does not say what it is", "assignment": "are assigned at once", "literal": "without their names",
 }

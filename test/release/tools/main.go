@@ -173,7 +173,7 @@ func write(output string, index v1.ImageIndex, modified time.Time) error {
 	if err := path.AppendIndex(index); err != nil {
 		return err
 	}
-	root, packed := os.DirFS(dir), fstest.MapFS{}
+	root, packed := os.DirFS(dir), fstest.MapFS{} // packed gives all files the same time
 	if err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err

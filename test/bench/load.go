@@ -74,7 +74,7 @@ func (b *bench) measureStart(ctx context.Context, binary program, listBytes int6
 	kube := &row{request: "a start", side: direct.name, storedBytes: listBytes}
 	r := &row{request: "a start", side: "listproxy" + binary.suffix, answers: 1, storedBytes: listBytes}
 	begun := time.Now()
-	// The process does not exist before, so this measures kube-apiserver's CPU time only.
+	// This measures kube-apiserver only. listproxy's process does not exist yet, and all of its CPU time is read below.
 	err = b.measureCPU(direct, noIdle, r, func() (err error) {
 		started, err = b.startProgram(ctx, binary, "listproxy", "--eager", "pods")
 		return err

@@ -260,15 +260,12 @@ func (b *bench) measureMix(ctx context.Context, s mixSide, clients []clientKind,
 	if err := b.watchMix(watchCtx, target, watching); err != nil {
 		return err
 	}
-	callers := make([]caller, len(clients))
-	for i := range callers {
-		cfg := b.config(target, "")
-		connection, err := newConnection(cfg, http2)
-		if err != nil {
-			return err
-		}
-		defer connection.CloseIdleConnections()
-		callers[i] = caller{cfg: cfg, http: connection}
+	callers, err := b.newCallers(target, len(clients))
+	if err != nil {
+		return err
+	}
+	for _, c := range callers {
+		defer c.http.CloseIdleConnections()
 	}
 	err = b.measureCPU(target, noIdle, rows.all, func() error { return b.sendMix(ctx, clients, callers, rows) })
 	delays, watchErr := watching.received()
@@ -279,6 +276,20 @@ func (b *bench) measureMix(ctx context.Context, s mixSide, clients []clientKind,
 	watches := b.settings.crowd + mixInformers
 	rows.events.hits = rows.events.answers * watching.hits / watches
 	return errors.Join(err, watchErr)
+}
+
+// newCallers returns n callers of a side.
+func (b *bench) newCallers(target side, n int) ([]caller, error) {
+	callers := make([]caller, n)
+	for i := range callers {
+		cfg := b.config(target, "")
+		connection, err := newConnection(cfg, http2)
+		if err != nil {
+			return nil, err
+		}
+		callers[i] = caller{cfg: cfg, http: connection}
+	}
+	return callers, nil
 }
 
 // watchMix opens the watches of informers and agents.

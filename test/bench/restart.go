@@ -185,8 +185,9 @@ func (b *bench) awaitInformers(ctx context.Context, crowd []cache.SharedIndexInf
 	return nil
 }
 
-// minLoadPage tells the first page of a load, with which listproxy reads a whole state, from the few objects that listproxy
-// lists before a load to learn their form (snapshot/source/learn.go). The latter have a limit below 50.
+// minLoadPage is the least limit of a first page that counts as a whole list. listproxy's loads have larger pages. Before a
+// load, listproxy lists a few objects to learn their form (snapshot/source/learn.go): that list has a smaller limit, and does
+// not count.
 const minLoadPage = 50
 
 // isWhole reports whether a request makes kube-apiserver give out the whole state of pods. It is one of these:

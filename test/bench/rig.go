@@ -89,7 +89,8 @@ func (b *bench) podShape() workload.Pods {
 	return workload.Pods{Nodes: b.settings.pods/podsPerNode + 1}
 }
 
-// changingNamespace is the namespace of the only config map that [bench.startWrites] changes.
+// changingNamespace is the namespace of the only config map that [bench.startWrites] changes. No measurement lists 0 config
+// maps, so the name objects-0 is free for it.
 var changingNamespace = configMapsNamespace(0)
 
 // fillPods writes the pods, and the config map in changingNamespace.

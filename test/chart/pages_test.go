@@ -78,8 +78,8 @@ func TestHelmInPages(t *testing.T) {
 	}
 }
 
-// TestTrialBesideTheChart: an installation of the chart has no object with the name of one that people create, and later
-// delete, when they try listproxy by the README.
+// TestTrialBesideTheChart: people who try listproxy by the README create objects, and delete them later. None of these has the
+// name of an object in an installation of the chart.
 func TestTrialBesideTheChart(t *testing.T) {
 	const names = `\bname(?:space)?: *"?([\w:.-]+)`
 	allParts := writeValues(t, "{clientCertificates: {enabled: true, caConfigMap: {name: ca}}, impersonation: {users: [jane]}}")

@@ -29,7 +29,7 @@ type Server struct {
 }
 
 // serverState is the state of a server and of its watch cache at one time. A watch cache follows etcd, and answers watches and
-// most lists in its place.
+// some lists, as that of kube-apiserver does.
 type serverState struct {
 	began    int64         // the watch cache's first revision
 	revision int64         // the watch cache's revision

@@ -186,8 +186,8 @@ func (h *Hop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // rewriteBody changes the revisions in the body of a request to the upstream's, unless the body is long. It keeps the body, so
-// that package http can send the request again: all requests through the hop share one connection, and kube-apiserver closes it
-// (GOAWAY) after each 401.
+// that package net/http can send the request again: all requests through the hop share one connection, and kube-apiserver
+// closes it (GOAWAY) after each 401.
 func (h *Hop) rewriteBody(r *http.Request) error {
 	const maxKept = 1 << 20
 	if r.ContentLength <= 0 || r.ContentLength > maxKept {
@@ -237,8 +237,9 @@ type event struct {
 	due  time.Time // the time at which the event is forwarded
 }
 
-// readAhead reads events in advance and says when each is due. Read one after the other, three events with a delay of 1 s would
-// come after 1, 2 and 3 s. Read in advance, all come after 1 s.
+// readAhead reads events in advance and says when each is due. If pass read an event only after it had forwarded the one
+// before, delays would add up: three events with a delay of 1 s would come after 1, 2 and 3 s. Read in advance, all come after
+// 1 s.
 func (h *Hop) readAhead(r *http.Request, from *events.Reader) <-chan event {
 	const maxAhead = 1 << 12
 	ahead := make(chan event, maxAhead)

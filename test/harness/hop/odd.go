@@ -18,8 +18,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/events"
 )
 
-// Odd lists unusual but legal behaviours of API servers, such as those of control planes without etcd. A hop with an Odd makes
-// its upstream look as if it behaved so: it changes what passes. The zero Odd changes nothing.
+// Odd lists unusual but legal behaviours of API servers. Other implementations of the Kubernetes API have some of them. A hop
+// with an Odd makes its upstream look as if it behaved so: it changes what passes. The zero Odd changes nothing.
 type Odd struct {
 	// These change answers to all requests.
 

@@ -25,8 +25,8 @@ func newPEM(t *testing.T) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// TestSearch: Search finds secrets in any text, whole or in part, under the names with which they were first added, and names of
-// users as whole words only. Its errors say where a secret was emitted, and do not have the secret.
+// TestSearch: Search finds secrets in any text, whole or in part. It reports each under the name with which it was first added.
+// It finds names of users as whole words only. Its errors say where a secret was emitted, without the secret.
 func TestSearch(t *testing.T) {
 	var r secrets.Registry
 	token, key := rand.Text(), newPEM(t)
@@ -39,7 +39,8 @@ func TestSearch(t *testing.T) {
 	keyBody := strings.Join(strings.Split(strings.TrimSpace(string(key)), "\n")[1:], "\n")
 	keyBody, _, _ = strings.Cut(keyBody, "\n-----")
 	jwt := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"RS256"}`)) + "." + base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"kubernetes"}`)) + ".c2ln"
-	const partLength = 12 // of a token, that counts as the token
+	const partLength = 12                                                                                    // so many characters at either end of a token count as the token
+	hidden := []string{token, token[:partLength], token[len(token)-partLength:], keyBody, jwt, "certuser\\"} // from errors
 	const (
 		alice      = "alice's token"
 		privateKey = "the key"
@@ -87,7 +88,7 @@ func TestSearch(t *testing.T) {
 			for _, leak := range r.Search("its log", tt.text) {
 				got = append(got, leak.Secret)
 				text := leak.Error()
-				for _, value := range []string{token, token[:partLength], token[len(token)-partLength:], keyBody, jwt, "certuser\\"} {
+				for _, value := range hidden {
 					if strings.Contains(text, value) {
 						t.Errorf("the error gives the secret away: %s", text)
 					}

@@ -34,7 +34,7 @@ func Measures() []Measure {
 
 const (
 	// settledAfter is the time from the first rest to the last below which a run is short. In a short run the first rest comes
-	// before pools and caches have their usual size, so the floor still rises without a leak.
+	// before everything has settled, so the floor still rises a little without a leak.
 	settledAfter = 6 * time.Minute
 	// shortRunFactor multiplies the slack of a [Measure] in a short run.
 	shortRunFactor = 3

@@ -210,8 +210,8 @@ func (b *bench) startModes(ctx context.Context) ([]side, error) {
 	return sides, nil
 }
 
-// newestRequests returns the requests of runNewest: consistent lists of few objects and of many. The request "a probe" is like the
-// one that listproxy sends to learn the newest revision: it lists config maps by a name that none can have.
+// newestRequests returns the requests of runNewest: consistent lists of few objects and of many. The request "a probe" is like
+// the one that listproxy sends to learn the newest revision: it lists config maps by a name that none can have.
 func (b *bench) newestRequests() (all []request) {
 	for _, n := range b.settings.objects {
 		path := "/api/v1/namespaces/" + configMapsNamespace(n) + "/configmaps"

@@ -180,5 +180,6 @@ func (cp *ControlPlane) Dir() string { return cp.dir }
 // Binaries returns the paths of the programs that this control plane runs.
 func (cp *ControlPlane) Binaries() binaries.Paths { return cp.paths }
 
-// Version returns the version of the first API server, such as "1.36.3".
+// Version returns the version of kube-apiserver with which the control plane was started, such as "1.36.3". [APIServer.Use]
+// does not change it.
 func (cp *ControlPlane) Version() string { return cp.version }

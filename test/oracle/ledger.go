@@ -18,8 +18,8 @@ const (
 )
 
 // Ledger has the revisions of writes that the API server has confirmed to their writer, by kind and time. Tests ask for these
-// revisions, and require that answers have these writes. When etcd is replaced or restored, it gives revisions a second time: then
-// the test calls Forget. The zero Ledger is empty. A Ledger is safe for concurrent use.
+// revisions, and require that answers have these writes. When etcd is replaced or restored, it gives revisions a second time:
+// then the test calls Forget. The zero Ledger is empty. A Ledger is safe for concurrent use.
 type Ledger[Kind comparable] struct {
 	mu     sync.Mutex
 	all    []write
@@ -152,8 +152,8 @@ func (l *Ledger[Kind]) Recent() uint64 {
 	return last[rand.IntN(len(last))].revision
 }
 
-// OldestRecent returns the lowest revision of the last 300 writes (2*recent), or 0. Since the first 150 of these were confirmed,
-// Recent has returned no lower revision.
+// OldestRecent returns the lowest revision of the last 300 writes (2*recent), or 0. Since the first 150 of these were
+// confirmed, Recent has returned no lower revision.
 func (l *Ledger[Kind]) OldestRecent() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

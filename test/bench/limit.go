@@ -136,7 +136,8 @@ func (l *limit) serveList(key limitKey, w http.ResponseWriter, r *http.Request) 
 	}
 	recording := &recorder{ResponseWriter: w, code: http.StatusOK}
 	defer func() {
-		// A client closes a streaming list after its initial events, and ReverseProxy then panics. By then all of them are recorded.
+		// A client closes a streaming list after its initial events, and ReverseProxy then panics. By then all of them are
+		// recorded.
 		_ = recover()
 		if recording.code == http.StatusOK {
 			recording.header = w.Header().Clone()

@@ -192,8 +192,9 @@ func (f form) isAt(text string, at int, value string) bool {
 }
 
 // occurrences yields each position in text at which one of the values begins, and that value. Upper and lower case do not
-// matter. It reads the text once, since the log of a soak has hundreds of megabytes, and there are hundreds of values: it groups
-// the values by their first two bytes, and compares at each position only those values that begin with the two bytes there.
+// matter. It reads the text once, since the log of a soak has hundreds of megabytes, and there are hundreds of values: it
+// groups the values by their first two bytes, and compares at each position only those values that begin with the two bytes
+// there.
 func occurrences(text string, values ...string) iter.Seq2[int, string] {
 	const lower = 'a' - 'A' // the bit that upper case lacks; with it, some other bytes look alike, too, so EqualFold decides
 	begin := func(first, second byte) uint16 { return uint16(first|lower)<<8 | uint16(second|lower) }

@@ -21,8 +21,9 @@ import (
 //   - A verified certificate. The caller is the user whom kube-apiserver would find in it. A token in the same request is
 //     ignored, since kube-apiserver tries certificates first, too (k8s.io/kubernetes/pkg/kubeapiserver/authenticator).
 //   - A certificate that is not accepted, in a request without a token. The request is refused.
-//   - Exactly one Authorization header, neither empty nor ambiguous ([policy.ReadAuthorization]). The plain token in this header
-//     identifies the caller, who may also impersonate a user. Without a plain token, the whole header identifies the caller.
+//   - Exactly one Authorization header, which is not empty and can be read in one way only ([policy.ReadAuthorization]). The
+//     plain token in this header identifies the caller, who may also impersonate a user. Without a plain token, the whole
+//     header identifies the caller.
 //   - Anything else. The caller is unidentified ([Identity]).
 //
 // An Authenticator is safe for concurrent use.
@@ -56,9 +57,9 @@ func (a *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
 	return a.identifyByHeader(r), nil
 }
 
-// verifyCertificate returns the user whom the client's certificate names. The user is nil if the client has shown no certificate,
-// or one that is not accepted. In the latter case rejected is true. As at kube-apiserver, the certificate is verified for every
-// request, so a connection does not outlive the trust in its CA.
+// verifyCertificate returns the user whom the client's certificate names. The user is nil if the client has shown no
+// certificate. If the client has shown a certificate that is not accepted, the user is nil and rejected is true. As at
+// kube-apiserver, the certificate is verified for every request. So a connection does not outlive the trust in its CA.
 func (a *Authenticator) verifyCertificate(r *http.Request) (verified user.Info, rejected bool) {
 	if a.certificates == nil || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, false
@@ -67,8 +68,8 @@ func (a *Authenticator) verifyCertificate(r *http.Request) (verified user.Info, 
 		return nil, true
 	}
 	response, hasName, err := a.certificates.AuthenticateRequest(r)
-	// Nearly every kube-apiserver, too, rejects a certificate without a common name (!hasName), since it has an authenticator for
-	// front proxies, which returns an error for a certificate of any other client.
+	// A certificate without a common name (!hasName) names nobody. Nearly every kube-apiserver rejects it with an error, too:
+	// there an authenticator for front proxies looks at the certificate as well, and does not know it.
 	if err != nil || !hasName {
 		return nil, true
 	}
@@ -79,10 +80,10 @@ func (a *Authenticator) verifyCertificate(r *http.Request) (verified user.Info, 
 // message of rejectedCertificateRefusal states this number, too.
 const maxCertificates = 5
 
-// isCheapToVerify reports whether there are at most maxCertificates, all with different subjects. A certificate names its
-// signer by the signer's subject. So each certificate has at most one possible signer among the others, and crypto/x509 checks
-// few signatures. If all had the same subject, each could be the signer of any other, and anybody who connects could make
-// crypto/x509 check a hundred signatures.
+// isCheapToVerify reports whether crypto/x509 needs few checks of signatures to verify the certificates that a client has
+// shown. It requires at most maxCertificates, all with different subjects. A certificate names its signer by the signer's
+// subject, so each certificate then has at most one possible signer among the others. If all had the same subject, each could
+// be the signer of any other, and anybody who connects could make crypto/x509 check a hundred signatures.
 func isCheapToVerify(shown []*x509.Certificate) bool {
 	subjects := map[string]bool{}
 	for _, c := range shown {
@@ -117,14 +118,13 @@ func hasToken(r *http.Request) bool {
 	return found
 }
 
-// identifyByHeader returns the identity that the request's Authorization header gives to the caller. The caller is unidentified
-// unless there is exactly one header, neither empty nor ambiguous. With a plain token, the identity includes the user whom the
-// caller impersonates, if any.
+// identifyByHeader returns the identity that the request's Authorization header gives to the caller, or that of an unidentified
+// caller. With a plain token, the identity includes the user whom the caller impersonates, if any.
 func (a *Authenticator) identifyByHeader(r *http.Request) Identity {
 	values := r.Header["Authorization"]
 	kind, token := policy.ReadAuthorization(values)
 	if len(values) != 1 || values[0] == "" || kind == policy.AmbiguousToken {
-		return Identity{kind: kind}
+		return Identity{kind: kind} // unidentified
 	}
 	id := a.secret.newIdentity(values[0], kind, token)
 	if impersonated, ok := readImpersonation(r.Header); ok && kind == policy.PlainToken {
@@ -155,8 +155,8 @@ func (f *Refusal) Write(w http.ResponseWriter, r *http.Request) {
 }
 
 var (
-	// rejectedCertificateRefusal is for a caller without a token whose certificate is not accepted. As at kube-apiserver, such a
-	// caller is not anonymous.
+	// rejectedCertificateRefusal is for a caller without a token whose certificate is not accepted. As at kube-apiserver, such
+	// a caller is not anonymous.
 	rejectedCertificateRefusal = &Refusal{
 		Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized,
 		Message: "The client certificate is not one that listproxy accepts: it must be valid now, be for client authentication, " +

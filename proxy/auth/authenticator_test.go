@@ -81,12 +81,12 @@ func TestAuthenticate(t *testing.T) {
 		"certificate and an unknown name": {certificate: alice, headers: "Impersonate-Tomorrow: x", want: "403"},
 
 		// With a certificate that is not accepted.
-		"certificate of another CA":                {certificate: foreignAlice, want: "401"},
-		"certificate of another CA and a token":    {certificate: foreignAlice, headers: token, want: "a token"},
-		"certificate of another CA and a password": {certificate: foreignAlice, headers: "Authorization: Basic eA==", want: "401"},
-		"certificate of another CA and no token":   {certificate: foreignAlice, headers: "Authorization: Bearer ", want: "401"},
-		"expired certificate":                      {certificate: expired, want: "401"},
-		"certificate for servers":                  {certificate: forServers, want: "401"},
+		"certificate of another CA":                 {certificate: foreignAlice, want: "401"},
+		"certificate of another CA and a token":     {certificate: foreignAlice, headers: token, want: "a token"},
+		"certificate of another CA and a password":  {certificate: foreignAlice, headers: "Authorization: Basic eA==", want: "401"},
+		"certificate of another CA, an empty token": {certificate: foreignAlice, headers: "Authorization: Bearer ", want: "401"},
+		"expired certificate":                       {certificate: expired, want: "401"},
+		"certificate for servers":                   {certificate: forServers, want: "401"},
 
 		// With a certificate whose names may not, or cannot, be impersonated.
 		"certificate without a name": {certificate: issue(clientCA, "", "x"), want: "401"},
@@ -116,6 +116,7 @@ func TestAuthenticate(t *testing.T) {
 			t.Errorf("%s: got credentials %t, want %t", name, got, wantCredentials)
 		}
 	}
+	// Without a CA, certificates do not count.
 	expect.Same(t, "unidentified", describe(withoutCA.Authenticate(proxytest.RequestBy(alice))))
 }
 

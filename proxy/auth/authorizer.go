@@ -29,9 +29,9 @@ const (
 //	answer     the upstream's Decision on a question, with the time of the question and a TTL
 //	ruling     the Decision on a request, with the answers on which it depends (several if a user is impersonated)
 //
-// An Authorizer remembers answers for [ReviewConfig].TTL. So a right can outlive its revocation by this time, unless
-// RecordRevocation ends the right sooner. A request with the decision No is forwarded, and the upstream decides. So a new right
-// counts at once.
+// An Authorizer remembers answers for [ReviewConfig].TTL. A Yes that is remembered can outlive the right: a revocation takes
+// effect when the TTL is over, or sooner if RecordRevocation is called. A No that is remembered does no harm: listproxy
+// forwards the request, and the upstream decides. So a new right counts at once.
 //
 // An Authorizer is safe for concurrent use.
 type Authorizer struct {
@@ -52,9 +52,9 @@ const (
 	YesByRequest
 	// Unauthenticated means that the upstream does not accept the caller's credentials (401).
 	Unauthenticated
-	// Warned means that the response to a review with the caller's own token had a Warning header. kube-apiserver does not
-	// warn about reviews, so the warning is about the token, which may have been generated into a Secret. The upstream warns
-	// about this token at every request, and a list from memory would lack the warning.
+	// Warned means that the response to a review with the caller's own token had a Warning header. kube-apiserver does not warn
+	// about reviews, so the warning is about the token. For example, the token may be one that was generated into a Secret. The
+	// upstream warns about such a token at every request, and a list from memory would lack the warning.
 	Warned
 	// ImpersonationForbidden means that the caller has the right, but listproxy's account may not impersonate the caller for
 	// such a request.
@@ -65,7 +65,8 @@ const (
 type Ruling struct {
 	// right is the answer about the caller's right. Its value is the decision.
 	right answer[Decision]
-	// impersonation has the answers that prove the right to impersonate. It is nil if the decision needs no such proof.
+	// impersonation has the answers that prove the right to impersonate. It is nil if nobody is impersonated, or if the
+	// decision is not Yes.
 	impersonation []answer[Decision]
 }
 
@@ -91,7 +92,7 @@ func NewAuthorizer(send SendAs, base *url.URL, cfg ReviewConfig) *Authorizer {
 //
 // With an error, the decision is No. The error does not contain the credential. The reasons for an error are:
 //
-//   - too many questions are waiting, as in [ErrNoSeat]
+//   - too many questions are waiting to be sent, as in [ErrNoSeat]
 //   - the upstream could not be asked, or ctx ended before the answer
 //   - the response was a 5xx, a 429 or not JSON
 //   - no answer was still valid when it came
@@ -115,8 +116,8 @@ func (a *Authorizer) Review(ctx context.Context, who *Caller, attrs *Attributes)
 	return Ruling{right: right}, nil
 }
 
-// ask returns the answer to one question about the caller or, if a user is impersonated, about this user. Whether the impersonator
-// may impersonate the user is another question.
+// ask returns the answer to one question about the caller or, if a user is impersonated, about this user. Whether the
+// impersonator may impersonate the user is another question.
 //
 // The answer is No, without a review, in two cases:
 //
@@ -141,8 +142,8 @@ func (a *Authorizer) Remembers(id Identity, attrs *Attributes) bool {
 	return ok
 }
 
-// Learn remembers YesByRequest as the answer to a question: the caller has the right to do what attrs describe, since the upstream
-// has carried out such a request of the caller. The answer expires like one to a review that was sent at the time sent.
+// Learn remembers YesByRequest as the answer to a question: the caller has the right to do what attrs describe, since the
+// upstream has carried out such a request of the caller. The answer expires as if a review had been sent at the time sent.
 func (a *Authorizer) Learn(id Identity, attrs *Attributes, sent time.Time) {
 	learned := answer[Decision]{value: YesByRequest, scope: scopeOf(id, attrs), asked: sent, ttl: a.cache.TTL}
 	a.cache.remember(decisionKey(id, attrs), learned)
@@ -164,8 +165,8 @@ func (a *Authorizer) ValidFor(r *Ruling, now time.Time) time.Duration {
 // these rights then expire after revokedTTL (see reviewCache.validFor).
 func (a *Authorizer) RecordRevocation(namespace string) { a.cache.recordRevocation(namespace) }
 
-// Lookups returns two counts of questions since the start. hits counts the questions with a valid answer in memory. misses counts
-// all other questions, including those that waited for the answer to an equal question.
+// Lookups returns two counts of questions since the start. hits counts the questions with a valid answer in memory. misses
+// counts all other questions, including those that waited for the answer to an equal question.
 func (a *Authorizer) Lookups() (hits, misses uint64) {
 	return a.cache.hits.Load(), a.cache.misses.Load()
 }
@@ -178,7 +179,7 @@ func (a *Authorizer) sendReview(ctx context.Context, id Identity, attrs *Attribu
 	}
 	response := &authorizationv1.SelfSubjectAccessReview{}
 	code, header, err := postReview(ctx, a.send, id, a.endpoint, review, response)
-	switch { // The cases about the code come before err, since such a code counts even if the body broke off.
+	switch { // The cases about the code come first: the body of an error need not be JSON, or may break off.
 	case code >= http.StatusInternalServerError, code == http.StatusTooManyRequests:
 		return No, fmt.Errorf("the upstream answered the review with status %d", code)
 	case code == http.StatusUnauthorized:

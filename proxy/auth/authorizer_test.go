@@ -59,11 +59,12 @@ type reviewReply struct {
 	wantError bool
 }
 
-// reviewReplies returns replies to the review of [listPods], by name.
+// reviewReplies returns replies to the review of [listPods], by name. Where want is missing, the decision must be No.
 func reviewReplies() map[string]reviewReply {
 	const head = `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1",`
 	const spec = `"spec":{"resourceAttributes":{"namespace":"ns","verb":"list","version":"v1","resource":"pods"}},`
 	const good = head + spec + `"status":{"allowed":true}}`
+	// static returns a reply with a status code and a body. status returns one with the status of a review.
 	static := func(code int, body string) proxytest.Transport {
 		return func(r *http.Request) (*http.Response, error) { return inmemory.Answer(r, code, body), nil }
 	}
@@ -144,8 +145,9 @@ func reviewReplies() map[string]reviewReply {
 	return replies
 }
 
-// TestReviewReplies: Review sends one review, and returns Yes only for a reply that allows exactly what was asked (reviewReplies
-// has each reply with its decision). It remembers the decision unless there is an error. No error has the caller's credentials.
+// TestReviewReplies: Review sends one review, and returns Yes only for a reply that allows exactly what was asked
+// (reviewReplies has each reply with its decision). It remembers the decision unless there is an error. No error has the
+// caller's credentials.
 func TestReviewReplies(t *testing.T) {
 	for _, ttl := range []time.Duration{0, time.Hour} {
 		for name, tt := range reviewReplies() {
@@ -182,8 +184,8 @@ func TestReviewReplies(t *testing.T) {
 	}
 }
 
-// TestReviewNotAsked: the decision is No, without a review, if a review cannot express the question. It is also No if JSON cannot
-// express the question's bytes, since the reply is then about another question.
+// TestReviewNotAsked: the decision is No, without a review, if a review cannot express the question. It is also No if JSON
+// cannot express the question's bytes, since the reply is then about another question.
 func TestReviewNotAsked(t *testing.T) {
 	token := proxytest.Identify(NewAuthenticator(nil), "Bearer token")
 	notUTF8 := listPods()

@@ -19,16 +19,16 @@ const (
 	addressWord = "address"
 )
 
-// FlowOf returns the flow for a caller whom kube-apiserver accepts. All requests in one flow share one part of the limits. The
-// flow is a hash that depends on the credentials:
+// FlowOf returns the flow for a caller whom kube-apiserver accepts. The limits (package limits) are shared fairly between
+// flows, so a caller's requests should all be in one flow. The flow is a hash, which depends on the credentials:
 //
 //	credentials                     hash of
 //	a verified client certificate   the name of the user
 //	a JSON web token                issuer and subject, which can be trusted, since kube-apiserver has accepted the token
-//	others                          the credentials themselves
+//	others                          the credentials (callerKey)
 //
-// In the first two cases, nobody gets a larger part by using many credentials. The user whom the caller impersonates does not
-// matter.
+// In the first two cases, nobody gets a larger share by using many credentials. If the caller impersonates a user, the flow is
+// still the caller's own.
 func FlowOf(id Identity) limits.Flow {
 	if verified := id.VerifiedUser(); verified != nil {
 		return hashFlow(userWord, verified.Name)
@@ -66,11 +66,11 @@ func networkOf(remoteAddr string) string {
 func hashFlow(words ...string) limits.Flow { return sha256.Sum256(fmt.Appendf(nil, "%q", words)) }
 
 // tokenSubject returns the issuer and subject of a JSON web token (RFC 7519) that kube-apiserver has accepted. It does not
-// verify the token. [http.Server.MaxHeaderBytes] bounds the token's length. ok is false if token is not a JSON web token, or lacks
-// an issuer or a subject.
+// verify the token. [http.Server.MaxHeaderBytes] bounds the token's length. ok is false if token is not a JSON web token, or
+// lacks an issuer or a subject.
 func tokenSubject(token string) (issuer, subject string, ok bool) {
-	parts := strings.SplitN(token, ".", 4) // header, payload and signature, if there are three
-	if len(parts) != 3 {
+	parts := strings.SplitN(token, ".", 4) // a fourth part would be one too many
+	if len(parts) != 3 {                   // header, payload and signature
 		return "", "", false
 	}
 	claims, err := base64.RawURLEncoding.DecodeString(parts[1])
@@ -82,9 +82,7 @@ func tokenSubject(token string) (issuer, subject string, ok bool) {
 		Subject string `json:"sub"`
 	}
 	// utiljson, like the programs that verify tokens, distinguishes upper and lower case in the names of members.
-	if err := utiljson.Unmarshal(claims, &registered); err != nil {
-		return "", "", false
-	}
-	ok = registered.Issuer != "" && registered.Subject != ""
+	err = utiljson.Unmarshal(claims, &registered)
+	ok = err == nil && registered.Issuer != "" && registered.Subject != ""
 	return registered.Issuer, registered.Subject, ok
 }

@@ -12,16 +12,17 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// Identity says who the caller is:
+// Identity says who the caller is. There are four kinds of callers, whose requests reach the API server with different headers:
 //
-//	the caller                               requests are sent with
+//	the caller                               headers of the request
 //	has credentials in Authorization         this header, and the caller's own Impersonate-* headers
 //	is a user whom listproxy has verified    listproxy's credentials, and Impersonate-* headers that name the user
 //	is listproxy's own account (IsOwn)       listproxy's credentials
-//	is unidentified                          their own headers, unchanged
+//	is unidentified                          the caller's own headers, unchanged
 //
-// A caller is unidentified if there is not exactly one Authorization header, or if this header is empty or ambiguous. There are no
-// reviews about an unidentified caller, and an Authorizer's decision is No. The zero Identity is that of such a caller.
+// A caller is unidentified if there is not exactly one Authorization header, or if this header is empty, or can be read in
+// several ways ([policy.AmbiguousToken]). An [Authorizer] never asks what an unidentified caller may do: its decision is No.
+// The zero Identity is that of an unidentified caller.
 //
 // What is remembered about a caller is stored under a [Key], so no credential is kept longer than its request.
 //
@@ -36,14 +37,15 @@ type Identity struct {
 	token *string
 	// verified is the user whom listproxy has verified, or nil if there is none.
 	verified *user.DefaultInfo
-	// impersonatedByCaller is the user whom the caller's own Impersonate-* headers name, or nil if there is none. listproxy never
-	// verifies this user.
+	// impersonatedByCaller is the user whom the caller's own Impersonate-* headers name, or nil if there is none. listproxy
+	// never verifies this user.
 	impersonatedByCaller *user.DefaultInfo
-	// kind is the kind of the credentials in the Authorization header. It is zero for a verified user.
+	// kind is the kind of the credentials in the Authorization header. It is not used for a verified user.
 	kind policy.CredentialKind
-	// key identifies the caller together with the impersonated user.
+	// key identifies the caller together with the impersonated user, for what is remembered about rights. If nobody is
+	// impersonated, or if the user was verified, it equals callerKey.
 	key Key
-	// callerKey identifies the caller alone.
+	// callerKey identifies the caller alone, for what is remembered about credentials.
 	callerKey Key
 	// own reports whether this is listproxy's own account.
 	own bool
@@ -66,15 +68,16 @@ func (id Identity) ImpersonatedUser() *user.DefaultInfo {
 	return id.impersonatedByCaller
 }
 
-// Impersonator returns the identity that needs the right to impersonate [Identity.ImpersonatedUser]. For a verified user, that is
-// listproxy's own account. For a user whom the caller's headers name, it is the caller alone. If nobody is impersonated, it is id.
+// Impersonator returns the identity that needs the right to impersonate [Identity.ImpersonatedUser]: listproxy's own account
+// for a verified user, and the caller alone for a user whom the caller's headers name. If nobody is impersonated, it returns
+// id.
 func (id Identity) Impersonator() Identity {
 	if id.verified != nil {
 		return Identity{own: true}
 	}
 	if id.impersonatedByCaller != nil {
-		id.impersonatedByCaller = nil
-		id.kind = policy.PlainToken // only callers with a plain token may impersonate
+		id.impersonatedByCaller = nil // id is a copy
+		id.kind = policy.PlainToken   // only callers with a plain token may impersonate
 		id.key = id.callerKey
 	}
 	return id
@@ -100,13 +103,13 @@ func (id Identity) HasCredentials() bool {
 	return id.authorization != nil || id.verified != nil || id.own
 }
 
-// HasToken reports whether the caller's credentials are a token in the Authorization header. Credentials of another scheme, such as
-// Basic, are not a token.
+// HasToken reports whether the caller's credentials are a token in the Authorization header. Credentials of another scheme,
+// such as Basic, are not a token.
 func (id Identity) HasToken() bool {
 	return id.authorization != nil && id.kind != policy.NoToken
 }
 
-// CredentialKind says how the caller identifies itself, for policy.Parse.
+// CredentialKind returns how the caller identifies itself, for policy.Parse.
 func (id Identity) CredentialKind() policy.CredentialKind {
 	if id.verified != nil {
 		return policy.VerifiedCertificate
@@ -145,8 +148,8 @@ func (a *Authenticator) NewVerifiedIdentity(u *user.DefaultInfo) Identity {
 	return Identity{verified: u, key: key, callerKey: key}
 }
 
-// newImpersonatingIdentity returns the identity of a caller who impersonates u. id is the identity of the caller alone, who has a
-// plain token.
+// newImpersonatingIdentity returns the identity of a caller who impersonates u. id is the identity of the caller alone, who has
+// a plain token.
 func (s *identitySecret) newImpersonatingIdentity(id Identity, u *user.DefaultInfo) Identity {
 	id.impersonatedByCaller = u
 	id.kind = policy.TokenWithImpersonation

@@ -18,8 +18,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestIdentityKeys: no two callers have the same key, whether their identity is a token, another credential or a verified
-// user. A caller has another key in another process.
+// TestIdentityKeys: no two callers have the same key, whether their identity is a token, a token that impersonates a user,
+// another credential or a verified user. A caller has another key in another process.
 func TestIdentityKeys(t *testing.T) {
 	authenticator := auth.NewAuthenticator(nil)
 	verified := func(u user.DefaultInfo) auth.Identity { return authenticator.NewVerifiedIdentity(&u) }
@@ -34,7 +34,7 @@ func TestIdentityKeys(t *testing.T) {
 		return id
 	}
 	otherProcess := auth.NewAuthenticator(nil)
-	seen := map[auth.Key]string{
+	seen := map[auth.Key]string{ // who has each key
 		{}: "an unidentified caller",
 		proxytest.Identify(otherProcess, "Bearer a").Key(): "token a in another process",
 	}
@@ -118,8 +118,8 @@ func TestIdentityNeverPrintsItsCredential(t *testing.T) {
 	expect.Same(t, "Identity(hidden)", fmt.Sprint(id))
 }
 
-// TestFlowOf: the requests of a user with accepted credentials are one flow (FlowOf). All other requests from an IPv4 address, or
-// from an IPv6 network, are one flow, too (FlowOfAddress).
+// TestFlowOf: the requests of a user with accepted credentials are one flow (FlowOf). All other requests from an IPv4 address,
+// or from an IPv6 network, are one flow, too (FlowOfAddress).
 func TestFlowOf(t *testing.T) {
 	const (
 		claims    = `{"iss":"https://issuer","sub":"system:serviceaccount:a:b","jti":"1"}`
@@ -132,14 +132,17 @@ func TestFlowOf(t *testing.T) {
 	verified := func(name string, groups ...string) auth.Identity {
 		return authenticator.NewVerifiedIdentity(&user.DefaultInfo{Name: name, Groups: groups})
 	}
+	// The callers with JSON web tokens: signed has the token with these claims and this signature, issued any token with these
+	// claims, and issuedBut the token with the claims above, in which old is replaced.
 	signed := func(claims, signature string) auth.Identity {
 		return proxytest.Identify(authenticator, proxytest.WebToken(claims, signature))
 	}
 	issued := func(claims string) auth.Identity { return signed(claims, signature) }
-	issuedBut := func(old, replacement string) auth.Identity { // claims with a replacement for old
+	issuedBut := func(old, replacement string) auth.Identity {
 		return issued(strings.Replace(claims, old, replacement, 1))
 	}
 
+	// Both requests of each case are in one flow.
 	for name, flows := range map[string][2]limits.Flow{
 		"two ports of an address":         {auth.FlowOfAddress(address), auth.FlowOfAddress("192.0.2.1:2")},
 		"one network of IPv6":             {auth.FlowOfAddress("[2001:db8::1]:1"), auth.FlowOfAddress("[2001:db8::ffff:0:0:1]:1")},
@@ -158,6 +161,7 @@ func TestFlowOf(t *testing.T) {
 			t.Errorf("%s: got two flows, want one", name)
 		}
 	}
+	// The requests of each case are in two flows.
 	for name, flows := range map[string][2]limits.Flow{
 		"two accepted callers":          {auth.FlowOf(alice), auth.FlowOf(bob)},
 		"one caller accepted, one not":  {auth.FlowOf(alice), auth.FlowOfAddress(address)},
@@ -167,7 +171,7 @@ func TestFlowOf(t *testing.T) {
 		"a token with a fourth part":    {auth.FlowOf(issued(claims)), auth.FlowOf(signed(claims, "c2ln.c2ln"))},
 		"two subjects":                  {auth.FlowOf(issued(claims)), auth.FlowOf(issuedBut("a:b", "a:c"))},
 		"two issuers":                   {auth.FlowOf(issued(claims)), auth.FlowOf(issuedBut("issuer", "other"))},
-		"issuers and subjects that join up": {
+		"issuer and subject ab, c and a, bc": {
 			auth.FlowOf(issued(`{"iss":"ab","sub":"c"}`)), auth.FlowOf(issued(`{"iss":"a","sub":"bc"}`)),
 		},
 		"two tokens without a subject": {

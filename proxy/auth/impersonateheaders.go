@@ -23,7 +23,8 @@ func writeImpersonation(h http.Header, u *user.DefaultInfo) {
 			delete(h, name)
 		}
 	}
-	// client-go's RoundTripper adds the headers to a request, escaped as kube-apiserver expects. headerRecorder copies them to h.
+	// client-go's RoundTripper adds the headers to a request, escaped as kube-apiserver expects. headerRecorder copies these to
+	// h.
 	named := transport.ImpersonationConfig{UserName: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}
 	writer := transport.NewImpersonatingRoundTripper(named, headerRecorder(h))
 	_, _ = writer.RoundTrip(&http.Request{}) //nolint:bodyclose // the response has none
@@ -37,9 +38,9 @@ func (h headerRecorder) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{}, nil
 }
 
-// readImpersonation returns the user whom the Impersonate-* headers in h name. ok is true only if [writeImpersonation] writes
-// exactly these headers for this user. So ok is false for headers that kube-apiserver would refuse or ignore, such as a second
-// Impersonate-User, or two spellings of one extra's key.
+// readImpersonation returns the user whom the Impersonate-* headers in h name. It checks its result: ok is true only if
+// [writeImpersonation] writes exactly these headers for this user. So ok is false for headers that kube-apiserver would refuse
+// or ignore, such as a second Impersonate-User, or two spellings of one extra's key.
 func readImpersonation(h http.Header) (impersonated *user.DefaultInfo, ok bool) {
 	if !hasImpersonation(h) {
 		return nil, false
@@ -85,9 +86,9 @@ func hasImpersonation(h http.Header) bool {
 // Impersonate-* headers cannot name this user exactly.
 //
 // The impersonated user must have exactly the rights that kube-apiserver would give to the certificate itself. kube-apiserver
-// adds the group system:authenticated to a certificate's user, unless the user is in system:unauthenticated. userToImpersonate adds
-// this group, too. If it left the headers without any group, kube-apiserver would give a user with the name of a service account
-// the groups of that account (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
+// adds the group system:authenticated to a certificate's user, unless the user is in system:unauthenticated. userToImpersonate
+// adds this group, too, so that the headers name at least one group. Without a group in the headers, kube-apiserver would give
+// a user with the name of a service account the groups of that account (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
 func userToImpersonate(info user.Info) (impersonated *user.DefaultInfo, ok bool) {
 	impersonated = &user.DefaultInfo{
 		Name:   info.GetName(),
@@ -122,8 +123,8 @@ func canBeImpersonated(u *user.DefaultInfo) bool {
 	return u.Name != user.Anonymous && !slices.ContainsFunc(values, arrivesChanged)
 }
 
-// arrivesChanged reports whether kube-apiserver would read another value than value from a header: it ignores empty values, removes
-// spaces around a value, and refuses control characters.
+// arrivesChanged reports whether kube-apiserver would not read value from a header as it is. kube-apiserver ignores empty
+// values, removes spaces around a value, and refuses control characters.
 func arrivesChanged(value string) bool {
 	return value == "" || strings.TrimSpace(value) != value || !httpguts.ValidHeaderFieldValue(value)
 }

@@ -25,8 +25,8 @@ func userSeenUpstream(t testing.TB, h http.Header) user.Info {
 		}
 	}
 	list := &request.RequestInfo{IsResourceRequest: true, Verb: "list", APIVersion: "v1", Resource: "pods"}
-	var allowAll grants // for every sender but "account"
-	return allowAll.impersonate(t.Context(), "listproxy", received, list)
+	var upstream grants // a kube-apiserver that allows everything to each sender but "account"
+	return upstream.impersonate(t.Context(), "listproxy", received, list)
 }
 
 // describeUser returns all properties of a user by name.
@@ -41,11 +41,11 @@ func describeUser(u user.Info) map[string][]string {
 	return all
 }
 
-// FuzzImpersonate: kube-apiserver reads a verified user from the headers that writeImpersonation has written for this user, as a
-// member of system:authenticated. writeImpersonation removes the caller's own identity headers, and no other header.
+// FuzzImpersonate: kube-apiserver reads a verified user from the headers that writeImpersonation has written for this user, as
+// a member of system:authenticated. writeImpersonation removes the caller's own identity headers, and no other header.
 func FuzzImpersonate(f *testing.F) {
-	// The arguments are a user's name, UID and two groups, and the key and first value of an extra. If an argument is "", the user
-	// has no such property.
+	// The arguments are a user's name, UID and two groups, and the key and first value of an extra. If an argument is "", the
+	// user has no such property.
 	f.Add("alice", "uid", "g", "h", "key", "value") // every property
 	f.Add("alice", "", "", "", "", "")
 	// Groups that kube-apiserver adds, or has a rule for.
@@ -124,8 +124,8 @@ var unreadableHeaders = map[string]string{
 	"a header of another kind of proxy":  "X-Remote-User: a",
 }
 
-// FuzzReadImpersonation: if readImpersonation reads a user from the caller's headers, kube-apiserver reads the same user from these
-// headers, and from the headers that writeImpersonation writes for this user.
+// FuzzReadImpersonation: if readImpersonation reads a user from the caller's headers, kube-apiserver reads the same user from
+// these headers, and from the headers that writeImpersonation writes for this user.
 func FuzzReadImpersonation(f *testing.F) {
 	for name, lines := range readableHeaders {
 		if !checkImpersonation(f, lines) {
@@ -142,8 +142,8 @@ func FuzzReadImpersonation(f *testing.F) {
 	f.Fuzz(func(t *testing.T, lines string) { checkImpersonation(t, lines) })
 }
 
-// checkImpersonation returns the ok of readImpersonation for the headers in lines. If ok is true, it requires what
-// FuzzReadImpersonation says.
+// checkImpersonation returns the ok of readImpersonation for the headers in lines. If ok is true, it requires that
+// kube-apiserver reads the same user from these headers, and from those that writeImpersonation writes for this user.
 func checkImpersonation(t testing.TB, lines string) (ok bool) {
 	t.Helper()
 	text := "GET / HTTP/1.1\r\nHost: x\r\n" + strings.ReplaceAll(lines, "\n", "\r\n") + "\r\n\r\n"
@@ -160,7 +160,8 @@ func checkImpersonation(t testing.TB, lines string) (ok bool) {
 	fromCaller := describeUser(userSeenUpstream(t, r.Header))
 	expect.Same(t, fromCaller, describeUser(userSeenUpstream(t, written)))
 	want := describeUser(read)
-	fromCaller["groups"] = fromCaller["groups"][:len(want["groups"])] // without those that kube-apiserver adds
+	// kube-apiserver appends groups of its own, which the headers do not name.
+	fromCaller["groups"] = fromCaller["groups"][:len(want["groups"])]
 	expect.Same(t, want, fromCaller, cmpopts.EquateEmpty())
 	return true
 }

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// maxImpersonationQuestions bounds the questions about one impersonated user. The right to impersonate a user with so many groups
-// or extras that more questions are needed counts as not proven.
+// maxImpersonationQuestions bounds the questions about one impersonated user. The right to impersonate a user with so many
+// groups or extras that more questions are needed counts as not proven.
 const maxImpersonationQuestions = 64
 
 // proveImpersonation asks whether the impersonator (the caller, or listproxy's own account) may act as the impersonated user
@@ -22,11 +22,11 @@ const maxImpersonationQuestions = 64
 // (k8s.io/apiserver/pkg/endpoints/filters/impersonation) lets bob list as jane by either of these rights:
 //
 //  1. "impersonate" for jane's name, each of her groups, her uid and each value of an extra
-//  2. "impersonate:user-info" for all of these, and "impersonate-on:user-info:list" for pods. The review as jane has already
-//     proven the first half, so only the second half is asked for.
+//  2. "impersonate:user-info" for all of these, and "impersonate-on:user-info:list" for pods. bob has the first half, since
+//     kube-apiserver has let him send the review as jane. So listproxy asks only about the second half.
 //
-// For nodes and service accounts, kube-apiserver has further modes of constrained impersonation. listproxy does not ask for
-// their rights. So it proves the right to impersonate a node or a service account only by right 1.
+// For nodes and service accounts, kube-apiserver has further modes of constrained impersonation, with other verbs. listproxy
+// does not ask about these verbs. A node or a service account can be impersonated through listproxy only by right 1.
 func (a *Authorizer) proveImpersonation(
 	ctx context.Context, who *Caller, attrs *Attributes,
 ) (proof []answer[Decision], proven bool, err error) {

@@ -27,8 +27,8 @@ import (
 // grant is the right to one kind of request.
 type grant struct{ verb, group, resource, subresource, namespace, name, labels string }
 
-// grants are all rights of the user "account". All other users may do everything. The methods of grants are a kube-apiserver with
-// such an authorizer.
+// grants stands for a kube-apiserver with a simple authorizer: the user "account" has exactly these rights, and all other users
+// may do everything. "account" is the impersonator in the tests, whether it stands for a caller or for listproxy's own account.
 type grants []grant
 
 // Authorize implements [authorizer.Authorizer].
@@ -62,7 +62,8 @@ func (g grants) impersonate(
 	return effective
 }
 
-// replyTo replies to a review that the account sends.
+// replyTo replies to a review that "account" sends, perhaps with Impersonate-* headers: it lets the review pass the filter, and
+// then asks the authorizer.
 func (g grants) replyTo(r *http.Request) (*http.Response, error) {
 	spec, err := proxytest.ReadReview(r)
 	if err != nil {
@@ -94,14 +95,21 @@ func (g grants) replyTo(r *http.Request) (*http.Response, error) {
 	return proxytest.AnswerReview(r, status)
 }
 
-// TestImpersonation: Review says yes to a list as another user exactly if kube-apiserver's impersonation filter lets that list
-// pass, except in the cases marked stricter. The impersonator is the caller, by headers, or listproxy's account, for a verified
-// caller.
+// TestImpersonation: Review says yes to a list as another user exactly if kube-apiserver's own impersonation filter lets that
+// list pass, except in the cases marked stricter, in which Review says no all the same. Each case is tried with both
+// impersonators: a caller who sends Impersonate-* headers, and listproxy's account, which sends them for a caller whom it has
+// verified.
+//
+// The list is one of apps/v1 deployments in the namespace team-a with the label selector a=b. There are two ways to the right
+// to impersonate jane in this list:
+//
+//	for all requests    "impersonate" on jane's name, groups, UID and extras (janeForAll)
+//	for some (KEP-5284) "impersonate:user-info" on the same (janeForSome), and "impersonate-on:user-info:list" on the list (onList);
+//	                    the review of the list is another request, for which "impersonate-on:user-info:create" is needed (onReview)
+//
+// Each kind of user has its own verbs for some requests: "serviceaccount" in place of "user-info" for a service account.
 func TestImpersonation(t *testing.T) {
 	const authentication = "authentication.k8s.io"
-	// The verb "impersonate" is the right to impersonate in all requests (ForAll). KEP-5284 adds rights for some requests (ForSome):
-	// "impersonate:KIND" for a user of this kind, and "impersonate-on:KIND:VERB" for requests with this verb. onReview returns the
-	// latter for reviews, and onList for the list below.
 	onReview := func(kind string) grant {
 		return grant{
 			verb: "impersonate-on:" + kind + ":create", group: "authorization.k8s.io", resource: "selfsubjectaccessreviews",
@@ -151,8 +159,8 @@ func TestImpersonation(t *testing.T) {
 	type impersonation struct {
 		user           user.DefaultInfo // who is impersonated
 		grants         grants           // of the impersonator
-		upstreamAllows bool             // kube-apiserver's filter lets the list pass
-		stricter       bool             // Review says no all the same
+		upstreamAllows bool             // the list passes kube-apiserver's filter
+		stricter       bool             // Review says no to a list that kube-apiserver allows
 	}
 	tests := map[string]impersonation{
 		"jane, for all requests": {user: jane, grants: janeForAll, upstreamAllows: true},
@@ -194,7 +202,7 @@ func TestImpersonation(t *testing.T) {
 			user: inGroups(maxImpersonationQuestions), grants: janeForAll, upstreamAllows: true, stricter: true,
 		},
 	}
-	for i, missing := range janeForAll {
+	for i, missing := range janeForAll { // each one of these grants is needed
 		others := slices.Delete(slices.Clone(janeForAll), i, i+1)
 		tests[fmt.Sprintf("jane, for all requests without %+v", missing)] = impersonation{user: jane, grants: others}
 		tests[fmt.Sprintf("jane, for reviews, and for all requests without %+v", missing)] = impersonation{
@@ -213,9 +221,11 @@ func TestImpersonation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			authenticator := NewAuthenticator(nil)
 			verified := authenticator.NewVerifiedIdentity(&tt.user)
-			h := http.Header{}
+			h := http.Header{} // the headers with which both impersonators name the user
 			verified.SetHeaders(h)
+			// kube-apiserver's filter does what the case says.
 			expect.Same(t, tt.upstreamAllows, tt.grants.impersonate(t.Context(), "account", h, info) != nil)
+			// So does Review.
 			for _, impersonator := range []struct {
 				name      string
 				identity  Identity
@@ -260,12 +270,14 @@ func TestImpersonationEnds(t *testing.T) {
 			ruling, err := a.Review(t.Context(), known(jane), pods)
 			return &ruling, err
 		}
-		_, err := reviewIn("a") // also reviews the right to impersonate
+		_, err := reviewIn("a") // also reviews the right to impersonate, which is then remembered
 		expect.NoError(t, err)
+		// A younger right, in namespace b, ends with the older right to impersonate.
 		time.Sleep(ttl - left)
 		ruling, err := reviewIn("b")
 		expect.NoError(t, err)
-		expect.Same(t, left, a.ValidFor(ruling, time.Now())) // as long as the right to impersonate
+		expect.Same(t, left, a.ValidFor(ruling, time.Now()))
+		// When the right to impersonate has expired and cannot be reviewed, the right in b does not count.
 		time.Sleep(left)
 		failing = true
 		if ruling, err := reviewIn("b"); err == nil || ruling.Decision() == Yes {

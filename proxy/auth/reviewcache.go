@@ -15,43 +15,6 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-const (
-	defaultTimeout = 10 * time.Second
-	// maxKey bounds the length, in bytes, of a key under which an answer is remembered. Only the key of a question with a
-	// very long selector is longer.
-	maxKey = 4 << 10
-	// maxAttempts is the number of answers that a request waits for. The request fails if none of them is still valid on arrival.
-	maxAttempts = 3
-	// ownAnswerTTL is the least time for which a request may use the answer to a question that it has sent itself, counted from
-	// the arrival of the answer. Otherwise a TTL of 0, or a slow upstream, would leave the request no time to use the answer.
-	ownAnswerTTL = time.Second
-	// revokedTTL bounds the TTL of an answer if rights on which the answer may depend were revoked. So while revocations come all
-	// the time, each question is asked once a second.
-	revokedTTL = time.Second
-	// maxRevoked bounds the number of namespaces whose last revocation is remembered. etcd cannot write so many revocations in the
-	// time for which an answer is valid.
-	maxRevoked = 256 << 10
-	// authorizerLag is the time after a revocation in which an API server may still decide by the old state, since its
-	// authorizers read from informers.
-	authorizerLag = time.Second
-
-	// reviewCache explains seats, flows, and callers who are accepted or newcomers.
-
-	// acceptedSeats is the number of questions about accepted callers that may be in flight.
-	acceptedSeats = 128
-	// acceptedQueue is the number of questions about accepted callers that may wait for a seat. A flow may take an eighth of the
-	// queue. The agents of a DaemonSet are one flow, in which each agent has its own token and questions. An eighth is enough for
-	// two thousand nodes.
-	acceptedQueue = 16 << 10
-	// newcomerSeats is the number of questions about newcomers that may be in flight.
-	newcomerSeats = 128
-	// newcomerQueue is the number of questions about newcomers that may wait for a seat. An address may take an eighth of the
-	// queue, which is enough for the tokens that come back after a restart.
-	newcomerQueue = 4 << 10
-	// newcomerWait bounds the time for which a question about a newcomer waits for a seat.
-	newcomerWait = time.Second
-)
-
 // ErrNoSeat means that a question about a newcomer found the queue full, or got no seat within newcomerWait.
 var ErrNoSeat = errors.New("too many callers who are not known yet are being asked about")
 
@@ -62,10 +25,11 @@ var errOutdated = errors.New("what the upstream answered was out of date each ti
 type ReviewConfig struct {
 	// TTL is the time for which an answer is valid, counted from the question. If it is 0, every request asks the upstream.
 	TTL time.Duration
-	// Timeout bounds the time for one question, including the wait for a seat. Zero means ten seconds.
+	// Timeout bounds the time for one question, including the wait for a seat (see reviewCache). Zero means ten seconds.
 	Timeout time.Duration
-	// AsOf returns the time at which the age of answers is measured. In the first MaxOutage of an outage, this is the time at which
-	// the upstream last answered. At all other times, and if AsOf is nil, it is now.
+	// AsOf returns the time at which the age of answers is measured. Usually this is now. In an outage, while the upstream does
+	// not answer, it is the time at which the upstream last sent something, so that answers do not age. After MaxOutage it is
+	// now again. A nil AsOf always stands for now.
 	AsOf func(now time.Time) time.Time
 	// MaxOutage is the time for which answers do not age in an outage.
 	MaxOutage time.Duration
@@ -76,11 +40,11 @@ type Caller struct {
 	Identity Identity
 	// Accepted reports whether the upstream is known to accept the caller's credentials. Any other caller is a newcomer.
 	Accepted bool
-	// Flow is the flow that pays for the question's seat.
+	// Flow is the flow to which the question's seat is charged.
 	Flow limits.Flow
 }
 
-// answer is the upstream's answer to a question, as it is remembered. See validFor.
+// answer is the upstream's answer to a question, as it is remembered. validFor says how long it may be used.
 type answer[V any] struct {
 	value V
 	scope scope
@@ -100,24 +64,64 @@ type question[V any] struct {
 
 // reviewCache asks the upstream, and remembers the answers. It is safe for concurrent use.
 //
-//	seat       the permission to have one question in flight
-//	flow       the requests that have one share of the seats (see FlowOf)
-//	accepted   a caller whose credentials the upstream is known to accept
-//	newcomer   any other caller; newcomers have seats of their own, so that made-up tokens cannot keep accepted callers waiting
 //	flight     one question at the upstream, shared by the requests of a flow that ask it at the same time
+//	seat       the permission to have one flight
+//	flow       the requests that share one part of the seats, usually those of one user (see FlowOf)
+//	accepted   a caller whose credentials the upstream is known to accept
+//	newcomer   any other caller
+//
+// Newcomers have seats of their own, so that made-up tokens cannot keep accepted callers waiting.
 //
 // A flight goes on even if the request that began it is over. It keeps its seat until its answer comes. If a caller who leaves
 // freed the seat, callers who come and go could have any number of questions in flight.
 type reviewCache[V any] struct {
 	ReviewConfig
-	// revoked has the time.Time of the last revocation by namespace; "" stands for all namespaces.
+	// revoked has the time.Time of the last revocation by namespace. The key everywhere stands for all namespaces.
 	revoked *cache.LRUExpireCache
 	// answers has each answer[V] by its key.
 	answers             *cache.LRUExpireCache
 	flights             singleflight.Group
-	accepted, newcomers *limits.Limiter // the seats
-	hits, misses        atomic.Uint64
+	accepted, newcomers *limits.Limiter // the seats for questions about accepted callers, and about newcomers
+	hits, misses        atomic.Uint64   // see [Authorizer.Lookups]
 }
+
+const (
+	defaultTimeout = 10 * time.Second
+	// maxKey is the length, in bytes, of the longest key under which an answer is remembered. Only a question with selectors of
+	// about 4 KB has a longer key.
+	maxKey = 4 << 10
+	// maxAttempts is the number of answers that a request waits for. It fails if none of them is still valid on arrival.
+	maxAttempts = 3
+	// ownAnswerTTL is the least time for which a request may use the answer to a question that it has sent itself, counted from
+	// the arrival of the answer. Otherwise a TTL of 0, or a slow upstream, would leave the request no time to use the answer.
+	ownAnswerTTL = time.Second
+	// revokedTTL replaces a longer TTL of an answer if rights on which the answer may depend were revoked. So even if
+	// revocations come all the time, each question is asked only once a second.
+	revokedTTL = time.Second
+	// maxRevoked bounds the number of namespaces whose last revocation is remembered. etcd cannot write revocations in so many
+	// namespaces while an answer is valid.
+	maxRevoked = 256 << 10
+	// authorizerLag is the time after a revocation in which an API server may still decide by the old state, since its
+	// authorizers read from informers.
+	authorizerLag = time.Second
+
+	// acceptedSeats is the number of questions about accepted callers that may be in flight.
+	acceptedSeats = 128
+	// acceptedQueue is the number of questions about accepted callers that may wait for a seat. One flow may take an eighth of
+	// the queue, which is 2048 places. This is enough for the agents of a DaemonSet on two thousand nodes. These agents are one
+	// flow, but each has a token of its own, and so a question of its own.
+	acceptedQueue = 16 << 10
+	// newcomerSeats is the number of questions about newcomers that may be in flight.
+	newcomerSeats = 128
+	// newcomerQueue is the number of questions about newcomers that may wait for a seat. All newcomers from one address are one
+	// flow, which may take an eighth of the queue: 512 places. After a restart of listproxy, all its callers are newcomers.
+	newcomerQueue = 4 << 10
+	// newcomerWait bounds the time for which a question about a newcomer waits for a seat.
+	newcomerWait = time.Second
+)
+
+// everywhere is the key of a revocation in all namespaces.
+const everywhere = ""
 
 // newReviewCache returns a reviewCache that remembers up to capacity answers: those that were used last.
 func newReviewCache[V any](cfg ReviewConfig, capacity int) *reviewCache[V] {
@@ -131,8 +135,9 @@ func newReviewCache[V any](cfg ReviewConfig, capacity int) *reviewCache[V] {
 	}
 }
 
-// recallOrAsk returns the remembered answer to a question, or asks the upstream. The context of q.review does not end with ctx. The
-// error is from q.review or ctx, or is [ErrNoSeat], a [limits.Overload] or errOutdated.
+// recallOrAsk returns the remembered answer to a question, or asks the upstream. If ctx ends, recallOrAsk returns, but the
+// question goes on for other requests. The error is from q.review or ctx, or is [ErrNoSeat], a [limits.Overload] or
+// errOutdated.
 func (c *reviewCache[V]) recallOrAsk(ctx context.Context, q question[V]) (answer[V], error) {
 	began := time.Now()
 	if known, ok := c.recall(q.key, began); ok {
@@ -150,7 +155,7 @@ func (c *reviewCache[V]) recallOrAsk(ctx context.Context, q question[V]) (answer
 			}
 			return answer[V]{}, err
 		}
-		if !fresh.asked.Before(began) { // the question was sent for this request
+		if !fresh.asked.Before(began) { // the question was sent for this request: see ownAnswerTTL
 			fresh.ttl = max(fresh.ttl, clock.Age(fresh.asked, now)+ownAnswerTTL)
 		}
 		if c.validFor(&fresh, now) > 0 {
@@ -162,7 +167,7 @@ func (c *reviewCache[V]) recallOrAsk(ctx context.Context, q question[V]) (answer
 
 // joinFlight begins a flight for a question, or joins the one that there is, and waits for the answer.
 func (c *reviewCache[V]) joinFlight(ctx context.Context, q question[V]) (answer[V], error) {
-	// A flight waits for a seat when it is its flow's turn, so requests of other flows do not join it.
+	// A flight may wait long for a seat if its flow is busy. So requests of other flows do not join it.
 	flight := c.flights.DoChan(string(q.who.Flow[:])+q.key, func() (any, error) {
 		return c.askUpstream(context.WithoutCancel(ctx), q)
 	})
@@ -232,15 +237,21 @@ func (c *reviewCache[V]) remember(key string, a answer[V]) {
 	if later, found := c.lookUp(key); found && later.asked.After(a.asked) {
 		return
 	}
-	c.answers.Add(key, a, 2*c.TTL+c.MaxOutage)
+	c.answers.Add(key, a, c.longestValidity())
 }
+
+// longestValidity returns the longest time for which validFor may find a remembered answer valid: in an outage.
+func (c *reviewCache[V]) longestValidity() time.Duration { return 2*c.TTL + c.MaxOutage }
 
 // validFor returns the time for which an answer is still valid, or 0 if it is no longer valid:
 //
 //   - An answer is valid for its ttl, counted from the question.
 //   - If rights in its scope were revoked after the question, or at most authorizerLag before it, revokedTTL bounds the ttl.
-//   - In an outage the ttl is doubled, and the answer does not age ([ReviewConfig].AsOf). Without the doubling, a caller who
-//     comes regularly could not use an answer that expired just before the outage.
+//   - In an outage the ttl is doubled, and the answer does not age ([ReviewConfig].AsOf).
+//
+// For example, the ttl is 10 s, and a question was sent at 12:00:00. The answer expires at 12:00:10. If an outage begins at
+// 12:00:15, the answer is valid again: it stays 15 s old, which is less than 20 s. If an outage begins at 12:00:25,
+// the answer is too old. Without the doubling, an answer that expired just before an outage could neither be used nor replaced.
 func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
 	ttl := a.ttl
 	isRevoked := func(namespace string) bool {
@@ -248,9 +259,9 @@ func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
 		revokedAt, found := value.(time.Time)
 		return found && !revokedAt.Before(a.asked.Add(-authorizerLag))
 	}
-	const everywhere = "" // the key of revocations in all namespaces; as a field of the scope, no namespace
-	requested, account := a.scope.requested, a.scope.account
-	if isRevoked(everywhere) || (requested != everywhere && isRevoked(requested)) || (account != everywhere && isRevoked(account)) {
+	inRequested := a.scope.requested != "" && isRevoked(a.scope.requested)
+	inAccounts := a.scope.account != "" && isRevoked(a.scope.account)
+	if isRevoked(everywhere) || inRequested || inAccounts {
 		ttl = min(ttl, revokedTTL)
 	}
 	if c.AsOf != nil {
@@ -262,11 +273,11 @@ func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
 	return max(0, ttl-clock.Age(a.asked, now))
 }
 
-// recordRevocation notes that rights have now been revoked in a namespace, or in all namespaces if it is "". The revocation
-// concerns all answers to questions that are sent before the revocation, or at most authorizerLag after it. The revocation is
-// remembered as long as any of these answers can be in use.
+// recordRevocation notes that rights have now been revoked in a namespace, or everywhere. The revocation concerns all answers
+// to questions that were sent before it, or are sent at most authorizerLag after it. It is remembered as long as any of these
+// answers can be in use.
 func (c *reviewCache[V]) recordRevocation(namespace string) {
 	untilLastAnswer := authorizerLag + c.Timeout         // from now to the arrival of the last such answer
-	longestUse := max(2*c.TTL+c.MaxOutage, ownAnswerTTL) // from the arrival of an answer to its end
+	longestUse := max(c.longestValidity(), ownAnswerTTL) // from the arrival of an answer to its end
 	c.revoked.Add(namespace, time.Now(), untilLastAnswer+longestUse)
 }

@@ -104,48 +104,52 @@ func expectAllFree(t *testing.T, seats *limits.Limiter) {
 	}
 }
 
-// TestReviewTTL: an answer is valid for the TTL, counted from the question.
+// TestReviewTTL: an answer is valid for the TTL, counted from the question. This holds for a yes and for a no.
 func TestReviewTTL(t *testing.T) {
 	const ttl, delay = 10 * time.Second, 4 * time.Second
 	withUpstream(t, delay, ReviewConfig{TTL: ttl}, func(t *testing.T, rig *reviewRig) {
-		rig.expectYes(t, "a", listPods())
+		rig.expectYes(t, "a", listPods()) // comes when delay of the ttl is over
 		rig.answersNo.Store(true)
-		time.Sleep(ttl - delay - time.Nanosecond)
+		time.Sleep(ttl - delay - time.Nanosecond) // the last moment of the ttl
 		rig.expectYes(t, "a", listPods())
 		rig.expectRequests(t, 1)
-		time.Sleep(time.Nanosecond)
+		time.Sleep(time.Nanosecond) // the yes has expired
 		rig.expectNo(t, "a")
-		rig.expectNo(t, "a")
-		rig.expectRequests(t, 2) // a no is remembered, too
+		rig.expectNo(t, "a") // remembered
+		rig.expectRequests(t, 2)
 	})
 }
 
 // TestReviewsInAnOutage: in an outage, an answer stays valid up to MaxOutage if its question was sent within twice the TTL
 // before the outage. An older answer is invalid from the beginning of the outage.
 func TestReviewsInAnOutage(t *testing.T) {
-	const ttl, bound = 10 * time.Second, 90 * time.Second
+	const ttl, maxOutage = 10 * time.Second, 90 * time.Second
 	var outage clock.Outage
-	cfg := ReviewConfig{TTL: ttl, MaxOutage: bound, AsOf: func(now time.Time) time.Time { return outage.AsOf(now, bound) }}
-	withUpstream(t, 0, cfg, func(t *testing.T, rig *reviewRig) {
+	asOf := func(now time.Time) time.Time { return outage.AsOf(now, maxOutage) }
+	withUpstream(t, 0, ReviewConfig{TTL: ttl, MaxOutage: maxOutage, AsOf: asOf}, func(t *testing.T, rig *reviewRig) {
+		// When the outage begins, the answer about "old" is exactly 2*ttl old, and that about "recent" a nanosecond younger.
 		rig.expectYes(t, "old", listPods())
 		time.Sleep(time.Nanosecond)
 		rig.expectYes(t, "recent", listPods())
 		time.Sleep(2*ttl - time.Nanosecond)
-		rig.answersNo.Store(true)
-		// The question about "recent" was sent within 2*ttl before the outage, that about "old" exactly 2*ttl before.
 		outage = clock.Outage{Ongoing: true, LastHeard: time.Now()}
-		time.Sleep(bound - time.Nanosecond) // the last moment of MaxOutage
+		// From now on the upstream answers no. So a yes is one that is remembered.
+		rig.answersNo.Store(true)
+
+		time.Sleep(maxOutage - time.Nanosecond) // the last moment of MaxOutage
 		rig.expectYes(t, "recent", listPods())
-		rig.expectRequests(t, 2) // none in the outage
+		rig.expectRequests(t, 2) // those before the outage
 		rig.expectNo(t, "old")
-		time.Sleep(time.Nanosecond)
+		rig.expectRequests(t, 3)
+
+		time.Sleep(time.Nanosecond) // MaxOutage is over
 		rig.expectNo(t, "recent")
 		rig.expectRequests(t, 4)
 	})
 }
 
-// TestReviewCutByAnOutage: an expired answer is used again if the review that should replace it gets no answer because an outage
-// has begun.
+// TestReviewCutByAnOutage: an expired answer is used again if the review that should replace it gets no answer because an
+// outage has begun.
 func TestReviewCutByAnOutage(t *testing.T) {
 	const ttl = 10 * time.Second
 	var outageBegins time.Time
@@ -157,16 +161,17 @@ func TestReviewCutByAnOutage(t *testing.T) {
 	}}
 	withUpstream(t, 0, cfg, func(t *testing.T, rig *reviewRig) {
 		rig.expectYes(t, "a", listPods())
-		time.Sleep(ttl)
+		time.Sleep(ttl) // the answer has expired
 		rig.delay = time.Hour
-		outageBegins = time.Now().Add(time.Second)
+		outageBegins = time.Now().Add(time.Second) // while the next review waits for its answer, for up to two seconds
 		rig.expectYes(t, "a", listPods())
 		rig.expectRequests(t, 2)
 	})
 }
 
-// TestRevocations: an answer is valid for revokedTTL from its question if rights on which it may depend were revoked later, or up
-// to authorizerLag before. All other answers are valid for the TTL.
+// TestRevocations: if rights on which an answer may depend are revoked after the question, or at most authorizerLag before it,
+// the answer is valid for revokedTTL from the question, or until the revocation if that comes later. All other answers are
+// valid for the TTL.
 func TestRevocations(t *testing.T) {
 	serviceAccount := func(rig *reviewRig) *Caller {
 		return known(rig.authenticator.NewVerifiedIdentity(&user.DefaultInfo{Name: "system:serviceaccount:of-account:a"}))
@@ -202,21 +207,24 @@ func TestRevocations(t *testing.T) {
 			withUpstream(t, 0, ReviewConfig{TTL: ttl}, func(t *testing.T, rig *reviewRig) {
 				question := listPods()
 				question.Namespace = tt.right
-				const start = time.Hour // at which the question is sent, so that the revocation can come before it
+				// The question is sent after an hour, so that the revocation can come before it.
+				const start = time.Hour
 				time.AfterFunc(start+tt.after, func() { rig.RecordRevocation(tt.revoked) })
 				time.Sleep(start)
 				synctest.Wait()
 				ruling, err := rig.Review(t.Context(), tt.caller(rig), question)
 				expect.NoError(t, err)
 				asked := time.Now()
+				// Once the revocation is recorded, the answer is valid until wantValidFor is over.
 				time.Sleep(max(0, tt.after))
 				synctest.Wait()
 				time.Sleep(rig.ValidFor(&ruling, time.Now()))
 				expect.Same(t, tt.wantValidFor, time.Since(asked))
+				// Then the same reviews are sent again.
 				before := rig.requests.Load()
 				_, err = rig.Review(t.Context(), tt.caller(rig), question)
 				expect.NoError(t, err)
-				rig.expectRequests(t, 2*before) // the same reviews again
+				rig.expectRequests(t, 2*before)
 			})
 		})
 	}
@@ -270,8 +278,8 @@ func TestRevokedBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// TestReviewFlights: equal questions of one caller at the same time share an answer, with a TTL or without. Other questions, and
-// those of other callers, do not.
+// TestReviewFlights: equal questions of one caller at the same time share an answer, with a TTL or without. Other questions,
+// and those of other callers, do not.
 func TestReviewFlights(t *testing.T) {
 	for _, ttl := range []time.Duration{0, time.Minute} {
 		withUpstream(t, time.Second, ReviewConfig{TTL: ttl}, func(t *testing.T, rig *reviewRig) {
@@ -353,10 +361,12 @@ func TestReviewInAnotherFlow(t *testing.T) {
 	const busyFlow, freeFlow = 1, 2
 	withUpstream(t, time.Second, ReviewConfig{TTL: time.Hour}, func(t *testing.T, rig *reviewRig) {
 		var others sync.WaitGroup
+		// The busy flow has as many questions in flight as one flow may have, and a queue.
 		for n := range acceptedSeats {
 			others.Go(func() { _, _ = rig.Review(t.Context(), rig.callerInFlow(n, busyFlow), listPods()) })
 		}
 		synctest.Wait()
+		// The same question comes in both flows.
 		others.Go(func() { _, _ = rig.Review(t.Context(), rig.callerInFlow("shared", busyFlow), listPods()) })
 		synctest.Wait()
 		rig.expectYesAtOnce(t, rig.callerInFlow("shared", freeFlow))
@@ -460,22 +470,25 @@ func TestLearned(t *testing.T) {
 					expect.Same(t, want, got.Decision())
 					expect.Same(t, want == YesByRequest, rig.ValidFor(&got, time.Now()) > 0)
 				}
+				// In the last moment of the TTL, jane has the right, for this question only.
 				rig.Learn(jane, listPods(), time.Now())
 				time.Sleep(ttl - time.Nanosecond)
 				expectDecision(YesByRequest, jane, listPods())
 				expectDecision(No, jane, other)
 				expectDecision(No, joe, listPods())
+				// Then the right expires.
 				time.Sleep(time.Nanosecond)
 				expectDecision(No, jane, listPods())
-				rig.Learn(jane, listPods(), time.Now().Add(-time.Nanosecond)) // sent before the review that has said no
+				// A request that was sent before the review that has just said no proves nothing.
+				rig.Learn(jane, listPods(), time.Now().Add(-time.Nanosecond))
 				expectDecision(No, jane, listPods())
 			})
 		})
 	}
 }
 
-// TestRightEnds: a yes is valid for the TTL from its question. For the request that asked, it is valid for at least ownAnswerTTL
-// from the answer.
+// TestRightEnds: a yes is valid for the TTL from its question. For the request that asked, it is valid for at least
+// ownAnswerTTL from the answer.
 func TestRightEnds(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ttl          time.Duration
@@ -508,8 +521,8 @@ func TestLongQuestionsAreNotRemembered(t *testing.T) {
 	})
 }
 
-// TestDecisionKeys: no two questions have the same key, however their words are divided among the attributes, and no two callers
-// have the same key for a question.
+// TestDecisionKeys: no two questions have the same key, however their words are divided among the attributes, and no two
+// callers have the same key for a question.
 func TestDecisionKeys(t *testing.T) {
 	var asked []Attributes
 	fields := reflect.TypeFor[Attributes]().NumField()

@@ -14,9 +14,10 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// SendAs sends r, which listproxy itself has made, as the caller id, and returns the upstream's response. r must have no
-// credentials: SendAs adds the caller's own. If listproxy impersonates the caller, SendAs adds listproxy's own credentials
-// instead, and Impersonate-* headers for exactly this caller. It follows no redirects. Its errors contain no credential.
+// SendAs is a function that sends r, a request of listproxy's making, as the caller id, and returns the upstream's response. r
+// must have no credentials: the function adds the caller's own. If listproxy impersonates the caller, the function adds
+// listproxy's own credentials instead, and Impersonate-* headers for exactly this caller. It follows no redirects. Its errors
+// contain no credential.
 type SendAs func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error)
 
 // WithOwnAccount returns a SendAs that sends requests of listproxy's own account with the credentials of cfg, and all other
@@ -38,15 +39,18 @@ func WithOwnAccount(send SendAs, cfg *rest.Config) (SendAs, error) {
 // the caller's groups.
 const maxReviewBody = 1 << 20
 
-// noResponse is the code that postReview returns if no response came.
+// noResponse is the status code that postReview returns if no response came.
 const noResponse = 0
 
-// postReview sends a review to the upstream as a caller, and decodes the body of the response into decoded:
+// postReview sends a review to the upstream as a caller, decodes the body of the response into decoded, which is a pointer, and
+// returns the status code and the header of the response. These are its results:
 //
-//	                               code and header       err
-//	no response came               noResponse, and nil   not nil
-//	the body cannot be decoded     of the response       not nil; frequent if isError(code)
-//	the body was decoded           of the response       nil
+//	                             code          header   err
+//	no response came             noResponse    nil      not nil
+//	the body cannot be decoded   such as 403   set      not nil
+//	the body was decoded         such as 201   set      nil
+//
+// The body of an error, such as a 403, need not be JSON. So callers must look at code before err.
 func postReview(
 	ctx context.Context, send SendAs, id Identity, endpoint string, review, decoded any,
 ) (code int, header http.Header, err error) {
@@ -77,7 +81,7 @@ func postReview(
 	return resp.StatusCode, resp.Header, err
 }
 
-// isError reports whether a code from postReview is that of a response other than a 200 or 201.
+// isError reports whether a response came, and had another status code than 200 or 201. code is from postReview.
 func isError(code int) bool {
 	return code != noResponse && code != http.StatusOK && code != http.StatusCreated
 }

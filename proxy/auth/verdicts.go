@@ -22,7 +22,7 @@ const (
 	refusedTTL = 10 * time.Second
 )
 
-// Verdict says whether the API server accepts a caller's credentials, as far as listproxy knows.
+// Verdict is what listproxy knows of whether the API server accepts a caller's credentials.
 type Verdict int
 
 const (
@@ -36,12 +36,12 @@ const (
 	NoToken
 )
 
-// Verdicts remembers the verdicts on a bounded number of tokens. In both maps, Identity.callerKey stands for a token. A Verdicts is
-// safe for concurrent use.
+// Verdicts remembers the verdicts on a bounded number of tokens. Both caches have Identity.callerKey as the key of a token. A
+// Verdicts is safe for concurrent use.
 type Verdicts struct {
-	// accepted maps each accepted token to the limits.Flow of its caller.
+	// accepted has the limits.Flow of the caller for each accepted token.
 	accepted *cache.LRUExpireCache
-	// refused maps each refused token to nil.
+	// refused has nil for each refused token.
 	refused *cache.LRUExpireCache
 }
 
@@ -53,8 +53,9 @@ func NewVerdicts() *Verdicts {
 	}
 }
 
-// VerdictOn returns the verdict on a caller's credentials, and the flow of the caller's requests. An accepted caller is in the flow
-// of its credentials ([FlowOf]), and any other caller in that of its address ([FlowOfAddress]).
+// VerdictOn returns the verdict on a caller's credentials, and the flow of the caller's requests. A flow is what the limits are
+// shared by. For an accepted caller, the flow depends on the credentials ([FlowOf]). For any other caller, it depends on the
+// address ([FlowOfAddress]).
 func (v *Verdicts) VerdictOn(id Identity, remoteAddr string) (Verdict, limits.Flow) {
 	if flow, accepted := v.AcceptedFlow(id); accepted {
 		return Accepted, flow
@@ -69,7 +70,7 @@ func (v *Verdicts) VerdictOn(id Identity, remoteAddr string) (Verdict, limits.Fl
 	return Unjudged, flow
 }
 
-// AcceptedFlow returns the flow of a caller whose credentials are known to be accepted. For any other caller, accepted is false.
+// AcceptedFlow returns the flow of a caller whose credentials are known to be accepted. Otherwise accepted is false.
 func (v *Verdicts) AcceptedFlow(id Identity) (flow limits.Flow, accepted bool) {
 	if id.VerifiedUser() != nil {
 		return FlowOf(id), true
@@ -79,8 +80,9 @@ func (v *Verdicts) AcceptedFlow(id Identity) (flow limits.Flow, accepted bool) {
 	return flow, accepted
 }
 
-// RecordAnswer remembers the verdict that follows from the status with which the API server answered a caller's request. The answer
-// to an upgrade changes no verdict, since the API server may have judged a token in a WebSocket header instead of this one.
+// RecordAnswer remembers the verdict that follows from the status with which the API server answered a caller's request.
+// upgrade means that the request asked for another protocol, such as WebSocket. Its answer changes no verdict, since the API
+// server may have judged a token in a WebSocket header instead of this one.
 func (v *Verdicts) RecordAnswer(id Identity, upgrade bool, method string, status int) {
 	if upgrade || !id.HasToken() {
 		return
@@ -90,7 +92,7 @@ func (v *Verdicts) RecordAnswer(id Identity, upgrade bool, method string, status
 		v.accepted.Remove(id.callerKey)
 		v.refused.Add(id.callerKey, nil, refusedTTL)
 	case provesAuthentication(method, status):
-		// An entry is not renewed: each request would then call FlowOf, which parses the token.
+		// A token that is already accepted keeps its entry. Otherwise FlowOf would parse the token at each answer.
 		if _, known := v.accepted.Get(id.callerKey); known {
 			return
 		}

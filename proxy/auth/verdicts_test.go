@@ -27,8 +27,9 @@ func expectVerdict(t *testing.T, verdicts *Verdicts, id Identity, want Verdict) 
 	}
 }
 
-// TestRecordAnswer: an answer that only authenticated callers get makes the verdict Accepted, and a 401 makes it Refused. The answer
-// to an upgrade changes nothing. A caller is in the flow of its user if its token is accepted, and in that of its address if not.
+// TestRecordAnswer: an answer that only authenticated callers get makes the verdict Accepted, and a 401 makes it Refused. The
+// answer to an upgrade changes nothing. A caller is in the flow of its user if its token is accepted, and in that of its
+// address if not.
 func TestRecordAnswer(t *testing.T) {
 	token := proxytest.Identify(NewAuthenticator(nil), "Bearer a")
 	for name, tt := range map[string]struct {
@@ -90,11 +91,13 @@ func TestRefusedIsForgotten(t *testing.T) {
 		verdicts := NewVerdicts()
 		token := proxytest.Identify(NewAuthenticator(nil), "Bearer a")
 		answer := func(code int) { verdicts.RecordAnswer(token, notUpgraded, http.MethodGet, code) }
+		// The verdict ends after refusedTTL.
 		answer(http.StatusUnauthorized)
 		time.Sleep(refusedTTL)
 		expectVerdict(t, verdicts, token, Refused)
 		time.Sleep(time.Nanosecond)
 		expectVerdict(t, verdicts, token, Unjudged)
+		// The last answer decides.
 		answer(http.StatusUnauthorized)
 		answer(http.StatusOK)
 		expectVerdict(t, verdicts, token, Accepted)

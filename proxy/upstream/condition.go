@@ -5,17 +5,17 @@ type Condition string
 
 // The conditions.
 const (
-	// ConditionUnknown means that no probe has ended yet, or that only the first one has, and failed (see isConfirmed).
+	// ConditionUnknown means that no probe has ended yet, or only one, which failed (see isConfirmed).
 	ConditionUnknown Condition = "unknown"
 	// ConditionOK means that the upstream answers, and allows listproxy what it needs.
 	ConditionOK Condition = "ok"
-	// ConditionUnreachable means that no answer comes, or that the server at the address is another one (TLS fails).
+	// ConditionUnreachable means that no answer comes, or that TLS fails, since another server is at the address.
 	ConditionUnreachable Condition = "unreachable"
 	// ConditionUnauthorized means that the upstream refuses listproxy's credentials (401).
 	ConditionUnauthorized Condition = "unauthorized"
 	// ConditionForbidden means that the upstream knows the account, and refuses all of its requests (403).
 	ConditionForbidden Condition = "forbidden"
-	// ConditionNotReady means that the upstream answers that it cannot work (5xx), or as no kube-apiserver does.
+	// ConditionNotReady means that the upstream answers a 5xx, or something that no kube-apiserver answers.
 	ConditionNotReady Condition = "not-ready"
 )
 
@@ -47,16 +47,16 @@ var conditionTexts = map[Condition]struct{ meaning, advice string }{
 func (c Condition) Meaning() string { return conditionTexts[c].meaning }
 
 // isConfirmed reports whether last, the result of the last probe, replaces the known condition. previous is the result of
-// the probe before last.
+// the probe before.
 //
-// An OK replaces it at once. A new failure must be found by two probes, since it may be momentary: a load balancer may have changed
-// API servers, or an API server that has just started refuses everybody until it has read the roles.
+// An OK replaces the known condition at once. A new failure must be found by two probes, since it may be momentary: a load
+// balancer may have changed API servers, or an API server that has just started refuses everybody until it has read the roles.
 //
 //	known       | previous    | last        |
 //	any         | any         | ok          | confirmed
 //	ok          | ok          | unreachable | not confirmed
 //	ok          | unreachable | unreachable | confirmed
-//	ok          | unreachable | forbidden   | confirmed: two failures
+//	ok          | unreachable | forbidden   | confirmed: two probes have failed, though in two ways
 //	unreachable | unreachable | forbidden   | not confirmed until forbidden is found twice
 func isConfirmed(known, previous, last Condition) bool {
 	if last == ConditionOK || last == previous {

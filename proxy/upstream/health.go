@@ -22,11 +22,12 @@ import (
 // Health knows the condition of the upstream, and whether there is an outage. It is safe for concurrent use.
 //
 //   - The [Condition] is for people. Every ten seconds Health probes the upstream: it sends GET /readyz with listproxy's own
-//     credentials. The condition becomes bad after two failed probes in a row, five seconds apart, and good after one good probe.
-//     The answers to listproxy's other requests ([Health.Observe]) correct the probes. Any answer means that the upstream is
-//     reachable. If all resources are refused, the condition is [ConditionForbidden]. Each change is logged.
-//   - The [Health.Outage] decides for how long answers come from memory. A single failed request begins it, and a single answer
-//     ends it (see traffic).
+//     credentials. The condition becomes bad after two failed probes in a row, five seconds apart, and good after one good
+//     probe. Health also observes the answers to listproxy's other requests ([Health.Observe]). If one of them comes while a
+//     probe gets no answer, the upstream counts as OK. If they all refuse a resource, the condition is [ConditionForbidden],
+//     even if the upstream is ready. Each change is logged.
+//   - An [Health.Outage] is a time without answers, in which listproxy answers from memory for longer. A single failed request
+//     begins it, and a single answer ends it (see traffic).
 type Health struct {
 	client  *http.Client
 	base    *url.URL
@@ -34,7 +35,7 @@ type Health struct {
 	traffic traffic
 
 	mu        sync.Mutex // guards diagnosis
-	diagnosis Diagnosis  // written by Run only; Answered is not set
+	diagnosis Diagnosis  // without Answered, which traffic knows; only Run's goroutine writes it
 }
 
 // Diagnosis is the condition of the upstream, and what is known about it.
@@ -57,7 +58,8 @@ const (
 	probeInterval = 10 * time.Second
 	// confirmInterval is the pause before the probe that confirms a failure.
 	confirmInterval = 5 * time.Second
-	// probeTimeout bounds a probe. With the pauses above, a failure is confirmed within twenty seconds of its beginning.
+	// probeTimeout bounds a probe. A failure is confirmed within twenty seconds of its beginning: after a pause of at most 10.5
+	// seconds, a probe of 2, a pause of 5, and another probe of 2.
 	probeTimeout = 2 * time.Second
 )
 
@@ -75,7 +77,7 @@ func NewHealth(cfg *rest.Config, log *slog.Logger) (*Health, error) {
 	return &Health{client: client, base: base, log: log, diagnosis: Diagnosis{Condition: ConditionUnknown, Since: time.Now()}}, nil
 }
 
-// Observe returns a copy of cfg for listproxy's own clients. h observes the answers to their requests.
+// Observe returns a copy of cfg for listproxy's own clients. h records the answers to the requests of these clients.
 func (h *Health) Observe(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -161,8 +163,8 @@ func (h *Health) logChange(before, after Diagnosis) {
 	}
 }
 
-// probe asks the upstream whether it is ready. It returns the condition and, if that is not OK, the problem. An upstream that
-// sends no answer to the probe, but meanwhile something to another request, is only busy, which counts as OK.
+// probe asks the upstream whether it is ready. It returns the condition, and the problem if the condition is not OK. If the
+// upstream does not answer the probe, but has meanwhile sent something for another request, it is only busy. This counts as OK.
 func (h *Health) probe(ctx context.Context) (Condition, error) {
 	sent := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -179,11 +181,11 @@ func (h *Health) probe(ctx context.Context) (Condition, error) {
 	return conditionOf(status, h.traffic.resourceRefused.Load(), h.traffic.openAnswers.Load() > 0)
 }
 
-// conditionOf returns the condition of an upstream that answers a probe with status, and the problem. resourceRefused means that
-// its last answer about a resource was a 403. resourceOpen means that it is answering a list or a watch now, and so does not refuse
-// every resource.
+// conditionOf returns the condition of an upstream that answers a probe with status, and the problem. resourceRefused means
+// that its last answer about a resource was a 403. resourceOpen means that it is answering a list or a watch now, and so does
+// not refuse every resource.
 func conditionOf(status int, resourceRefused, resourceOpen bool) (Condition, error) {
-	switch {
+	switch { // the first case that holds decides
 	case status == http.StatusUnauthorized:
 		return ConditionUnauthorized, fmt.Errorf("it answers %d", status)
 	case status >= http.StatusInternalServerError:

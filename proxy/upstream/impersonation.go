@@ -10,12 +10,12 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// errNotImpersonated is the error of a request for a verified user that does not impersonate this user as it should. It means that
-// listproxy has a bug, which was noticed before anything was sent with its credentials.
+// errNotImpersonated is the error of a request for a verified user that does not impersonate this user as it should. It means
+// that listproxy has a bug, which was noticed before anything was sent with its credentials.
 var errNotImpersonated = errors.New("listproxy's own credentials are only for requests that properly impersonate a user")
 
-// impersonationGuard checks each request before next adds listproxy's credentials to it. After a mistake elsewhere, a caller could
-// otherwise get listproxy's own rights. The guard refuses a request:
+// impersonationGuard checks each request before next adds listproxy's credentials to it. After a mistake elsewhere, a caller
+// could otherwise get listproxy's own rights. The guard refuses a request:
 //
 //   - without exactly one user in Impersonate-User;
 //   - without a group in Impersonate-Group, since kube-apiserver would choose the groups of the user itself;
@@ -46,8 +46,8 @@ func (refusingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, errNotImpersonated
 }
 
-// newImpersonatingSet returns transports that send the requests of impersonated users with listproxy's own credentials, which are
-// in cfg. They refuse the requests that [impersonationGuard] refuses.
+// newImpersonatingSet returns transports that send the requests of impersonated users with listproxy's own credentials, which
+// are in cfg. They refuse the requests that [impersonationGuard] refuses.
 func newImpersonatingSet(cfg *rest.Config, base *url.URL) (*transportSet, error) {
 	if err := checkCanImpersonate(cfg, base); err != nil {
 		return nil, err
@@ -63,8 +63,8 @@ func newImpersonatingSet(cfg *rest.Config, base *url.URL) (*transportSet, error)
 	if err != nil {
 		return nil, err
 	}
-	// The transports must use the dialer of credentials, which TransportConfig has made from that of cfg: when a credential plugin
-	// brings another certificate, client-go closes the connections that this dialer has opened.
+	// TransportConfig has wrapped the dialer of cfg, and the transports must use the wrapped one. When a credential plugin
+	// brings another certificate, client-go closes all connections that were opened through the wrapped dialer.
 	if dialer := credentials.DialHolder; dialer != nil {
 		cfg.Dial = dialer.Dial
 	}

@@ -16,15 +16,15 @@ import (
 )
 
 // traffic is what is known of the upstream from its answers to listproxy's own requests. During an outage, answers to callers'
-// requests count, too ([Health.RecordCallerAnswer]).
+// requests count, too ([Health.RecordCallerAnswer]). An answer begins with its header. Its body may last for long, as that of a
+// watch does.
 //
 //   - An outage begins when an answer breaks off, or when a request gets no answer and no other answer has begun meanwhile.
-//   - It goes on while only the bodies of earlier answers go on. A kube-apiserver that is shutting down still serves its open
+//   - An outage does not end because more of a body comes. A kube-apiserver that is shutting down still serves its open
 //     watches, but no new requests.
-//   - It ends when an answer begins. A refusal or an error ends it only after startupTime.
+//   - An outage ends when an answer begins. A refusal or an error ends the outage only after startupTime.
 type traffic struct {
-	// resourceRefused means that the last answer about a resource was a 403. It stays as it is after an answer that is neither a
-	// 403 nor a 2xx.
+	// resourceRefused means that the last answer about a resource was a 403. Only answers that are a 403 or a success count.
 	resourceRefused atomic.Bool
 	// openAnswers is the number of successful answers about resources, watches included, that are not closed yet.
 	openAnswers atomic.Int64
@@ -41,8 +41,8 @@ type traffic struct {
 	firstAnswerAt time.Time // when an answer first began in the current outage
 }
 
-// startupTime is the time after the first answer in an outage during which refusals and errors do not end the outage. An API server
-// that has just started refuses everybody until it has read its roles, and cannot answer lists yet.
+// startupTime begins with the first answer in an outage. While it lasts, refusals and errors do not end the outage. An API
+// server that has just started refuses everybody until it has read its roles, and cannot answer lists yet.
 const startupTime = 15 * time.Second
 
 // recordAnswer records that an answer with a status has begun, which may end an outage.
@@ -54,7 +54,7 @@ func (t *traffic) recordAnswer(status int) {
 	ended := t.endOutageLocked(status, now)
 	t.mu.Unlock()
 	if ended && t.onOutageEnd != nil {
-		t.onOutageEnd() // without mu, since the function may use traffic
+		t.onOutageEnd() // with mu unlocked, since the function may call methods that lock it
 	}
 }
 
@@ -87,20 +87,20 @@ func (t *traffic) recordBytes() {
 	t.lastHeardAt = time.Now()
 }
 
-// recordFailure records that a request got no answer, or that an answer broke off. since is the time at which the request was
-// sent, or the answer broke off. An outage begins, unless another answer has begun since then.
-func (t *traffic) recordFailure(since time.Time, err error) {
+// recordFailure records that a request got no answer, or that an answer broke off. failingSince is the time at which the
+// request was sent, or at which the answer broke off. An outage begins, unless another answer has begun since then.
+func (t *traffic) recordFailure(failingSince time.Time, err error) {
 	if errors.Is(err, context.Canceled) {
 		return // listproxy itself gave the request up
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	isOngoing := t.lastOutage().Ongoing
-	answeredSince := t.lastAnswerAt.After(since) // the upstream is there: only this request was slow
+	answeredSince := t.lastAnswerAt.After(failingSince) // the upstream is there: only this request was slow
 	if isOngoing || answeredSince {
 		return
 	}
-	t.outage.Store(&clock.Outage{Ongoing: true, LastHeard: t.lastHeardAt, Began: since})
+	t.outage.Store(&clock.Outage{Ongoing: true, LastHeard: t.lastHeardAt, Began: failingSince})
 	t.firstAnswerAt = time.Time{}
 }
 

@@ -14,21 +14,23 @@ import (
 )
 
 const (
-	// longPingAfter is the time without a frame after which a connection for long-running requests sends a ping. It is
-	// client-go's, and long, so that an API server that stands still for a moment ends nobody's watch.
+	// longPingAfter is the time without a frame after which a connection for long-running requests sends an HTTP/2 ping. It is
+	// as long as client-go's, so that an API server that stands still for a moment ends nobody's watch.
 	longPingAfter = 30 * time.Second
-	// longPingTimeout is the time after which the connection is closed if no answer to the ping comes. It is client-go's, too.
+	// longPingTimeout is the time after which such a connection is closed if the ping is not answered. It is client-go's, too.
 	longPingTimeout = 15 * time.Second
 	// shortPingAfter is the time without a frame after which a connection for short requests sends a ping.
 	shortPingAfter = 3 * time.Second
-	// shortPingTimeout is the time after which that connection is closed. client-go's leader election gives up a lock after ten
-	// seconds. A dead connection is closed after 3 + 5 seconds, which leaves two for a new one.
+	// shortPingTimeout is the time after which such a connection is closed if the ping is not answered. A dead connection is
+	// thus closed after 3 + 5 seconds. client-go's leader election gives up a lock that it could not renew for ten seconds, so
+	// two seconds are left for a new connection.
 	shortPingTimeout = 5 * time.Second
-	// maxIdleConns bounds the idle connections of a transport. There are more than a few only if the API server does not speak
-	// HTTP/2, or refuses many upgrades.
+	// maxIdleConns bounds the idle connections of a transport. With HTTP/2 there are only a few. There can be more if the API
+	// server does not speak HTTP/2, or refuses many upgrades.
 	maxIdleConns = 256
-	// streamReceiveBuffer bounds the bytes in memory of an answer whose client does not read. It also bounds the bytes in
-	// flight, and so the throughput: an API server that is a millisecond away can send 125 MB a second on one stream.
+	// streamReceiveBuffer bounds the bytes that are held in memory of an answer whose client does not read. It also bounds the
+	// throughput of a stream, since so many bytes can be on their way: 128 KB in each millisecond, or about 125 MB a second, if
+	// an answer from the API server takes a millisecond.
 	streamReceiveBuffer = 128 << 10
 )
 
@@ -67,8 +69,9 @@ func (g *generation) closeIdle() {
 	}
 }
 
-// newTransportSet returns a set of transports. They send the credentials of tlsConfig, if it has any, and those that
-// addCredentials adds to each transport. A nil tlsConfig stands for the system's CAs and all other defaults, as in client-go.
+// newTransportSet returns a set of transports. They send the client certificate of tlsConfig, if it has one, and the
+// credentials that addCredentials adds to each transport. A nil tlsConfig stands for the system's CAs and all other defaults,
+// as in client-go.
 func newTransportSet(
 	cfg *rest.Config, base *url.URL, tlsConfig *tls.Config, addCredentials func(*http.Transport) (http.RoundTripper, error),
 ) (*transportSet, error) {
@@ -87,8 +90,8 @@ func newTransportSet(
 		return add(overHTTP2(newTransport(cfg, base, tlsConfig), pingAfter, pingTimeout))
 	}
 	http1 := newTransport(cfg, base, tlsConfig)
-	// This is shorter than the idle timeouts of servers and load balancers, so that this side closes idle connections. A request
-	// that is sent just when the other side closes its connection could not always be sent again.
+	// Servers and load balancers have longer idle timeouts, so this side closes idle connections first. If the other side
+	// closed a connection just when a request is sent on it, the request could not always be sent again.
 	http1.IdleConnTimeout = 30 * time.Second
 	s.http1 = add(http1)
 	s.sendAs = addHTTP2(shortPingAfter, shortPingTimeout)
@@ -100,8 +103,8 @@ func newTransportSet(
 	return s, errors.Join(errs...)
 }
 
-// anonymousTLSConfig returns a TLS configuration that verifies the API server, and has no client certificate. It is nil if
-// all is left to the defaults, such as the system's CAs.
+// anonymousTLSConfig returns a TLS configuration that verifies the API server, and has no client certificate. It returns nil if
+// cfg asks for nothing but the defaults, such as the system's CAs.
 func anonymousTLSConfig(cfg *rest.Config) (*tls.Config, error) {
 	anonymous := rest.AnonymousClientConfig(cfg)
 	anonymous.NextProtos = nil // each transport sets its own
@@ -146,8 +149,8 @@ func overHTTP2(t *http.Transport, pingAfter, pingTimeout time.Duration) *http.Tr
 }
 
 // verifyAnonymous returns an error if a transport for callers' requests holds credentials, or may hold some in a function that
-// cannot be checked. It checks the transports themselves, so that listproxy does not start if a change in client-go, or here, lets
-// credentials in.
+// cannot be checked. It checks the transports themselves, so that listproxy does not start if a change in client-go, or here,
+// lets credentials in.
 func verifyAnonymous(transports []*http.Transport) error {
 	for _, transport := range transports {
 		tlsConfig := transport.TLSClientConfig

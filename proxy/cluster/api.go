@@ -116,10 +116,10 @@ func (a *api) getJSON(ctx context.Context, path string, timeout time.Duration, v
 	return json.NewDecoder(resp.Body).Decode(value)
 }
 
-// list reads a list page by page, calls visit with each object, and returns the list's revision. If it returns an error, visit may
-// have been called with some of the objects.
+// list reads a list page by page, calls visit with each object, and returns the list's revision. If it returns an error, visit
+// may have been called with some of the objects.
 func (a *api) list(ctx context.Context, path, labels string, visit func(*object)) (revision string, err error) {
-	// Without a resourceVersion, this is the newest state.
+	// A list without a resourceVersion has the newest state.
 	query := url.Values{"limit": {strconv.Itoa(pageSize)}, "labelSelector": {labels}}
 	for {
 		meta, err := a.page(ctx, path, query, visit)
@@ -192,7 +192,8 @@ func readItems(in *json.Decoder, visit func(*object)) error {
 	return err
 }
 
-// readEvent returns the next event of a watch. An ERROR event is returned as a *wire.AnswerError.
+// readEvent returns the next event of a watch. It returns an ERROR event as an error, which has a *wire.AnswerError in its
+// tree.
 func readEvent(in *json.Decoder) (watch.EventType, *object, error) {
 	var event struct {
 		Type   watch.EventType `json:"type"`

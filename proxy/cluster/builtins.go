@@ -40,12 +40,13 @@ type builtinVersion struct {
 
 // followDiscovery reads discovery until ctx ends:
 //
-//   - as soon as the routes are known, and after each wakeDiscovery
-//   - again [snapshot.Skew] after these reads, whose answer may come from an API server that has not learned of the last change yet
-//   - from then on every discoveryInterval
-//   - every discoveryRetryInterval while reads fail; the result of the last good read stays in use
+//   - It reads first when the routes (the servers of each group and version) are known, and again after each wakeDiscovery.
+//   - It repeats such a read after [snapshot.Skew], ten seconds. The first answer may come from an API server that has not
+//     learned of the last change yet.
+//   - From then on it reads every discoveryInterval.
+//   - While reads fail, it reads every discoveryRetryInterval. The result of the last good read stays in use.
 func (c *Cluster) followDiscovery(ctx context.Context) {
-	mustRepeat := true // the next good read is followed by another after snapshot.Skew
+	mustRepeat := true // after the next good read
 	for {
 		pause := routesPollInterval
 		if c.routes.ready() {
@@ -71,8 +72,8 @@ func (c *Cluster) followDiscovery(ctx context.Context) {
 	}
 }
 
-// warnOfDiscovery warns when reads of discovery have failed for a minute, and again after each further minute. It does not warn of
-// a failure of the upstream itself ([mustWarn]). err is the error of the last read, or nil.
+// warnOfDiscovery warns when reads of discovery have failed for a minute, and again after each further minute. It does not warn
+// while the upstream itself fails (see mustWarn). err is the error of the last read, or nil after a good read.
 func (c *Cluster) warnOfDiscovery(ctx context.Context, err error) {
 	switch {
 	case err == nil:
@@ -93,8 +94,8 @@ func (c *Cluster) wakeDiscovery() {
 	}
 }
 
-// readDiscovery reads the resources of all built-in groups and versions, and stores them in c.builtins. If it cannot read one of
-// them, it stores nothing.
+// readDiscovery reads the resources of all built-in groups and versions, and stores them in c.builtins. If a read fails, it
+// stores nothing. A 404, or a 403 that was never preceded by a success, is a result and no failure.
 func (c *Cluster) readDiscovery(ctx context.Context) error {
 	previous := c.knownBuiltins()
 	versions := builtinsByVersion{}
@@ -110,7 +111,7 @@ func (c *Cluster) readDiscovery(ctx context.Context) error {
 			versions[gv] = builtinVersion{listable: listableIn(list)}
 		case source.Answered(err, http.StatusNotFound):
 			versions[gv] = builtinVersion{unavailable: reason.UnknownResource}
-		// Only a 403 before the first success counts. A later one comes from an API server that is starting.
+		// A 403 after a success is a failure: it comes from an API server that is starting.
 		case source.Answered(err, http.StatusForbidden) && previous[gv].listable == nil:
 			versions[gv] = builtinVersion{unavailable: reason.NotPermitted}
 		default:
@@ -145,7 +146,7 @@ func (c *Cluster) knownBuiltins() builtinsByVersion {
 func (c *Cluster) builtin(gvr schema.GroupVersionResource) (Entry, reason.Reason) {
 	version, isRead := c.knownBuiltins()[gvr.GroupVersion()]
 	namespaced, found := version.listable[gvr.Resource]
-	switch {
+	switch { // the first case that holds decides
 	case !isRead:
 		return Entry{}, reason.Warming
 	case version.unavailable != reason.None:

@@ -39,16 +39,16 @@ type Cluster struct {
 	api             *api
 	config          Config
 
-	discoveryDue chan struct{}                     // holds a value while a read of discovery is due
+	discoveryDue chan struct{}                     // holds an element while a read is due (see wakeDiscovery)
 	builtins     atomic.Pointer[builtinsByVersion] // nil until discovery was read; only followDiscovery writes it
-	// discoveryFailingSince is the time of the first failed read of discovery since the last good read or the last warning. It is
-	// zero if no read has failed since.
+	// discoveryFailingSince is the time of the first failed read of discovery since the last good read or the last warning. It
+	// is zero if no read has failed since.
 	discoveryFailingSince time.Time
 
 	// versionAPI reads /version. It uses a new connection each time, since a balancer chooses the server by connection.
 	versionAPI *api
-	// newHolderAtStart reports whether API servers of the version that /version last answered give their Lease a new holder at each
-	// start.
+	// newHolderAtStart reports whether the API servers give their Leases a new holder whenever they start. This depends on the
+	// version that /version last answered (see startsWithNewHolder).
 	newHolderAtStart atomic.Bool
 
 	holdersMu   sync.Mutex
@@ -60,16 +60,18 @@ type Cluster struct {
 
 // Config configures a Cluster.
 type Config struct {
-	// Invalidate is called for every change of the resources in scope, from several goroutines. When it returns, no answer may use
-	// what was learned before the change. See [snapshot.Collections.Invalidate].
+	// Invalidate is called when the resources in scope have changed: their definition, or the server that answers for them. It
+	// is called from several goroutines. When it returns, no answer may use what was learned before the change. See
+	// [snapshot.Collections.Invalidate].
 	Invalidate func(scope snapshot.Scope, cause reason.Reason)
-	// Verify is called when the API servers may have begun to write the resources in scope in other bytes.
+	// Verify is called when the API servers may have begun to write the same objects of the resources in scope in other bytes,
+	// as after an upgrade.
 	Verify func(scope snapshot.Scope)
 	// Revoked is called when rights in a namespace may have been revoked by a change of a Role or RoleBinding, or rights in all
 	// namespaces ("") by a change of a ClusterRole or ClusterRoleBinding. It is called from several goroutines.
 	Revoked func(namespace string)
-	// AsOf returns the time up to which ages are counted. During an outage, this is the time of the API server's last answer, so
-	// nothing grows older. At all other times, and if AsOf is nil, it is now.
+	// AsOf returns the time at which ages are measured. Usually this is now. In an outage, it is the time at which an API
+	// server last sent something, so that nothing grows older. A nil AsOf always stands for now.
 	AsOf func(now time.Time) time.Time
 	Log  *slog.Logger
 }
@@ -156,8 +158,8 @@ func (c *Cluster) DefinitionsReady() bool { return c.definitions.ready() }
 // ServersReady reports whether the API servers' Leases were listed, or the API server refuses them to listproxy.
 func (c *Cluster) ServersReady() bool { return c.leases.ready() }
 
-// Lookup returns the entry of a resource that the API server itself serves, that can be listed and watched, and whose
-// changes are noticed. For any other resource it returns the reason to forward:
+// Lookup returns the entry of a resource if kube-apiserver itself serves it, if it can be listed and watched, and if changes of
+// its definition and route are noticed. For any other resource it returns the reason to forward:
 //
 //	[reason.Warming]           the resource is not known yet, or not any more
 //	[reason.UnknownResource]   the resource is not served, cannot be listed and watched, is a subresource, or may be served by

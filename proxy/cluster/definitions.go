@@ -23,8 +23,8 @@ type definition struct {
 	names       string // the accepted names in JSON
 	established bool
 	namespaced  bool
-	// fieldsByVersion has the served versions. The value has the fields that a field selector may name in this version (Kubernetes
-	// 1.30 and later).
+	// fieldsByVersion has the served versions. The value has the fields that a field selector may name in this version
+	// (Kubernetes 1.30 and later).
 	fieldsByVersion map[string][]wire.Field
 }
 
@@ -36,10 +36,10 @@ func (d definition) entry(version string) (Entry, reason.Reason) {
 	return Entry{Namespaced: d.namespaced, Custom: true}, reason.None
 }
 
-// definitionChanged invalidates the resource of a CustomResourceDefinition that was changed or deleted, since the upstream may now
-// encode the same objects in other bytes, without an event about them. Open watches, and API servers that have not learned of the
-// change yet, use the old schema for a while. Therefore the objects are loaded again only after [snapshot.Skew], and are verified
-// later (see [Config].Invalidate).
+// definitionChanged invalidates the resource of a CustomResourceDefinition that was changed or deleted: the upstream may now
+// encode the same objects in other bytes, and sends no events about them. Open watches still use the old schema for a while,
+// and so do API servers that have not learned of the change yet. Therefore Invalidate loads the objects again only after
+// [snapshot.Skew]. Later it compares them with the upstream.
 func (c *Cluster) definitionChanged(change change[definition]) {
 	if change.before == nil || !change.before.established {
 		return // nothing is in memory
@@ -50,7 +50,7 @@ func (c *Cluster) definitionChanged(change change[definition]) {
 		description = "deleted"
 	case change.after.uid != change.before.uid:
 		description = "deleted and made again"
-	default: // the spec has changed, or with the same generation the accepted names or the condition Established
+	default: // the spec has changed; or the accepted names or the condition Established, and then the generation is the same
 		description = fmt.Sprintf("generation %d to %d", change.before.generation, change.after.generation)
 	}
 	resource, group, _ := strings.Cut(change.name, ".") // a definition's name is plural.group

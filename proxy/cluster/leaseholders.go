@@ -6,30 +6,26 @@ import (
 	"time"
 )
 
-// minHolderAge is the least time from when a holder was first seen to currentAt (see SameTimeline). The minute is a margin for a
-// listproxy that was suspended. When listproxy runs again, it may first see a new holder, and only then read an event that the
-// stream had sent long before. This event sets currentAt to a time after the holder was first seen.
-const minHolderAge = time.Minute
-
-// SameTimeline implements [snapshot.Config.SameTimeline]. It reports whether etcd still has the same history up to a revision.
-// currentAt is the time at which a stream at this revision last sent something. etcd has another history if it was restored from an
-// older backup since currentAt.
+// SameTimeline implements [snapshot.Config.SameTimeline]. A timeline is the history of etcd: when etcd is restored from an
+// older backup, another timeline begins. A watch at revision last sent something at currentAt, and has broken off since then.
+// SameTimeline reports whether it can prove that etcd has not lost any revision up to this one.
 //
-// Before etcd is restored, the API servers are stopped. An API server that starts again becomes a new holder of its Lease. So
-// the history is the same if a Lease still has the holder that it had at currentAt, and was written at the revision or later.
-// Such a Lease was written in one of two ways:
+// The proof is a Lease. Each API server holds one, and renews it every ten seconds. Before etcd is restored, the API servers
+// are stopped. An API server that starts again becomes a new holder of its Lease. So the timeline is the same if a Lease still
+// has the holder that it had at currentAt, and was written at the revision or later. Such a Lease was written in one of two
+// ways:
 //
 //   - By an API server that has run since currentAt. Then etcd was not restored.
 //   - Before the backup from which etcd was restored. Then the backup has everything up to the revision.
 //
 // If same is false, retry reports whether another call in a few seconds may return true.
 //
-// For example, a stream at revision 100 last sent something at 12:00:
+// For example, a watch at revision 100 last sent something at 12:00:
 //
 //	the holder was first seen   its Lease was written at   same    retry
-//	at 11:00                    revision 103               true    (does not matter)
+//	at 11:00                    revision 103               true    not used
 //	at 11:00                    revision 90                false   true: the holder may soon write its Lease again
-//	at 11:59:30, or at 12:01    revision 103               false   false: such a holder proves nothing
+//	at 11:59:30, or at 12:01    revision 103               false   false: such a holder proves nothing (see minHolderAge)
 func (c *Cluster) SameTimeline(ctx context.Context, revision uint64, currentAt time.Time) (same, retry bool) {
 	if !c.newHolderAtStart.Load() {
 		return false, false
@@ -50,6 +46,12 @@ func (c *Cluster) SameTimeline(ctx context.Context, revision uint64, currentAt t
 	}
 	return same, retry
 }
+
+// minHolderAge is the least time from when a holder was first seen until currentAt. Without this margin, SameTimeline could
+// trust a new holder after listproxy was suspended. When listproxy runs again, it may first see the new holder, and only then
+// read an event that the watch had sent long before. This event sets currentAt to the time of the reading, after the holder was
+// first seen.
+const minHolderAge = time.Minute
 
 // leaseRead is one read of the API servers' Leases.
 type leaseRead struct {

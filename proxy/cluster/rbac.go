@@ -9,12 +9,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// followRBAC calls [Config.Revoked] when RBAC may have taken a right away: a rule of a role or a subject of a binding was removed.
-// Additions and changes of metadata take no right away, since RBAC never denies
+// followRBAC calls [Config.Revoked] when RBAC may have taken a right away: a rule of a role or a subject of a binding was
+// removed. Additions and changes of metadata take no right away, since RBAC never denies
 // (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac). followRBAC runs until ctx ends.
 //
-// followRBAC only makes revocations take effect sooner. A revocation takes effect when the TTL of the remembered decisions is over
-// if followRBAC does not see it: a watch of RBAC objects is broken or not permitted, or another authorizer than RBAC decides.
+// followRBAC only makes revocations take effect sooner. It does not see a revocation while a watch of RBAC objects is broken or
+// not permitted, or if another authorizer than RBAC decides. Such a revocation takes effect when the remembered decisions
+// expire.
 //
 // If listproxy may not watch RBAC objects, followRBAC logs that once, and tries again every few minutes.
 func (c *Cluster) followRBAC(ctx context.Context) {
@@ -33,7 +34,7 @@ func (c *Cluster) followRBAC(ctx context.Context) {
 			},
 			log: c.config.Log,
 		}
-		if resource == "clusterroles" { // whose warning speaks for all four
+		if resource == "clusterroles" { // only this reflector warns, for all four
 			r.refusedWarning = "RBAC objects may not be watched: decisions live for their whole TTL, also after a revocation"
 			r.needs = "list and watch on all resources of rbac.authorization.k8s.io"
 		}
@@ -42,8 +43,8 @@ func (c *Cluster) followRBAC(ctx context.Context) {
 	streams.Wait()
 }
 
-// grants are the grants of a role or binding, each as a hash. A grant is a rule of a role, or a subject of a binding together with
-// the binding's role.
+// grants are the grants of a role or binding, each as a hash. A grant is a rule of a role, or a subject of a binding together
+// with the binding's role.
 type grants []uint64
 
 // removesGrant reports whether a change of an object removes a grant, and with it perhaps a right.

@@ -24,10 +24,10 @@ import (
 )
 
 const (
-	// maxSilence is the time for which a watch may be silent before the resource is listed again. kube-apiserver sends a bookmark
-	// about every minute, except while its cache is still at the revision at which the watch began
-	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process). So a silent watch may be healthy. Therefore the known objects
-	// stay in use during the list, for up to pageTimeout (see get).
+	// maxSilence is the time for which a watch may be silent before the resource is listed again. kube-apiserver sends a
+	// bookmark about every minute, but none while its cache is still at the revision at which the watch began
+	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process). So a silent watch may be healthy. Therefore the known
+	// objects stay in use while the list is read, for up to pageTimeout (see get).
 	maxSilence = 80 * time.Second
 	// minWatchTime is the shortest timeout of a watch. The longest is twice as long, as in client-go's reflectors.
 	minWatchTime = 5 * time.Minute
@@ -39,14 +39,16 @@ const (
 	maxRefusedPause = 5 * time.Minute
 )
 
-// reflector keeps a value of each object of one resource, and reports changes. It follows one stream after another:
+// reflector keeps a value of each object of one resource, and reports changes. The value is what read returns of the object. A
+// reflector follows one stream after another:
 //
-//	stream    a list, and the watches after it; a watch that ends at its timeout is followed by one from the last revision
-//	failure   any other end of a watch, or a list that fails; it ends the stream, since etcd may have been restored
+//	stream    a list, and the watches after it; when a watch ends at its timeout, the next begins at the last revision
+//	failure   any other end of a watch, or a list that fails; it ends the stream
 //	refusal   a failure because listproxy may not read the resource, or because the resource does not exist
 //	silence   a failure because a watch has sent nothing for maxSilence
 //
-// After a failure, the list of the next stream shows what has changed.
+// After a failure the next stream begins with a list, which shows what has changed. A watch from the last revision would not
+// do: etcd may have been restored from a backup in between.
 //
 // client-go's reflector does not say whether its watch is open, and waits for up to a minute before it opens a watch
 // again (https://github.com/kubernetes/kubernetes/issues/136943).
@@ -66,7 +68,7 @@ type reflector[V any] struct {
 	refusedWarning string
 	// needs names the right that listproxy lacks if the API server refuses the resource.
 	needs string
-	// asOf is [Config.AsOf], which turns the time now into the time up to which ages are counted. It may be nil.
+	// asOf is [Config.AsOf], which returns the time at which ages are measured. It may be nil.
 	asOf func(now time.Time) time.Time
 	log  *slog.Logger
 
@@ -92,7 +94,7 @@ type reflector[V any] struct {
 
 // change is the change of an object's value.
 type change[V any] struct {
-	name string
+	name string // namespace/name, or only the name if there is no namespace
 	// before is nil if the object is new.
 	before *V
 	// after is nil if the object was deleted.
@@ -125,7 +127,7 @@ func (r *reflector[V]) run(ctx context.Context) {
 // failures describes the failures since the last healthy stream.
 type failures struct {
 	since        time.Time    // the end of the last healthy stream, or the beginning of run
-	warned       bool         // the log has a warning of these failures
+	warned       bool         // a warning of these failures was logged
 	refusedRetry wait.Backoff // the pauses after refusals
 	retry        wait.Backoff // the pauses after all other failures
 }
@@ -133,15 +135,15 @@ type failures struct {
 func newFailures() *failures {
 	return &failures{
 		since: time.Now(),
-		// 1 s, 2 s, 4 s, up to maxRefusedPause. The first are short, since an API server that has just started refuses everybody
-		// until it has read its roles.
+		// 1 s, 2 s, 4 s, up to maxRefusedPause. The first are short, since an API server that has just started refuses
+		// everybody until it has read its roles.
 		refusedRetry: wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 10, Cap: maxRefusedPause},
 		// 0.5 s, 1 s, then always 2 s.
 		retry: wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 3, Cap: 2 * time.Second},
 	}
 }
 
-// nextPause returns the pause after the failure err, and makes the one after the next failure longer.
+// nextPause returns the pause after the failure err, and makes the pause after the next failure longer.
 func (f *failures) nextPause(err error) time.Duration {
 	if isRefusal(err) {
 		return f.refusedRetry.Step()
@@ -149,8 +151,8 @@ func (f *failures) nextPause(err error) time.Duration {
 	return f.retry.Step()
 }
 
-// logFailure logs that err has ended a stream. It warns at most once between two healthy streams: at once of the refusal of a
-// resource that was never read, and of any other failure if failures last ([mustWarn]).
+// logFailure logs that err has ended a stream. It warns at most once between two healthy streams. If a resource was never read,
+// it warns of a refusal at once. Of any other failure it warns only if failures have lasted for warnAfter ([mustWarn]).
 func (r *reflector[V]) logFailure(ctx context.Context, err error, pause time.Duration, f *failures) {
 	refused := isRefusal(err)
 	neverPermitted := refused && r.known == nil
@@ -211,8 +213,8 @@ var (
 	errEarly  = errors.New("the watch ended before its time")
 )
 
-// watch opens a watch from a revision, and applies its events until it ends at its timeout. It returns the last revision. Any other
-// end of the watch is an error.
+// watch opens a watch from a revision, and applies its events until it ends at its timeout. It returns the last revision. Any
+// other end of the watch is an error.
 func (r *reflector[V]) watch(ctx context.Context, revision string) (string, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -298,7 +300,7 @@ func (r *reflector[V]) recordFailure(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.refused = r.refused || isRefusal(err)
-	if errors.Is(err, errSilent) { // the watch may be healthy (see maxSilence)
+	if errors.Is(err, errSilent) { // the resource still counts as followed, since the watch may be healthy (see maxSilence)
 		return
 	}
 	if r.followed {
@@ -314,8 +316,8 @@ func (r *reflector[V]) ready() bool {
 	return r.known != nil || r.refused
 }
 
-// get returns the known value of an object. current reports whether the reflector knows all objects, except for changes of the last
-// [snapshot.Skew]. It is true if all of these hold:
+// get returns the known value of an object. current reports whether the reflector knows all changes of the resource, perhaps
+// without those of the last [snapshot.Skew] (ten seconds). It is true if all of these hold:
 //
 //   - a list was read
 //   - the resource is followed, or was followed at most snapshot.Skew ago

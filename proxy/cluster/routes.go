@@ -32,13 +32,13 @@ const (
 
 // routeOf returns the route of a group and version that kube-apiserver itself serves, or the reason to forward.
 //
-// It fails closed: kube-apiserver counts as the server only if the APIService of the group and version is known, names no
-// service, and has the label automanaged. kube-apiserver makes such an APIService for each group and version that it serves,
-// also for custom resources. Two groups are special:
+// In doubt it returns a reason to forward. kube-apiserver counts as the server only if the APIService of the group and version
+// is known, names no service, and has the label automanaged. kube-apiserver makes such an APIService for each group and version
+// that it serves, also for custom resources. Two groups are special:
 //
 //   - The group of the APIServices themselves has no APIService, so requests for this group are forwarded.
-//   - Version v1 of the core group counts as served by kube-apiserver even if its APIService is out of date, or may not be read. An
-//     APIService could redirect the core group, too, but whoever may write an APIService can read all Secrets anyway.
+//   - Version v1 of the core group counts as served by kube-apiserver even if its APIService is out of date, or may not be
+//     read. An APIService could redirect the core group, too, but whoever may write an APIService can read all Secrets anyway.
 func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
 	name := gv.Version + "." + gv.Group // of the APIService, as kube-aggregator requires
 	known, exists, current := c.routes.get(name)
@@ -93,8 +93,8 @@ func (c *Cluster) builtinVersions() (all []schema.GroupVersion) {
 	return all
 }
 
-// readAPIService returns the route that an APIService describes. kube-apiserver has not made an APIService with neither a service
-// nor a known label. Such an APIService counts as aggregated.
+// readAPIService returns the route that an APIService describes. An APIService without a service and without a known label
+// counts as aggregated, since kube-apiserver makes no such APIService.
 func readAPIService(o *object) route {
 	label := o.Metadata.Labels.Automanaged
 	switch {

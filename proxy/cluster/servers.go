@@ -6,22 +6,23 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// serversChanged logs that the API servers behind the upstream, or their versions, have changed. description says what has changed.
-// Then serversChanged wakes followDiscovery, and calls [Config].Verify for all objects in memory, since new servers and versions may
-// write the same objects in other bytes (with other defaults, new fields, or another encoding), without an event about them.
+// serversChanged is called when the API servers behind the upstream, or their versions, have changed. description, for the log,
+// says what has changed. New servers and versions may write the same objects in other bytes (with other defaults, new fields,
+// or another encoding), and send no events about them. So serversChanged makes followDiscovery read again, and calls
+// [Config].Verify for all objects in memory.
 //
-// Each API server holds a Lease that is named after its host. When an API server is restarted, serversChanged is called for:
+// Each API server holds a Lease that is named after its host. A restart of an API server is noticed by its version:
 //
-//	1.35 and later  the deletion of the Lease (when the API server ends, or else when it starts again), and the new Lease, which
-//	                has another holder
-//	older versions  a change of /version, if any; the Lease keeps its holder
+//   - An API server of 1.35 or later deletes its Lease when it ends, or else when it starts again. Then it makes a new Lease,
+//     with another holder. serversChanged is called for the deletion and for the new Lease.
+//   - An API server of an older version keeps its Lease and the holder. serversChanged is called only if /version has changed.
 //
-// If an API server is killed and does not come back, its Lease expires after an hour and is deleted. serversChanged is then called
-// as well. It is not called when a watch of Leases breaks off, since the next list shows what the watch has missed.
+// If an API server is killed and does not come back, its Lease expires after an hour and is deleted. serversChanged is then
+// called as well. It is not called when a watch of Leases breaks off, since the next list shows what the watch has missed.
 //
-// If neither Leases nor /version can be read, no change of the servers is noticed. It is still noticed if etcd was restored from a
-// backup: whenever the watch of a feed (package snapshot) breaks off, the feed asks the upstream for its revision, and for the
-// newest change.
+// If neither Leases nor /version can be read, no change of the servers is noticed. A restore of etcd from a backup is noticed
+// without them, by package snapshot: whenever a watch breaks off, it asks the upstream for its revision and for the newest
+// change.
 func (c *Cluster) serversChanged(description string) {
 	c.config.Log.Info("the API servers behind the upstream changed: what is in memory is compared with their answers",
 		"change", description)
@@ -30,7 +31,7 @@ func (c *Cluster) serversChanged(description string) {
 	c.config.Verify(everything)
 }
 
-// readHolder returns the holder of a Lease. It stays the same when the Lease is renewed.
+// readHolder returns the holder of a Lease. The holder stays the same when the Lease is renewed.
 func readHolder(o *object) string { return o.Spec.HolderIdentity }
 
 // leaseChanged records when the new holder of a Lease was first seen, and reports the change.

@@ -30,8 +30,8 @@ func versionOf(gitVersion string) string { return fmt.Sprintf(`{"gitVersion":%q}
 // everything is the scope that is verified when the API servers have changed.
 var everything = fmt.Sprint(snapshot.Scope{})
 
-// runServers runs a Cluster of upstream in the bubble, and requires that it knows the servers. It returns the Cluster, and a recorder
-// of the scopes that the Cluster has verified.
+// runServers runs a Cluster of upstream in the bubble, and requires that it knows the servers. It returns the Cluster, and a
+// recorder of the scopes that the Cluster has verified.
 func runServers(t *testing.T, upstream *inmemory.Hop) (*recorder, *Cluster) {
 	t.Helper()
 	recorded := &recorder{}
@@ -42,8 +42,9 @@ func runServers(t *testing.T, upstream *inmemory.Hop) (*recorder, *Cluster) {
 	return recorded, c
 }
 
-// TestSameTimeline: after a watch broke off, SameTimeline returns same for a revision if an API server that already ran when the
-// watch was last current has written its Lease at that revision or later. It returns retry if such a server may still do so.
+// TestSameTimeline: after a watch broke off, SameTimeline returns same for a revision if an API server that already ran when
+// the watch was last current has written its Lease at that revision or later. It returns retry if such a server may still do
+// so.
 func TestSameTimeline(t *testing.T) {
 	const uptime = 10 * time.Minute
 	for name, tt := range map[string]struct {
@@ -86,7 +87,8 @@ func TestSameTimeline(t *testing.T) {
 	}
 }
 
-// TestServersTellOfLeases: the Cluster reports a new holder of a Lease, a new Lease, and a Lease that is deleted; not a renewal.
+// TestServersTellOfLeases: the Cluster reports a new holder of a Lease, a new Lease, and a Lease that is deleted; not a
+// renewal.
 func TestServersTellOfLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upstream := newUpstream(t)
@@ -104,8 +106,8 @@ func TestServersTellOfLeases(t *testing.T) {
 	})
 }
 
-// TestServersTellOfVersions: the Cluster reports a change of the version that /version answers, once, also where Leases may not be
-// read. No answer, or one without a version, is no change.
+// TestServersTellOfVersions: the Cluster reports a change of the version that /version answers, once, also where Leases may not
+// be read. No answer, or one without a version, is no change.
 func TestServersTellOfVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upstream := newUpstream(t)
@@ -133,33 +135,36 @@ func TestServersTellOfVersions(t *testing.T) {
 	})
 }
 
-// TestVersionTracker: next reports another version once while servers of both versions answer in turn, and again when only one
-// has answered for minReportInterval.
+// TestVersionTracker: a change of the version that is answered is reported at once, but not within minReportInterval of the
+// last report. Then the change is reported when minReportInterval is over, with the next answer.
 func TestVersionTracker(t *testing.T) {
-	old, fresh := version.Info{GitVersion: "v1.36.3"}, version.Info{GitVersion: "v1.37.0"}
+	v136, v137 := version.Info{GitVersion: "v1.36.3"}, version.Info{GitVersion: "v1.37.0"}
 	var v versionTracker
 	now := time.Unix(1e9, 0)
 	for _, step := range []struct {
-		name     string
-		after    time.Duration
-		answered version.Info
-		want     bool
+		name       string
+		after      time.Duration // since the step before
+		answered   version.Info
+		wantReport bool
 	}{
-		{name: "the first", answered: old},
-		{name: "the same version", after: versionInterval, answered: old},
-		{name: "another version", after: versionInterval, answered: fresh, want: true},
-		{name: "old, in turn", after: versionInterval, answered: old},
-		{name: "fresh, in turn", after: versionInterval, answered: fresh},
-		{name: "fresh only, for long", after: time.Hour, answered: fresh, want: true},
-		{name: "fresh only, for longer", after: time.Hour, answered: fresh},
-		{name: "old again", after: versionInterval, answered: old, want: true},
-		{name: "fresh again, in turn", after: versionInterval, answered: fresh},
-		{name: "fresh, after minReportInterval of turns", after: minReportInterval - versionInterval, answered: fresh, want: true},
-		{name: "fresh only, for good", after: time.Hour, answered: fresh},
+		{name: "the first answer", answered: v136},
+		{name: "the same version", after: versionInterval, answered: v136},
+		{name: "another version", after: versionInterval, answered: v137, wantReport: true},
+		{name: "1.36 in turn, soon after a report", after: versionInterval, answered: v136},
+		{name: "1.37 in turn, soon after a report", after: versionInterval, answered: v137},
+		{name: "the report of the turns is due", after: time.Hour, answered: v137, wantReport: true},
+		{name: "1.37 again, with nothing to report", after: time.Hour, answered: v137},
+		{name: "1.36 again, long after a report", after: versionInterval, answered: v136, wantReport: true},
+		{name: "1.37 in turn, soon after this report", after: versionInterval, answered: v137},
+		{
+			name:  "1.37, minReportInterval after this report",
+			after: minReportInterval - versionInterval, answered: v137, wantReport: true,
+		},
+		{name: "1.37 from now on", after: time.Hour, answered: v137},
 	} {
 		now = now.Add(step.after)
-		if got := v.next(step.answered, now); got != step.want {
-			t.Errorf("%s: got %t, want %t", step.name, got, step.want)
+		if got := v.record(step.answered, now); got != step.wantReport {
+			t.Errorf("%s: got a report %t, want %t", step.name, got, step.wantReport)
 		}
 	}
 }
@@ -168,8 +173,8 @@ var storageVersions = inmemory.Kind{Path: storageVersionsPath, APIVersion: "inte
 
 const noCommonVersion, noCondition = "", ""
 
-// storageVersion returns the StorageVersion of a resource. common is the version in which all API servers write the resource, and
-// agree is the status of the condition that they agree.
+// storageVersion returns the StorageVersion of a resource. common is the version in which all API servers write the resource,
+// and agree is the status of the condition that they agree.
 func storageVersion(name, common, agree string) inmemory.Object {
 	conditions := `{"type":"Other","status":"False"}`
 	if agree != noCondition {

@@ -28,7 +28,7 @@ func (c *Cluster) followVersion(ctx context.Context) {
 			c.config.Log.DebugContext(ctx, "the API server's /version cannot be read", "error", err)
 		} else {
 			c.newHolderAtStart.Store(startsWithNewHolder(answered))
-			if tracker.next(answered, time.Now()) {
+			if tracker.record(answered, time.Now()) {
 				c.serversChanged("version " + answered.GitVersion + " answers")
 			}
 		}
@@ -45,15 +45,15 @@ type versionTracker struct {
 	reportedAt time.Time    // when a change was last reported; zero if none was
 }
 
-// next takes the version of the next answer, and returns whether a change must be reported now. During a rolling upgrade two
+// record records the version of an answer, and returns whether a change must be reported now. During a rolling upgrade two
 // versions answer in turn, so changes are reported at most once every minReportInterval:
 //
-//	answers               next returns
+//	answers               record returns
 //	1.36                  false: the first answer
 //	1.37                  true
 //	1.36, 1.37, 1.36, …   false, for minReportInterval
 //	1.36 or 1.37          true: the version has changed since the last report
-func (v *versionTracker) next(answered version.Info, now time.Time) (mustReport bool) {
+func (v *versionTracker) record(answered version.Info, now time.Time) (mustReport bool) {
 	isFirst := v.last == version.Info{}
 	if !isFirst && answered != v.last {
 		v.hasChanged = true
@@ -67,8 +67,8 @@ func (v *versionTracker) next(answered version.Info, now time.Time) (mustReport 
 	return true
 }
 
-// startsWithNewHolder reports whether a kube-apiserver of this version gives its Lease a new holder at each start, as versions from
-// 1.35 on do (k8s.io/component-helpers, apimachinery/lease).
+// startsWithNewHolder reports whether a kube-apiserver of this version gives its Lease a new holder at each start, as versions
+// from 1.35 on do (k8s.io/component-helpers, apimachinery/lease).
 func startsWithNewHolder(info version.Info) bool {
 	parsed, err := utilversion.ParseGeneric(info.GitVersion)
 	return err == nil && parsed.AtLeast(utilversion.MajorMinor(1, 35))

@@ -10,13 +10,13 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// storageVersionsPath is the path of the StorageVersions. An upstream has them only with the feature gate StorageVersionAPI,
-// which is off by default. In the StorageVersion of a resource, each API server notes the version in which it writes the
-// resource. While these versions differ, lists and watches of the resource are forwarded. Equal versions do not prove equal bytes,
-// since two releases can write the same version differently.
+// storageVersionsPath is the path of the StorageVersions. In the StorageVersion of a resource, each API server notes the
+// version in which it writes the resource. While these versions differ, lists and watches of the resource are forwarded. Equal
+// versions do not prove equal bytes, since two releases can write the same version differently. An upstream has StorageVersions
+// only with the feature gate StorageVersionAPI, which is off by default.
 //
-// A resource that is served in several groups has one StorageVersion, for one of the groups. In kube-apiserver 1.36 only Events are
-// such a resource, and they are never kept in memory.
+// A resource that is served in several groups has one StorageVersion, for one of the groups. In kube-apiserver 1.36 only Events
+// are such a resource, and they are never kept in memory.
 const storageVersionsPath = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
 
 // coreGroup stands for the core group in the name of a StorageVersion. The name is group.resource

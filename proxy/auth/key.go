@@ -24,9 +24,9 @@ const (
 // secret, can neither check guesses of a token against the Key, nor compare the Key with keys of another process.
 type identitySecret [sha256.Size]byte
 
-// userKey returns an HMAC of prefix and u. Different arguments never give the HMAC the same input: fmt sorts maps, encloses lists
-// in brackets, and quotes each string in a way that strconv.Unquote can reverse. Prefixes with the same first byte must have the
-// same length.
+// userKey returns an HMAC of prefix and u. Different arguments never give the HMAC the same input: fmt sorts maps, encloses
+// lists in brackets, and quotes each string in a way that strconv.Unquote can reverse. Prefixes with the same first byte must
+// have the same length.
 func (s *identitySecret) userKey(prefix []byte, u *user.DefaultInfo) (key Key) {
 	mac := hmac.New(sha256.New, s[:])
 	_, _ = mac.Write(prefix)

@@ -19,8 +19,8 @@ const (
 
 // WhoAmI asks the upstream which user a caller is, for the audit log only. It sends a SelfSubjectReview
 // (authentication.k8s.io/v1, since Kubernetes 1.28) as the caller. Every authenticated user may create such a review (the
-// ClusterRole system:basic-user). A WhoAmI remembers the users in the responses for [ReviewConfig].TTL. It is safe for concurrent
-// use.
+// ClusterRole system:basic-user). A WhoAmI remembers the users in the responses for [ReviewConfig].TTL. It is safe for
+// concurrent use.
 type WhoAmI struct {
 	send     SendAs
 	endpoint string
@@ -37,8 +37,8 @@ func NewWhoAmI(send SendAs, base *url.URL, cfg ReviewConfig) *WhoAmI {
 }
 
 // User returns the user as whom the upstream authenticates the caller. The user is shared, and must not be changed. An error
-// means that the caller is unidentified, or that the upstream has not named a user. The error contains neither the credential nor
-// the user.
+// means that the caller is unidentified, or that the upstream has not named a user. The error contains neither the credential
+// nor the user.
 func (w *WhoAmI) User(ctx context.Context, who *Caller) (user.Info, error) {
 	if !who.Identity.HasCredentials() {
 		return nil, errors.New("the caller has no credentials to ask with")

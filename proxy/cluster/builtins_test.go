@@ -15,9 +15,10 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
+// appsPath names the reads of discovery for apps/v1, as a Hop does.
 const appsPath = "get /apis/apps/v1"
 
-// serveApps sets the resources that discovery has for apps.
+// serveApps sets the resources that discovery has for apps/v1.
 func serveApps(t *testing.T, upstream *inmemory.Hop, resources ...metav1.APIResource) {
 	t.Helper()
 	upstream.SetDocument("/apis/apps/v1", discoveryOf(t, "apps/v1", resources...))
@@ -49,30 +50,33 @@ func TestDiscoveryIsReadAgain(t *testing.T) {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			upstream := newFakeCluster(t)
 			c := runCluster(t, upstream, Config{})
+			// After the two reads at the start, a minute passes without a read.
 			time.Sleep(snapshot.Skew)
 			before := upstream.Requests(appsPath)
 			time.Sleep(time.Minute)
 			if got := upstream.Requests(appsPath) - before; got > 0 {
 				t.Fatalf("discovery was read %d times though nothing has changed", got)
 			}
-			serveApps(t, upstream, apiResource("deployments", "Deployment", clusterScoped, "list", "watch")) // no longer namespaced
+			// The change makes the Cluster read that deployments are no longer namespaced.
+			serveApps(t, upstream, apiResource("deployments", "Deployment", clusterScoped, "list", "watch"))
 			tt.change(upstream)
 			expectLookup(t, c, "apps v1 deployments", foundClusterScoped)
 			if !tt.wantReadAgain {
 				return
 			}
-			serveApps(t, upstream) // no resources, says another API server
+			// The second read, after snapshot.Skew, finds no resources.
+			serveApps(t, upstream)
 			time.Sleep(snapshot.Skew)
 			expectLookup(t, c, "apps v1 deployments", notFound(reason.UnknownResource))
-			if got := upstream.Requests(appsPath) - before; got < 2 || got > 3 { // three if one read failed
+			if got := upstream.Requests(appsPath) - before; got < 2 || got > 3 { // the third is the one that failed, if one did
 				t.Errorf("discovery was read %d times, want 2 or 3", got)
 			}
 		})
 	}
 }
 
-// TestDiscoveryIsNotReadForCustomResources: discovery is not read after changes of custom resources, whose definitions come by the
-// hundred.
+// TestDiscoveryIsNotReadForCustomResources: discovery is not read after changes of custom resources, whose definitions come by
+// the hundred.
 func TestDiscoveryIsNotReadForCustomResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upstream := newFakeCluster(t)
@@ -106,6 +110,7 @@ func TestDiscoveryFails(t *testing.T) {
 		},
 	} {
 		proxytest.Bubble(t, http.StatusText(tt.status), func(t *testing.T) {
+			// Discovery was never read. It is read at most every discoveryRetryInterval.
 			upstream := newFakeCluster(t)
 			upstream.SetStatus(tt.status, appsPath)
 			c := runCluster(t, upstream, Config{})
@@ -115,6 +120,7 @@ func TestDiscoveryFails(t *testing.T) {
 			if got, most := upstream.Requests(appsPath)-before, int(10*time.Minute/discoveryRetryInterval); got > most {
 				t.Errorf("discovery was read %d times in ten minutes, want at most %d", got, most)
 			}
+			// It is read once, and then fails again.
 			upstream.SetStatus(usualAnswers, appsPath)
 			time.Sleep(2 * discoveryInterval)
 			expectLookup(t, c, "apps v1 deployments", foundNamespaced)

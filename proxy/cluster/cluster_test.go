@@ -20,9 +20,10 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// usualAnswers, as the status of a Hop, ends its refusals.
+// usualAnswers, as the argument of Hop.SetStatus, makes the servers answer again.
 const usualAnswers = 0
 
+// someService is the service of an APIService that another server than kube-apiserver answers.
 const someService = `{"namespace":"kube-system","name":"metrics-server","port":443}`
 
 // discoveryOf returns the discovery document of a group and version, which lists resources.
@@ -44,7 +45,8 @@ func apiResource(name, kind string, isNamespaced bool, verbs ...string) metav1.A
 	return metav1.APIResource{Name: name, Kind: kind, Namespaced: isNamespaced, Verbs: verbs}
 }
 
-// newUpstream returns the way (a hop, which can fail) to a control plane of one API server that serves the custom resource widgets.
+// newUpstream returns an upstream: a control plane in memory of one API server, which serves the custom resource widgets. The
+// Hop is the way to it, on which a test can let requests fail.
 func newUpstream(t *testing.T) *inmemory.Hop {
 	t.Helper()
 	plane := inmemory.New(t)
@@ -76,11 +78,11 @@ func newFakeCluster(t *testing.T) *inmemory.Hop {
 	return upstream
 }
 
-// writeEvent, as the type of an event, stands for ADDED or MODIFIED: the event of a write.
+// writeEvent stands for the event of a write, ADDED or MODIFIED, in place of the event's type.
 const writeEvent watch.EventType = ""
 
-// sendEvent makes the upstream send an event to watches, and waits until the bubble is idle. A bookmark carries the object, which
-// watchers must ignore.
+// sendEvent makes the upstream send an event to watches, and waits until the bubble is idle. For a write or a deletion, the
+// object is written or deleted. A bookmark carries the object, which watchers must ignore.
 func sendEvent(upstream *inmemory.Hop, kind inmemory.Kind, eventType watch.EventType, o inmemory.Object) {
 	switch eventType {
 	case watch.Bookmark:
@@ -93,8 +95,8 @@ func sendEvent(upstream *inmemory.Hop, kind inmemory.Kind, eventType watch.Event
 	synctest.Wait()
 }
 
-// runCluster starts a Cluster of upstream, which runs until the bubble ends. It returns after the first poll of the routes, when the
-// Cluster has read everything that upstream has. The functions in config may be nil.
+// runCluster starts a Cluster of upstream, which runs until the bubble ends. It returns after the first poll of the routes,
+// when the Cluster has read everything that upstream has. The functions in config may be nil.
 func runCluster(t *testing.T, upstream *inmemory.Hop, config Config) *Cluster {
 	t.Helper()
 	config.Log = proxytest.DiscardLog()
@@ -179,7 +181,7 @@ func TestIsCurrentAndServes(t *testing.T) {
 		c := runCluster(t, newFakeCluster(t), Config{})
 		deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 		expect.Same(t, true, c.IsCurrent(deployments, foundNamespaced.Entry))
-		expect.Same(t, false, c.IsCurrent(deployments, foundCustom.Entry))
+		expect.Same(t, false, c.IsCurrent(deployments, foundCustom.Entry)) // deployments are built in
 		expect.Same(t, true, c.Serves("apps", "v1", "deployments"))
 		expect.Same(t, false, c.Serves("apps", "v1", "none"))
 	})

@@ -21,10 +21,11 @@ import (
 
 // crd describes a definition of the custom resource a.x.io.
 type crd struct {
-	generation       int
-	served           string // the only version that is served; "": v1
-	scope            string // "": Namespaced
-	metadata, status string // JSON members
+	generation int
+	served     string // the only version that is served; "": v1
+	scope      string // "": Namespaced
+	metadata   string // more members of the metadata in JSON, each with a comma behind it
+	status     string // the members of the status in JSON
 }
 
 // object returns the CustomResourceDefinition.
@@ -96,10 +97,10 @@ func TestCustomResources(t *testing.T) {
 		for _, step := range []struct {
 			name                    string
 			do                      func()
-			wantReady               bool
-			wantCustom, wantBuiltin found // by lookups of a.x.io and of pods
-			wantFields              bool  // the fields of the custom resource are known
-			wantOthers              map[string]found
+			wantReady               bool             // DefinitionsReady
+			wantCustom, wantBuiltin found            // the results of Lookup for a.x.io and for pods
+			wantFields              bool             // Fields knows the fields of a.x.io
+			wantOthers              map[string]found // more results of Lookup, by resource
 		}{
 			{
 				name: "before the first list", do: func() {},
@@ -160,13 +161,13 @@ func TestCustomResources(t *testing.T) {
 // A resource has the scope that its definition gives.
 func TestUnusualDefinitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		upstream := newFakeClusterWith(t, crd{generation: 1})
+		upstream := newFakeClusterWith(t, crd{generation: 1}) // not established
 		c := runCluster(t, upstream, Config{})
 		expectLookup(t, c, "x.io v1 a", notFound(reason.UnknownResource))
 		upstream.Put(inmemory.Definitions, crd{generation: 1, status: established}.object())
 		expectLookup(t, c, "x.io v1 a", foundCustom)
 		upstream.Put(inmemory.Definitions, crd{generation: 2, scope: "Cluster", metadata: `"uid":"2",`, status: established}.object())
-		expectLookup(t, c, "x.io v1 a", found{Entry: Entry{Custom: true}})
+		expectLookup(t, c, "x.io v1 a", found{Entry: Entry{Namespaced: false, Custom: true}})
 		upstream.Put(inmemory.Definitions, crd{generation: 3, served: "v2", status: established}.object())
 		expectLookup(t, c, "x.io v1 a", notFound(reason.UnknownResource))
 	})

@@ -1,7 +1,7 @@
 // Package cluster follows what the cluster serves, and reports changes.
 //
-// [Cluster] is the catalog of resources ([Cluster.Lookup]). It reports changes through [Config]: what is in memory must be dropped
-// (Invalidate) or compared with the upstream (Verify), or rights were taken away (Revoked).
+// [Cluster] is the catalog of resources ([Cluster.Lookup]). It reports changes through [Config]: what is in memory must be
+// dropped (Invalidate) or compared with the upstream (Verify), or rights were taken away (Revoked).
 //
 //   - cluster.go: the catalog
 //   - routes.go: the server that answers for a group and version, by its APIService

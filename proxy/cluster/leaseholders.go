@@ -7,8 +7,8 @@ import (
 )
 
 // SameTimeline implements [snapshot.Config.SameTimeline]. A timeline is the history of etcd: when etcd is restored from an
-// older backup, another timeline begins. A watch at revision last sent something at currentAt, and has broken off since then.
-// SameTimeline reports whether it can prove that etcd has not lost any revision up to this one.
+// older backup, another timeline begins. A watch that has reached revision last sent something at currentAt, and then broke
+// off. SameTimeline reports whether it can prove that etcd has not lost any revision up to this one.
 //
 // The proof is a Lease. Each API server holds one, and renews it every ten seconds. Before etcd is restored, the API servers
 // are stopped. An API server that starts again becomes a new holder of its Lease. So the timeline is the same if a Lease still

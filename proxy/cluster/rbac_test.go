@@ -51,13 +51,13 @@ func bind(role string, subjects ...string) string {
 // rbacChange is a change of an object that was there when the watch began.
 type rbacChange struct {
 	event         watch.EventType // default: writeEvent
-	before, after string          // what the object grants: rules or bind
-	labels        bool            // the object has labels and annotations afterwards
+	before, after string          // what the object grants: the result of rules or bind
+	labels        bool            // the object has new labels and annotations afterwards
 	wantRevoked   bool
 }
 
-// TestRBACRoles: followRBAC calls Revoked once, with the namespace ("" for a ClusterRole), if a change of a role removes a rule. It
-// does not call Revoked for the first list, or for a change that only adds rules or changes metadata.
+// TestRBACRoles: followRBAC calls Revoked once, with the namespace ("" for a ClusterRole), if a change of a role removes a
+// rule. It does not call Revoked for the first list, or for a change that only adds rules or changes metadata.
 func TestRBACRoles(t *testing.T) {
 	const (
 		pods       = `{"verbs":["get","list"],"apiGroups":[""],"resources":["pods"]}`

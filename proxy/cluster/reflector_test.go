@@ -33,7 +33,7 @@ const thingsPath = "/apis/x.io/v1/things"
 
 var things = inmemory.Kind{Path: thingsPath, APIVersion: "x.io/v1", Kind: "Thing"}
 
-// thing returns an object like a Lease. readHolder reads its holder.
+// thing returns an object with a holder, like a Lease. The reflectors in these tests keep only the holder (readHolder).
 func thing(name, holder string) inmemory.Object {
 	return inmemory.Object{
 		Namespace: "n", Name: name, MoreMeta: `"labels":{"a":"b"},`,
@@ -76,8 +76,8 @@ func (r *recorder) expectNothing(t *testing.T, when string) {
 	r.expect(t, when)
 }
 
-// runThings runs a reflector of things in the bubble. The recorder gets each change as "NAME BEFORE to AFTER", and one of the first
-// list as "NAME none to AFTER, at first".
+// runThings runs a reflector of things in the bubble. It returns the reflector and a recorder of its changes. A change of the
+// holder from 1 to 2 is recorded as "n/a 1 to 2". An object of the first list is recorded as "n/a none to 1, at first".
 func runThings(t *testing.T, upstream *inmemory.Hop, log *slog.Logger, objects ...inmemory.Object) (*reflector[string], *recorder) {
 	t.Helper()
 	upstream.Serve(things)
@@ -105,6 +105,7 @@ func runThings(t *testing.T, upstream *inmemory.Hop, log *slog.Logger, objects .
 	return r, recorded
 }
 
+// isCurrent returns current as get reports it.
 func (r *reflector[V]) isCurrent() bool {
 	synctest.Wait()
 	_, _, current := r.get("")
@@ -207,7 +208,8 @@ func TestLargeDefinitionsAreReadOneByOne(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoList: readPage returns an error for an answer that is not whole, or not a list of an API server.
+// TestWhatIsNoList: readPage returns an error for an answer that is not whole, or not a list of an API server. A list whose
+// items are null is an empty list.
 func TestWhatIsNoList(t *testing.T) {
 	for _, body := range []string{
 		``, `{`, `{}`, `[]`, `"ok"`, `<html>`, `{"items":[]}`,
@@ -237,23 +239,28 @@ func TestReflectorIsCurrent(t *testing.T) {
 				t.Errorf("%s: not ready", when)
 			}
 		}
+		// With a bookmark every minute, one list is enough.
 		expectCurrent("listed", true)
 		for range 60 {
 			time.Sleep(time.Minute)
 			expectCurrent("with a bookmark every minute", true)
 		}
 		expect.Same(t, 1, upstream.Requests("list "+thingsPath))
+
+		// Without bookmarks, a list follows every maxSilence, and is answered.
 		upstream.Silence(thingsPath)
 		for range int(time.Hour / time.Second) {
 			time.Sleep(time.Second)
 			expectCurrent("without a bookmark for an hour", true)
 		}
+
+		// A watch gets a last bookmark. It is silent from then on, and the list that follows is not answered.
 		openedBefore := upstream.Requests("watch " + thingsPath)
-		for upstream.Requests("watch "+thingsPath) == openedBefore { // no watch gets the bookmark during the pause between two
+		for upstream.Requests("watch "+thingsPath) == openedBefore {
 			time.Sleep(time.Second)
 		}
 		sendEvent(upstream, things, watch.Bookmark, thing("", ""))
-		upstream.Stall(thingsPath) // nor is the list answered that follows a silent watch
+		upstream.Stall(thingsPath)
 		time.Sleep(maxSilence + pageTimeout - time.Nanosecond)
 		expectCurrent("silent for a while", true)
 		time.Sleep(time.Second)
@@ -262,6 +269,7 @@ func TestReflectorIsCurrent(t *testing.T) {
 		time.Sleep(reopenTime)
 		expectCurrent("listed again", true)
 
+		// After a cut, neither lists nor watches are answered for an hour.
 		upstream.SetStatus(http.StatusServiceUnavailable, "list "+thingsPath, "watch "+thingsPath)
 		upstream.Cut(thingsPath)
 		time.Sleep(snapshot.Skew)
@@ -279,8 +287,8 @@ func TestReflectorIsCurrent(t *testing.T) {
 	})
 }
 
-// TestReflectorThatMayOnlyList: a reflector that may list, but not watch, is never current. It logs once what to grant. Its tries
-// become rarer, down to one each maxRefusedPause.
+// TestReflectorThatMayOnlyList: a reflector that may list, but not watch, is never current. It logs once what to grant. Its
+// tries become rarer, down to one each maxRefusedPause.
 func TestReflectorThatMayOnlyList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upstream := newUpstream(t)
@@ -307,8 +315,8 @@ func TestReflectorThatMayOnlyList(t *testing.T) {
 // ends streams, and refuses everybody until it has read its roles.
 func TestReflectorWarns(t *testing.T) {
 	for name, tt := range map[string]struct {
-		status   int           // of lists and watches during a failure
-		lasts    time.Duration // how long a failure lasts
+		status   int           // of the answers to lists and watches during a failure; 0: they are answered as usual
+		lasts    time.Duration // from the end of the watch to the end of the failure
 		wantText string        // in the line of each failure; "": nothing is logged
 	}{
 		"a watch ends early":         {},
@@ -340,19 +348,20 @@ func TestReflectorWarns(t *testing.T) {
 	}
 }
 
-// TestReflectorGoesOn: after a watch that came to its timeout, a reflector watches again from the last revision, which came with a
-// bookmark. After any other end it lists again.
+// TestReflectorGoesOn: after a watch that came to its timeout, a reflector watches again from the last revision, which came
+// with a bookmark. After any other end it lists again.
 func TestReflectorGoesOn(t *testing.T) {
 	const lists, watches = "list " + thingsPath, "watch " + thingsPath
+	// awaitTimeout waits until the first watch has come to its timeout, and the next one is requested.
 	awaitTimeout := func(upstream *inmemory.Hop, _ string) {
 		for upstream.Requests(watches) == 1 {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}
 	for name, tt := range map[string]struct {
-		end                    func(upstream *inmemory.Hop, path string)
-		refused                string // requests that fail for a moment after the end
-		wantLists, wantWatches int
+		end                    func(upstream *inmemory.Hop, path string) // how the first watch ends
+		refused                string                                    // lists or watches, which fail for a second after the end
+		wantLists, wantWatches int                                       // the numbers of requests in all
 	}{
 		"at its timeout":                    {end: awaitTimeout, wantLists: 1, wantWatches: 2},
 		"at its timeout, and a watch fails": {end: awaitTimeout, refused: watches, wantLists: 3, wantWatches: 4},
@@ -362,23 +371,27 @@ func TestReflectorGoesOn(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			upstream := newUpstream(t)
+			// The first watch begins at the revision of the first list.
 			runThings(t, upstream, proxytest.DiscardLog(), thing("a", "1"))
-			revisions := []string{strconv.FormatInt(upstream.Revision(), 10)} // from which watches begin
+			wantRevisions := []string{strconv.FormatInt(upstream.Revision(), 10)}
+			// Writes of another resource reach the watch only as bookmarks.
 			putLease := func() (revision int64) { return upstream.Put(inmemory.Leases, inmemory.Object{Name: "a"}) }
 			putLease()
 			time.Sleep(2 * time.Minute) // until a bookmark has come
 			newest := putLease()
+			// The watch ends, and the reflector goes on.
 			upstream.SetStatus(http.StatusServiceUnavailable, tt.refused)
 			tt.end(upstream, thingsPath)
 			time.Sleep(time.Second)
 			upstream.SetStatus(usualAnswers, tt.refused)
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			for len(revisions) < tt.wantWatches {
-				revisions = append(revisions, strconv.FormatInt(newest, 10))
+			// Each further watch begins at the newest revision, which a bookmark or a list has told.
+			for len(wantRevisions) < tt.wantWatches {
+				wantRevisions = append(wantRevisions, strconv.FormatInt(newest, 10))
 			}
 			expect.Same(t, tt.wantLists, upstream.Requests(lists))
-			expect.Same(t, revisions, upstream.Watched(thingsPath))
+			expect.Same(t, wantRevisions, upstream.Watched(thingsPath))
 		})
 	}
 }

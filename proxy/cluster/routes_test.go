@@ -23,10 +23,10 @@ func TestWithoutRoutes(t *testing.T) {
 	lists, watches := "list "+inmemory.APIServices.Path, "watch "+inmemory.APIServices.Path
 	unknown, warming := notFound(reason.UnknownResource), notFound(reason.Warming)
 	for name, tt := range map[string]struct {
-		listStatus           int
+		listStatus           int // of the answers to lists of APIServices; 0: they are answered as usual
 		watchStatus          int
-		wantRead             bool // discovery was read
-		wantCore, wantOthers found
+		wantRead             bool  // discovery was read
+		wantCore, wantOthers found // the results of Lookup for pods, and for other groups, versions and resources
 	}{
 		"forbidden":          {listStatus: 403, watchStatus: 403, wantRead: true, wantCore: foundNamespaced, wantOthers: unknown},
 		"not found":          {listStatus: 404, watchStatus: 404, wantRead: true, wantCore: foundNamespaced, wantOthers: unknown},
@@ -53,8 +53,8 @@ func TestWithoutRoutes(t *testing.T) {
 	}
 }
 
-// TestRoutesChange: the objects of a group and version are invalidated when another server, or none, answers for it from now on. The
-// resources of a group and version are found only while kube-apiserver itself answers.
+// TestRoutesChange: the objects of a group and version are invalidated when another server, or none, answers for it from now
+// on. The resources of a group and version are found only while kube-apiserver itself answers.
 func TestRoutesChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upstream := newFakeCluster(t)
@@ -128,8 +128,8 @@ func TestRoutesWithoutTheirWatch(t *testing.T) {
 	})
 }
 
-// TestReadAPIService: readAPIService tells built-in from custom groups by the label automanaged. A group without a known label, or
-// with a service that answers for it, is aggregated.
+// TestReadAPIService: readAPIService tells built-in from custom groups by the label automanaged. A group without a known label,
+// or with a service that answers for it, is aggregated.
 func TestReadAPIService(t *testing.T) {
 	for name, tt := range map[string]struct {
 		label, spec string

@@ -30,8 +30,8 @@ func versionOf(gitVersion string) string { return fmt.Sprintf(`{"gitVersion":%q}
 // everything is the scope that is verified when the API servers have changed.
 var everything = fmt.Sprint(snapshot.Scope{})
 
-// runServers runs a Cluster of upstream in the bubble, and requires that it knows the servers. It returns the Cluster, and a
-// recorder of the scopes that the Cluster has verified.
+// runServers runs a Cluster of upstream in the bubble, and requires that ServersReady is true. It returns the Cluster, and a
+// recorder of the scopes with which the Cluster calls Verify.
 func runServers(t *testing.T, upstream *inmemory.Hop) (*recorder, *Cluster) {
 	t.Helper()
 	recorded := &recorder{}
@@ -43,33 +43,34 @@ func runServers(t *testing.T, upstream *inmemory.Hop) (*recorder, *Cluster) {
 }
 
 // TestSameTimeline: after a watch broke off, SameTimeline returns same for a revision if an API server that already ran when
-// the watch was last current has written its Lease at that revision or later. It returns retry if such a server may still do
-// so.
+// the watch last sent something has written its Lease at that revision or later. It returns retry if it may still do so.
 func TestSameTimeline(t *testing.T) {
 	const uptime = 10 * time.Minute
 	for name, tt := range map[string]struct {
-		version             string        // of the server; "": one that has a new holder at each start
+		version             string        // of the server; "": one with which a server has a new holder at each start
 		holder              string        // of the Lease that the server writes after the break; "": none is written
-		isBefore            bool          // the Lease is written before the revision in question, not at it
-		known               time.Duration // from the start of the server until the watch was last current
+		isBefore            bool          // the Lease is written just before the revision in question, not at it
+		knownFor            time.Duration // from when the holder was first seen until the watch last sent something
 		isRefused           bool          // the Leases may not be read any more
 		wantSame, wantRetry bool
 	}{
-		"no server has written its Lease":                    {known: uptime, wantRetry: true},
-		"a server has renewed its Lease":                     {holder: firstHolder, known: uptime, wantSame: true, wantRetry: true},
-		"a server has renewed its Lease before the revision": {holder: firstHolder, isBefore: true, known: uptime, wantRetry: true},
-		"the server has started again":                       {holder: secondHolder, known: uptime},
-		"the server was known for too short a time":          {holder: firstHolder, known: minHolderAge - time.Second},
-		"a version whose servers keep their holder":          {version: "v1.34.9", holder: firstHolder, known: uptime},
-		"the Leases may not be read any more":                {holder: firstHolder, known: uptime, isRefused: true},
+		"no server has written its Lease":                    {knownFor: uptime, wantRetry: true},
+		"a server has renewed its Lease":                     {holder: firstHolder, knownFor: uptime, wantSame: true, wantRetry: true},
+		"a server has renewed its Lease before the revision": {holder: firstHolder, isBefore: true, knownFor: uptime, wantRetry: true},
+		"the server has started again":                       {holder: secondHolder, knownFor: uptime},
+		"the server was known for too short a time":          {holder: firstHolder, knownFor: minHolderAge - time.Second},
+		"a version whose servers keep their holder":          {version: "v1.34.9", holder: firstHolder, knownFor: uptime},
+		"the Leases may not be read any more":                {holder: firstHolder, knownFor: uptime, isRefused: true},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
+			// The server runs for ten minutes.
 			upstream := newUpstream(t)
 			upstream.SetDocument("/version", versionOf(cmp.Or(tt.version, "v1.36.3-gke.1")))
-			begun := time.Now()
+			firstSeen := time.Now()
 			_, c := runServers(t, upstream)
 			time.Sleep(uptime)
-			revision := upstream.Revision() + 1 // of the next write
+			// Then it writes its Lease, at the revision in question or just before it.
+			revision := upstream.Revision() + 1
 			if tt.holder != "" {
 				upstream.Put(inmemory.Leases, serverLease("apiserver-0", tt.holder))
 			}
@@ -79,7 +80,7 @@ func TestSameTimeline(t *testing.T) {
 			if tt.isRefused {
 				upstream.SetStatus(http.StatusForbidden, "list "+inmemory.Leases.Path)
 			}
-			same, retry := c.SameTimeline(t.Context(), uint64(revision), begun.Add(tt.known)) // #nosec G115 -- positive
+			same, retry := c.SameTimeline(t.Context(), uint64(revision), firstSeen.Add(tt.knownFor)) // #nosec G115 -- positive
 			if same != tt.wantSame || retry != tt.wantRetry {
 				t.Errorf("got same %t and retry %t, want %t and %t", same, retry, tt.wantSame, tt.wantRetry)
 			}
@@ -121,9 +122,11 @@ func TestServersTellOfVersions(t *testing.T) {
 			t.Errorf("/version was read %d times in an hour, want %d to %d", got, least, most)
 		}
 
+		// A new version is reported.
 		upstream.SetDocument("/version", versionOf("v1.37.0"))
 		time.Sleep(2 * versionInterval)
 		recorded.expect(t, "an upgrade", everything)
+		// No answer is no change, nor is an answer without a version.
 		upstream.SetStatus(http.StatusServiceUnavailable, "get /version")
 		time.Sleep(time.Hour)
 		upstream.SetStatus(usualAnswers, "get /version")
@@ -171,10 +174,11 @@ func TestVersionTracker(t *testing.T) {
 
 var storageVersions = inmemory.Kind{Path: storageVersionsPath, APIVersion: "internal.apiserver.k8s.io/v1alpha1", Kind: "StorageVersion"}
 
+// Arguments of storageVersion.
 const noCommonVersion, noCondition = "", ""
 
 // storageVersion returns the StorageVersion of a resource. common is the version in which all API servers write the resource,
-// and agree is the status of the condition that they agree.
+// or noCommonVersion. agree is the status ("True" or "False") of the condition that they agree, or noCondition.
 func storageVersion(name, common, agree string) inmemory.Object {
 	conditions := `{"type":"Other","status":"False"}`
 	if agree != noCondition {

@@ -83,9 +83,9 @@ func startWatch(t *testing.T, up *Transports, watcher auth.Identity) <-chan erro
 	return ended
 }
 
-// TestHalfOpenConnections: half-open connections of short requests end so soon that no caller loses the lock of a leader election,
-// even if its client waits for an answer without a bound. A watch lasts as long as on a connection of client-go's own, since the
-// API server may only stand still for a moment.
+// TestHalfOpenConnections: when all connections lose their bytes without an error, those of short requests are closed so soon
+// that no caller loses the lock of a leader election, even if its client waits for an answer without a bound. A watch lasts as
+// long as on a connection of client-go's own, since the API server may only stand still for a moment.
 func TestHalfOpenConnections(t *testing.T) {
 	const (
 		callers = 20
@@ -108,6 +108,7 @@ func TestHalfOpenConnections(t *testing.T) {
 		renew := func(id auth.Identity) error {
 			return get(t, up, up.RoundTripper(id, &kubehttp.Request{}), id, "/lease")
 		}
+		// Each caller renews its lock once, and the first one opens a watch.
 		var ids []auth.Identity
 		for i := range callers {
 			id := proxytest.Identify(auth.NewAuthenticator(nil), fmt.Sprint("Bearer ", i))
@@ -116,6 +117,7 @@ func TestHalfOpenConnections(t *testing.T) {
 			ids = append(ids, id)
 		}
 		watchEnded := startWatch(t, up, ids[0])
+		// From now on, the open connections lose everything. Each caller tries to renew its lock until it succeeds.
 		loseAll()
 		lost := time.Now()
 		var renewals sync.WaitGroup

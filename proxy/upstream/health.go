@@ -24,9 +24,9 @@ import (
 //   - The [Condition] is for people. Every ten seconds Health probes the upstream: it sends GET /readyz with listproxy's own
 //     credentials. The condition becomes bad after two failed probes in a row, five seconds apart, and good after one good
 //     probe. Health also observes the answers to listproxy's other requests ([Health.Observe]). If one of them comes while a
-//     probe gets no answer, the upstream counts as OK. If they all refuse a resource, the condition is [ConditionForbidden],
+//     probe gets no answer, the upstream counts as OK. If they refuse every resource, the condition is [ConditionForbidden],
 //     even if the upstream is ready. Each change is logged.
-//   - An [Health.Outage] is a time without answers, in which listproxy answers from memory for longer. A single failed request
+//   - A [Health.Outage] is a time without answers, in which listproxy answers from memory for longer. A single failed request
 //     begins it, and a single answer ends it (see traffic).
 type Health struct {
 	client  *http.Client

@@ -107,7 +107,7 @@ func withHealthRig(t *testing.T, transport proxytest.Transport, test func(*testi
 	})
 }
 
-// await waits until the diagnosis has condition c, and ends the test if that takes longer than within.
+// await waits until the diagnosis has condition c. It ends the test if this takes longer than within.
 func (rig *healthRig) await(t *testing.T, c Condition, within time.Duration) {
 	t.Helper()
 	begun := time.Now()
@@ -163,10 +163,12 @@ func TestHealthTellsEachFailureOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			withHealthRig(t, healthy, func(t *testing.T, rig *healthRig) {
+				// The failure begins between two probes.
 				rig.await(t, ConditionOK, time.Second)
-				time.Sleep(probeInterval + 7*time.Second) // between two probes
+				time.Sleep(probeInterval + 7*time.Second)
 				rig.answerAllBy(tt.transport)
 				rig.await(t, tt.wantCondition, maxDelay)
+				// While it lasts, probes are as frequent as before.
 				const lasts = 10 * time.Minute
 				const least = int64(lasts / (probeInterval + probeTimeout + time.Second)) // with a second of jitter
 				const most = int64(lasts / probeInterval)
@@ -183,10 +185,12 @@ func TestHealthTellsEachFailureOnce(t *testing.T) {
 					t.Errorf("the failure is known since %v, want %v", since, lasts)
 				}
 
+				// After its end, nothing is left of it in the diagnosis.
 				rig.answerAllBy(healthy)
 				rig.await(t, ConditionOK, maxDelay)
 				recovered := rig.Diagnosis()
 				expect.Same(t, Diagnosis{Condition: ConditionOK, Since: recovered.Since, Answered: recovered.Answered}, recovered)
+				// The log has the start, the failure and its end.
 				lines := strings.Split(strings.TrimSpace(rig.log.String()), "\n")
 				if len(lines) != 3 {
 					t.Fatalf("the log has %d lines, want 3:\n%s", len(lines), rig.log)
@@ -199,8 +203,8 @@ func TestHealthTellsEachFailureOnce(t *testing.T) {
 	}
 }
 
-// TestHealthOfAMoment: a failure of less than five seconds does not change the condition. A load balancer may be changing API
-// servers, or an API server may not have read its roles yet. A 429 does not change it either, however long it lasts.
+// TestHealthOfAMoment: a failure of less than confirmInterval does not change the condition. A load balancer may be changing
+// API servers, or an API server may not have read its roles yet. A 429 does not change it either, however long it lasts.
 func TestHealthOfAMoment(t *testing.T) {
 	const moment = 4900 * time.Millisecond
 	for name, tt := range map[string]struct {
@@ -213,6 +217,7 @@ func TestHealthOfAMoment(t *testing.T) {
 	} {
 		withHealthRig(t, healthy, func(t *testing.T, rig *healthRig) {
 			rig.await(t, ConditionOK, time.Second)
+			// A hundred failures, each at another time between two probes.
 			for range 100 {
 				rig.answerAllBy(tt.transport)
 				_ = rig.get(t, "/api/v1/pods")
@@ -222,7 +227,7 @@ func TestHealthOfAMoment(t *testing.T) {
 				}
 				rig.answerAllBy(healthy)
 				expect.NoError(t, rig.get(t, "/api/v1/pods").Close())
-				time.Sleep(2*probeInterval + 777*time.Millisecond) // not a multiple of probeInterval, so that the phase varies
+				time.Sleep(2*probeInterval + 777*time.Millisecond) // not a multiple of probeInterval
 			}
 		})
 	}
@@ -261,6 +266,7 @@ func TestHealthOfTheBusy(t *testing.T) {
 		stream, events := io.Pipe()
 		rig.answerRequestsBy(streaming(stream))
 		body := rig.get(t, "/api/v1/pods?watch=1")
+		// For ten minutes no probe is answered, but the watch receives a byte each second.
 		rig.answerProbesBy(frozen)
 		for range int(10 * time.Minute / time.Second) {
 			go func() { _, _ = events.Write([]byte("x")) }()
@@ -273,14 +279,14 @@ func TestHealthOfTheBusy(t *testing.T) {
 		if time.Since(got.Answered) > 2*time.Second {
 			t.Errorf("the upstream answered %v ago, want at most 2s", time.Since(got.Answered))
 		}
+		// Without the watch, the upstream is found unreachable, but not by the probe during which the last byte came.
 		expect.NoError(t, body.Close())
-		// The probe during which the last byte came still finds the upstream OK.
 		rig.await(t, ConditionUnreachable, maxDelay+probeTimeout)
 	})
 }
 
-// TestHealthOfTheAccount: an account that may not read /readyz, or one resource, is OK while it may watch another resource. It is
-// forbidden once it may read no resource, even if it may read discovery, as everybody may.
+// TestHealthOfTheAccount: an account that may not read /readyz, or one resource, is OK while it may watch another resource. It
+// is forbidden once it may read no resource, even if it may read discovery, as everybody may.
 func TestHealthOfTheAccount(t *testing.T) {
 	withHealthRig(t, healthy, func(t *testing.T, rig *healthRig) {
 		rig.await(t, ConditionOK, time.Second)
@@ -300,6 +306,7 @@ func TestHealthOfTheAccount(t *testing.T) {
 				return forbidden(r)
 			})
 		}
+		// The account may watch pods. It may read neither deployments nor /readyz.
 		allowOnly(pods)
 		watch := rig.get(t, pods)
 		expect.NoError(t, rig.get(t, deployments).Close())
@@ -307,6 +314,7 @@ func TestHealthOfTheAccount(t *testing.T) {
 		time.Sleep(time.Hour)
 		expect.Same(t, ConditionOK, rig.Diagnosis().Condition)
 
+		// The account may read /readyz and discovery, but no resource.
 		rig.answerProbesBy(healthy)
 		allowOnly(noResource)
 		expect.NoError(t, watch.Close())
@@ -319,13 +327,15 @@ func TestHealthOfTheAccount(t *testing.T) {
 		}
 		expect.Same(t, ConditionForbidden, rig.Diagnosis().Condition)
 
+		// The account may read a resource again.
 		allowOnly(deployments)
 		expect.NoError(t, rig.get(t, deployments).Close())
 		rig.await(t, ConditionOK, maxDelay)
 	})
 }
 
-// beginOutage opens a watch, and begins an outage a second later. It returns a writer of the watch's answer.
+// beginOutage opens a watch. A second later it begins an outage by a request that gets no answer. It returns the writer of the
+// watch's body, which stays open.
 func (rig *healthRig) beginOutage(t *testing.T) (events *io.PipeWriter) {
 	t.Helper()
 	rig.await(t, ConditionOK, time.Second)
@@ -340,8 +350,8 @@ func (rig *healthRig) beginOutage(t *testing.T) (events *io.PipeWriter) {
 	return events
 }
 
-// TestOutageBegins: an outage begins when a request gets no answer, or an answer breaks off, and no other request is answered
-// meanwhile.
+// TestOutageBegins: an outage begins when an answer breaks off, or when a request gets no answer and no other request is
+// answered meanwhile. A request that listproxy itself gives up does not count.
 func TestOutageBegins(t *testing.T) {
 	for name, tt := range map[string]struct {
 		wantOngoing bool

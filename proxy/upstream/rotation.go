@@ -18,7 +18,8 @@ func (t *Transports) Run(ctx context.Context, log *slog.Logger) {
 	kubehttp.ReloadFiles(ctx, log, subject, func(context.Context) (bool, error) { return t.reload() })
 }
 
-// reload reads the files of the client configuration. If their content has changed, or at the first call, it makes new transports.
+// reload reads the files of the client configuration. If their content has changed, or at the first call, it makes new
+// transports.
 func (t *Transports) reload() (changed bool, err error) {
 	loaded, err := loadFiles(t.cfg)
 	if err != nil {
@@ -39,8 +40,8 @@ func (t *Transports) reload() (changed bool, err error) {
 	return true, nil
 }
 
-// loadFiles returns a copy of cfg with the content of its TLS files in place of their names. An empty file is an error: somebody
-// may be writing it, and with an empty CA the system's roots would be trusted.
+// loadFiles returns a copy of cfg with the content of its TLS files in place of their names. An empty file is an error:
+// somebody may be writing it, and with an empty CA the system's roots would be trusted.
 func loadFiles(cfg *rest.Config) (*rest.Config, error) {
 	cfg = rest.CopyConfig(cfg)
 	if err := rest.LoadTLSFiles(cfg); err != nil {

@@ -40,13 +40,13 @@ const (
 	impersonates = true
 )
 
-// rotating is an API server whose certificate changes, and the Transports to it.
+// rotating is an API server whose own certificate changes, and Transports to it, whose client certificate and CA change.
 type rotating struct {
 	*Transports
 	cfg           *rest.Config
 	known         auth.Identity // a caller whom the server has accepted
 	clientCA      *proxytest.CA
-	first, second *x509.Certificate // client certificates of listproxy
+	first, second *x509.Certificate // listproxy's client certificate, and the one that replaces it
 
 	// The server uses these fields.
 
@@ -125,7 +125,8 @@ func (r *rotating) mustReload(t *testing.T) {
 	}
 }
 
-// getByEach sends a request by each transport, over HTTP/2 and HTTP/1.1. It returns the errors by the transport's name.
+// getByEach sends a request by each kind of transport: as a caller who is accepted ("known") or not, or who is impersonated,
+// and as an ordinary request, an upgrade or a SendAs. It returns the errors by the transport's name.
 func (r *rotating) getByEach(t *testing.T) map[string]error {
 	t.Helper()
 	errs := map[string]error{}
@@ -195,26 +196,31 @@ func write(t *testing.T, file string, content []byte) {
 // files of listproxy's own client certificate, no request of an impersonated user uses a connection that was opened with
 // the old certificate. Open watches go on.
 func TestRotatedFiles(t *testing.T) {
-	old, fresh := proxytest.NewCA(t), proxytest.NewCA(t)
-	r := startRotating(t, old)
+	oldCA, newCA := proxytest.NewCA(t), proxytest.NewCA(t)
+	r := startRotating(t, oldCA)
 	watches := []io.Reader{r.watch(t, r.known), r.watch(t, proxytest.Jane(auth.NewAuthenticator(nil)))}
 	r.checkEach(t, "at the start")
 
+	// listproxy gets another client certificate. The server refuses the first one from now on, as if it had expired.
 	r.writeClient(t, r.second)
 	r.mustReload(t)
-	r.accepted.Store(r.second) // the server refuses the first, as if it had expired
+	r.accepted.Store(r.second)
 	r.checkEach(t, "with another client certificate")
 
-	write(t, r.cfg.CAFile, certificatePEM(fresh.Cert))
+	// Both sides change to the new CA.
+	write(t, r.cfg.CAFile, certificatePEM(newCA.Cert))
 	r.mustReload(t)
-	r.serveWith(t, fresh)
+	r.serveWith(t, newCA)
 	r.checkEach(t, "with another CA")
+
+	// The watches that were opened at the start still receive an event.
 	close(r.sendEvents)
 	for _, watch := range watches {
 		expect.Same(t, "event", proxytest.ReadAll(t, watch))
 	}
 
-	r.serveWith(t, old)
+	// A server with a certificate of the old CA is not trusted any more.
+	r.serveWith(t, oldCA)
 	r.current.Load().closeIdle()
 	for transport, err := range r.getByEach(t) {
 		if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); !unknown {
@@ -223,8 +229,8 @@ func TestRotatedFiles(t *testing.T) {
 	}
 }
 
-// TestFilesAreFollowed: Run makes new transports after a change of a file, and only then. While the new content cannot be used, the
-// transports stay as they are, and the log says so once for each content.
+// TestFilesAreFollowed: Run makes new transports after a change of a file, and only then. While the new content cannot be used,
+// the transports stay as they are, and the log says so once for each content.
 func TestFilesAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "ca")
@@ -239,6 +245,7 @@ func TestFilesAreFollowed(t *testing.T) {
 			synctest.Wait()
 			return up.current.Load()
 		}
+		// Content that is no CA changes nothing, and is logged.
 		first := awaitReload()
 		for _, bad := range []string{"", "no certificate"} {
 			write(t, file, []byte(bad))
@@ -247,6 +254,7 @@ func TestFilesAreFollowed(t *testing.T) {
 			}
 		}
 		expect.Same(t, 2, strings.Count(log.String(), "cannot be used"))
+		// Another CA makes new transports once.
 		write(t, file, certificatePEM(proxytest.NewCA(t).Cert))
 		second := awaitReload()
 		if second == first {

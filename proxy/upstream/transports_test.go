@@ -57,8 +57,8 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-// TestSystemCAs: without a CA in the kubeconfig, the system's CAs verify the API server for callers' requests and for those that
-// impersonate.
+// TestSystemCAs: without a CA in the kubeconfig, the system's CAs verify the API server for callers' requests and for those
+// that impersonate.
 func TestSystemCAs(t *testing.T) {
 	api := proxytest.StartUpstream(t, proxytest.HTTP2, func(http.ResponseWriter, *http.Request) {})
 	up, err := New(&rest.Config{Host: api.Config().Host, BearerToken: "of-listproxy"}, impersonates)
@@ -77,8 +77,8 @@ func TestSystemCAs(t *testing.T) {
 	}
 }
 
-// TestNoImpersonationBehindAPath: New refuses to impersonate at an upstream behind a path, since a caller's path could reach other
-// API servers there with listproxy's credentials.
+// TestNoImpersonationBehindAPath: New refuses to impersonate at an upstream behind a path, since a caller's path could reach
+// other API servers there with listproxy's credentials.
 func TestNoImpersonationBehindAPath(t *testing.T) {
 	config := proxytest.StartUpstream(t, proxytest.HTTP2, func(http.ResponseWriter, *http.Request) {}).Config()
 	config.Host = "https://rancher/k8s/clusters/c-1"
@@ -98,8 +98,7 @@ func newImpersonating(t *testing.T, api proxytest.UpstreamServer) *Transports {
 }
 
 // TestSentAsTheCaller: SendAs sends a request with the caller's credentials only, or with listproxy's and headers that
-// impersonate the caller. Callers' own requests never use its connections. Before a caller is accepted, SendAs uses another
-// connection than afterwards.
+// impersonate the caller. Callers' own requests never use its connections.
 func TestSentAsTheCaller(t *testing.T) {
 	var header http.Header // of the last request
 	var connection string  // on which it came: the client's address
@@ -113,18 +112,20 @@ func TestSentAsTheCaller(t *testing.T) {
 		wantAuthorization string
 		wantUser          string // Impersonate-User
 		wantGroup         string // Impersonate-Group
-		wantConnections   int    // of six requests
+		wantConnections   int    // of three requests by SendAs, and three of the caller's own
 	}{
+		// There is one connection for SendAs before the token is accepted, one for SendAs afterwards, and one for the rest.
 		"by a token": {
 			id: proxytest.Identify(identities, "Bearer of-a-caller"), wantAuthorization: "Bearer of-a-caller", wantConnections: 3,
 		},
+		// A verified user is accepted from the start.
 		"by a certificate": {
 			id:                proxytest.Jane(identities),
 			wantAuthorization: "Bearer of-listproxy", wantUser: "jane", wantGroup: user.AllAuthenticated, wantConnections: 2,
 		},
 	} {
 		connections := map[string]bool{}
-		for range 3 { // the first answer makes the caller an accepted one
+		for range 3 { // the first answer makes the token an accepted one
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, up.URL().String(), nil)
 			expect.NoError(t, err)
 			res, err := up.SendAs(t.Context(), tt.id, r)
@@ -145,7 +146,7 @@ func TestSentAsTheCaller(t *testing.T) {
 
 // TestCallersAreSpread: all requests of a caller use one connection. Different callers mostly use different connections.
 func TestCallersAreSpread(t *testing.T) {
-	const callers = 64 // so many use more than half of the lanes
+	const callers = 64 // so many use at least half of the lanes, with a probability near one
 	var connections sync.Map
 	handler := func(_ http.ResponseWriter, r *http.Request) { connections.Store(r.RemoteAddr, true) }
 	api := proxytest.StartUpstream(t, proxytest.HTTP2, handler)
@@ -240,8 +241,8 @@ func TestNetworkProxyIsForTheUpstream(t *testing.T) {
 	}
 }
 
-// TestImpersonationGuard: impersonationGuard sends a request with listproxy's credentials only if the request names one user and a
-// group, and has no credentials of a caller.
+// TestImpersonationGuard: impersonationGuard sends a request with listproxy's credentials only if the request names one user
+// and a group, and has no credentials of a caller.
 func TestImpersonationGuard(t *testing.T) {
 	sent := 0
 	transport := impersonationGuard{proxytest.Transport(func(r *http.Request) (*http.Response, error) {

@@ -103,11 +103,12 @@ func (g grants) replyTo(r *http.Request) (*http.Response, error) {
 // The list is one of apps/v1 deployments in the namespace team-a with the label selector a=b. There are two ways to the right
 // to impersonate jane in this list:
 //
-//	for all requests    "impersonate" on jane's name, groups, UID and extras (janeForAll)
-//	for some (KEP-5284) "impersonate:user-info" on the same (janeForSome), and "impersonate-on:user-info:list" on the list (onList);
-//	                    the review of the list is another request, for which "impersonate-on:user-info:create" is needed (onReview)
+//	for all requests   "impersonate" on jane's name, groups, UID and extras (janeForAll)
+//	for some requests  "impersonate:user-info" on the same (janeForSome), and "impersonate-on:user-info:list" on the
+//	(KEP-5284)         deployments (onList). The review of the list, which is a request, too, needs
+//	                   "impersonate-on:user-info:create" on reviews (onReview).
 //
-// Each kind of user has its own verbs for some requests: "serviceaccount" in place of "user-info" for a service account.
+// In the second way, a service account needs verbs with "serviceaccount" in place of "user-info".
 func TestImpersonation(t *testing.T) {
 	const authentication = "authentication.k8s.io"
 	onReview := func(kind string) grant {
@@ -209,6 +210,7 @@ func TestImpersonation(t *testing.T) {
 			user: jane, grants: slices.Concat(janeForSome, plus(others, onReview(users))),
 		}
 	}
+	// The list, as a review and as kube-apiserver's filter describe it.
 	list := &Attributes{
 		Verb: "list", Group: "apps", Version: "v1", Resource: "deployments", Namespace: "team-a",
 		LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: "a=b"},
@@ -227,15 +229,15 @@ func TestImpersonation(t *testing.T) {
 			expect.Same(t, tt.upstreamAllows, tt.grants.impersonate(t.Context(), "account", h, info) != nil)
 			// So does Review.
 			for _, impersonator := range []struct {
-				name      string
-				identity  Identity
-				negatives []Decision // that Review may return in place of Yes
+				name     string
+				identity Identity
+				wantIfNo []Decision // one of these in place of Yes
 			}{
-				{name: "listproxy's account", identity: verified, negatives: []Decision{No, ImpersonationForbidden}},
-				{name: "the caller, by headers", identity: proxytest.IdentifyAs(authenticator, h), negatives: []Decision{No}},
+				{name: "listproxy's account", identity: verified, wantIfNo: []Decision{No, ImpersonationForbidden}},
+				{name: "the caller, by headers", identity: proxytest.IdentifyAs(authenticator, h), wantIfNo: []Decision{No}},
 			} {
 				wantYes := tt.upstreamAllows && !tt.stricter
-				want := impersonator.negatives
+				want := impersonator.wantIfNo
 				if wantYes {
 					want = []Decision{Yes}
 				}

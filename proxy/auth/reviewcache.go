@@ -70,7 +70,8 @@ type question[V any] struct {
 //	accepted   a caller whose credentials the upstream is known to accept
 //	newcomer   any other caller
 //
-// Newcomers have seats of their own, so that made-up tokens cannot keep accepted callers waiting.
+// Newcomers have seats of their own, so that made-up tokens cannot keep accepted callers waiting. A flow can have up to half of
+// the seats ([limits.Limiter]).
 //
 // A flight goes on even if the request that began it is over. It keeps its seat until its answer comes. If a caller who leaves
 // freed the seat, callers who come and go could have any number of questions in flight.
@@ -259,9 +260,9 @@ func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
 		revokedAt, found := value.(time.Time)
 		return found && !revokedAt.Before(a.asked.Add(-authorizerLag))
 	}
-	inRequested := a.scope.requested != "" && isRevoked(a.scope.requested)
-	inAccounts := a.scope.account != "" && isRevoked(a.scope.account)
-	if isRevoked(everywhere) || inRequested || inAccounts {
+	revokedInRequested := a.scope.requested != "" && isRevoked(a.scope.requested)
+	revokedInAccount := a.scope.account != "" && isRevoked(a.scope.account)
+	if isRevoked(everywhere) || revokedInRequested || revokedInAccount {
 		ttl = min(ttl, revokedTTL)
 	}
 	if c.AsOf != nil {

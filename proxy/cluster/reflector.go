@@ -105,7 +105,7 @@ type change[V any] struct {
 
 // run follows one stream after another until ctx ends.
 func (r *reflector[V]) run(ctx context.Context) {
-	f := newFailures()
+	recent := newFailures()
 	for {
 		began := time.Now()
 		err := r.follow(ctx)
@@ -113,11 +113,11 @@ func (r *reflector[V]) run(ctx context.Context) {
 			return
 		}
 		if time.Since(began) >= healthyTime {
-			f = newFailures()
+			recent = newFailures()
 		}
 		r.recordFailure(err)
-		pause := f.nextPause(err)
-		r.logFailure(ctx, err, pause, f)
+		pause := recent.nextPause(err)
+		r.logFailure(ctx, err, pause, recent)
 		if !clock.Sleep(ctx, pause) {
 			return
 		}
@@ -132,6 +132,7 @@ type failures struct {
 	retry        wait.Backoff // the pauses after all other failures
 }
 
+// newFailures returns the failures at the end of a healthy stream, or at the beginning of run: none yet.
 func newFailures() *failures {
 	return &failures{
 		since: time.Now(),
@@ -153,17 +154,17 @@ func (f *failures) nextPause(err error) time.Duration {
 
 // logFailure logs that err has ended a stream. It warns at most once between two healthy streams. If a resource was never read,
 // it warns of a refusal at once. Of any other failure it warns only if failures have lasted for warnAfter ([mustWarn]).
-func (r *reflector[V]) logFailure(ctx context.Context, err error, pause time.Duration, f *failures) {
+func (r *reflector[V]) logFailure(ctx context.Context, err error, pause time.Duration, recent *failures) {
 	refused := isRefusal(err)
 	neverPermitted := refused && r.known == nil
-	warns := !f.warned && (mustWarn(err, f.since) || neverPermitted)
+	warns := !recent.warned && (mustWarn(err, recent.since) || neverPermitted)
 	switch {
 	case warns && refused && r.refusedWarning != "":
 		r.log.WarnContext(ctx, r.refusedWarning, "grant", r.needs, "error", err)
-		f.warned = true
+		recent.warned = true
 	case warns && !refused:
 		r.log.WarnContext(ctx, "a resource could not be followed for a minute", "resource", r.resource, "error", err)
-		f.warned = true
+		recent.warned = true
 	default:
 		r.log.DebugContext(ctx, "a stream ended and will be opened again", "resource", r.resource, "in", pause, "error", err)
 	}

@@ -115,7 +115,8 @@ const (
 	// newcomerSeats is the number of questions about newcomers that may be in flight.
 	newcomerSeats = 128
 	// newcomerQueue is the number of questions about newcomers that may wait for a seat. All newcomers from one address are one
-	// flow, which may take an eighth of the queue: 512 places. After a restart of listproxy, all its callers are newcomers.
+	// flow, which may take an eighth of the queue: 512 places. After a restart of listproxy, all callers with tokens are
+	// newcomers.
 	newcomerQueue = 4 << 10
 	// newcomerWait bounds the time for which a question about a newcomer waits for a seat.
 	newcomerWait = time.Second

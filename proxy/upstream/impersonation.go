@@ -63,8 +63,8 @@ func newImpersonatingSet(cfg *rest.Config, base *url.URL) (*transportSet, error)
 	if err != nil {
 		return nil, err
 	}
-	// TransportConfig has wrapped the dialer of cfg, and the transports must use the wrapped one. When a credential plugin
-	// brings another certificate, client-go closes all connections that were opened through the wrapped dialer.
+	// With a credential plugin, TransportConfig has wrapped the dialer of cfg, and the transports must use the wrapped one:
+	// when the plugin brings another certificate, client-go closes all connections that the wrapped dialer has opened.
 	if dialer := credentials.DialHolder; dialer != nil {
 		cfg.Dial = dialer.Dial
 	}

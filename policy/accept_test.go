@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -27,12 +26,21 @@ const (
 	asEventMetadata = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"     // for the object in an event of a watch
 )
 
-// TestAccept: a list with one of these headers has a representation, or the wanted reason to forward. (TestAcceptCombinations
-// builds many other headers.)
+// The values of the parameter custom of several functions.
+const builtinResource, customResource = false, true
+
+// The tests in this file compare parseAccept with the API server's own code, which reads an Accept header in two steps:
+//
+//  1. The router of a built-in resource accepts or refuses the header (upstream.isRouted). Custom resources have no such router.
+//  2. The endpoint chooses a media type and a kind (negotiation.NegotiateMediaTypeOptions).
+
+// TestAccept: a list with one of these headers is answered, or forwarded for the wanted reason. (TestAcceptCombinations builds
+// many other headers.)
 func TestAccept(t *testing.T) {
 	for _, group := range []struct {
-		wantBuiltin, wantCustom reason.Reason // for built-in and for custom resources
-		headers                 map[string][]string
+		wantBuiltin reason.Reason       // for a built-in resource; None: answered
+		wantCustom  reason.Reason       // for a custom resource; None: answered
+		headers     map[string][]string // by a name, the values of the Accept header
 	}{
 		{wantBuiltin: reason.None, wantCustom: reason.None, headers: map[string][]string{
 			"no header":            nil,
@@ -64,10 +72,11 @@ func TestAccept(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				const watch = false
 				accept := parseAccept(values, watch)
-				for custom, want := range map[bool]reason.Reason{false: group.wantBuiltin, true: group.wantCustom} {
-					if _, got := accept.representation(custom); got != want {
-						t.Errorf("custom %t: got reason %q, want %q", custom, got, want)
-					}
+				if _, got := accept.representation(builtinResource); got != group.wantBuiltin {
+					t.Errorf("a built-in resource: got reason %q, want %q", got, group.wantBuiltin)
+				}
+				if _, got := accept.representation(customResource); got != group.wantCustom {
+					t.Errorf("a custom resource: got reason %q, want %q", got, group.wantCustom)
 				}
 				checkAccept(t, values, watch)
 			})
@@ -77,7 +86,7 @@ func TestAccept(t *testing.T) {
 
 // TestZeroAccept: the zero Accept has no representation.
 func TestZeroAccept(t *testing.T) {
-	for _, custom := range []bool{false, true} {
+	for _, custom := range []bool{builtinResource, customResource} {
 		representation, why := Accept{}.representation(custom)
 		indented := (&Request{Pretty: true}).Indented(custom)
 		if representation != "" || why != reason.Representation || indented {
@@ -86,8 +95,9 @@ func TestZeroAccept(t *testing.T) {
 	}
 }
 
-// newScope returns the scope of the API server's endpoint for a custom or a built-in resource. The scope of a custom resource has
-// the types without protobuf. The scope of a built-in resource has no types, which stands for all types of the API server.
+// newScope returns the RequestScope with which the API server's endpoint for a resource negotiates. types are the media types that
+// the API server can write. A custom resource may be written in all of them but protobuf, so its scope lists those. The scope of a
+// built-in resource lists none, which means that all are allowed.
 func newScope(types []runtime.SerializerInfo, custom bool) *handlers.RequestScope {
 	scope := &handlers.RequestScope{
 		MetaGroupVersion: metav1.SchemeGroupVersion, TableConvertor: rest.NewDefaultTableConvertor(schema.GroupResource{}),
@@ -99,11 +109,10 @@ func newScope(types []runtime.SerializerInfo, custom bool) *handlers.RequestScop
 	return scope
 }
 
-// upstream is an API server. It negotiates among the same types for all resources. (For a custom resource, the scope then refuses
-// protobuf.)
+// upstream is an API server.
 type upstream struct {
-	types  []runtime.SerializerInfo
-	routes *restful.Container
+	types  []runtime.SerializerInfo // the media types that it can write
+	routes *restful.Container       // the router, with a route for a built-in resource
 }
 
 // cbor is one more type of an API server with the feature CBORServingAndStorage.
@@ -112,7 +121,7 @@ var cbor = runtime.SerializerInfo{
 	StreamSerializer: &runtime.StreamSerializerInfo{},
 }
 
-// newUpstream returns an API server with the default types and moreTypes.
+// newUpstream returns an API server that can write the default media types and moreTypes.
 func newUpstream(moreTypes ...runtime.SerializerInfo) upstream {
 	types := slices.Concat(scheme.Codecs.SupportedMediaTypes(), moreTypes)
 	var produced []string
@@ -141,33 +150,33 @@ func (u upstream) isRouted(accept string) bool {
 	return w.Code == http.StatusOK
 }
 
-// upstreams are the API servers with which parseAccept must agree.
+// upstreams are the API servers with which parseAccept must agree: one with the default features, and one that also writes CBOR.
 var upstreams = []upstream{newUpstream(), newUpstream(cbor)}
 
-// acceptCase is a list or a watch, with an Accept header, of a built-in or a custom resource.
+// acceptCase is one comparison: of a list or a watch, with an Accept header, of a built-in or a custom resource.
 type acceptCase struct {
-	header  string // the first Accept header; the API server ignores others
-	request *Request
-	watch   bool
-	custom  bool
+	header  string   // the first Accept header; the API server ignores others
+	request *Request // has what parseAccept reads from the header
+	watch   bool     // the request is a watch, otherwise a list
+	custom  bool     // the resource is a custom one
 }
 
-// checkAccept requires that every API server would write the representation that parseAccept finds. It reports whether
-// there is a representation for a built-in and for a custom resource.
+// checkAccept requires that parseAccept agrees with the API servers about an Accept header: if parseAccept finds a representation,
+// every API server would write it. It reports whether parseAccept finds one for a built-in and for a custom resource.
 func checkAccept(t *testing.T, values []string, watch bool) (hasBuiltin, hasCustom bool) {
 	t.Helper()
 	header := http.Header{"Accept": values}.Get("Accept")
 	request := &Request{Accept: parseAccept(values, watch)}
-	hasBuiltin = acceptCase{header: header, request: request, watch: watch, custom: false}.check(t)
-	hasCustom = acceptCase{header: header, request: request, watch: watch, custom: true}.check(t)
+	hasBuiltin = acceptCase{header: header, request: request, watch: watch, custom: builtinResource}.check(t)
+	hasCustom = acceptCase{header: header, request: request, watch: watch, custom: customResource}.check(t)
 	return hasBuiltin, hasCustom
 }
 
-// check requires that every API server would write the representation of the request's Accept, if there is one.
+// check makes the comparison, and reports whether parseAccept finds a representation.
 func (c acceptCase) check(t *testing.T) (hasRepresentation bool) {
 	t.Helper()
 	representation, why := c.request.Accept.representation(c.custom)
-	if why != reason.None {
+	if why != reason.None { // the request is forwarded, which is right whatever the API servers do
 		if sentence, _ := why.Explain(); representation != "" || sentence == "" {
 			t.Errorf("Accept %q, custom %t: got representation %q and reason %q, want a reason alone",
 				c.header, c.custom, representation, why)
@@ -189,14 +198,18 @@ func (c acceptCase) check(t *testing.T) (hasRepresentation bool) {
 	return true
 }
 
-// differenceTo returns a word for the first difference between the API server's choice and the representation, or "".
+// differenceTo names the first difference between the API server's choice and the representation that parseAccept finds. It
+// returns "" if there is none.
 func (c acceptCase) differenceTo(choice negotiation.MediaTypeOptions, representation media.Representation) string {
 	wantType := "application/json"
 	if representation.IsProtobuf() {
 		wantType = protobufType
 	}
-	var wantKind schema.GroupVersionKind // none: the objects are written whole
-	if representation == media.MetadataJSON || representation == media.MetadataProtobuf {
+	var wantKind, gotKind schema.GroupVersionKind // zero if whole objects are written
+	if choice.Convert != nil {
+		gotKind = *choice.Convert
+	}
+	if representation.IsMetadata() {
 		wantKind = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList")
 		if c.watch {
 			wantKind.Kind = "PartialObjectMetadata"
@@ -206,7 +219,7 @@ func (c acceptCase) differenceTo(choice negotiation.MediaTypeOptions, representa
 	switch {
 	case choice.Accepted.MediaType != wantType:
 		return "media type"
-	case *cmp.Or(choice.Convert, &schema.GroupVersionKind{}) != wantKind:
+	case gotKind != wantKind:
 		return "kind"
 	case !c.watch && indented != c.request.Indented(c.custom): // events are never indented
 		return "indentation"
@@ -225,7 +238,7 @@ type clause struct {
 	isProtobuf bool // asks for protobuf of whole objects
 }
 
-// clausesOf returns the clauses from which TestAcceptCombinations builds the headers of lists or of watches.
+// clausesOf returns the clauses from which TestAcceptCombinations builds headers: those of watches, or those of lists.
 func clausesOf(watch bool) []clause {
 	metadata, unsuitedMetadata := asMetadata, asEventMetadata
 	if watch {
@@ -241,6 +254,7 @@ func clausesOf(watch bool) []clause {
 			"application/json", "application/json;q=0.5", "application/json;pretty=1", "application/json" + metadata,
 			protobufType + metadata, "*/*;q=0.2",
 		}},
+		// A list that asks for a stream is forwarded.
 		{isKept: watch, isProtobuf: true, texts: []string{protobufType + ";stream=watch"}},
 		{isKept: watch, texts: []string{"application/json;stream=watch"}},
 		{isKept: false, texts: []string{
@@ -272,10 +286,13 @@ func sequences(clauses []clause, length int) [][]clause {
 }
 
 // TestAcceptCombinations: for every header of up to three clauses of clausesOf, parseAccept agrees with the API server's own
-// code. If all clauses ask for representations that are kept, it finds a representation for a built-in resource. It finds one for
-// a custom resource, too, unless all clauses ask for protobuf.
+// code (checkAccept). A request is not forwarded without need: if listproxy keeps the representation of every clause,
+//
+//   - parseAccept finds a representation for a built-in resource;
+//   - it finds one for a custom resource, too, unless all clauses ask for protobuf.
 func TestAcceptCombinations(t *testing.T) {
 	check := func(sequence []clause, watch bool) {
+		// Build the header, such as "application/json;q=0.5,*/*;q=0.2".
 		var texts []string
 		allKept, allProtobuf := true, true
 		for _, c := range sequence {
@@ -285,15 +302,18 @@ func TestAcceptCombinations(t *testing.T) {
 		}
 		header := strings.Join(texts, ",")
 		hasBuiltin, hasCustom := checkAccept(t, []string{header}, watch)
+		if !allKept {
+			return // the request may be forwarded
+		}
 		wantCustom := !allProtobuf
-		if allKept && (!hasBuiltin || hasCustom != wantCustom) {
+		if !hasBuiltin || hasCustom != wantCustom {
 			t.Errorf("Accept %q, watch %t: got a representation for built-in %t, for custom resources %t, want true and %t",
 				header, watch, hasBuiltin, hasCustom, wantCustom)
 		}
 	}
-	for watch, maxLength := range map[bool]int{
+	for watch, maxLength := range map[bool]int{ // the largest number of clauses
 		false: 3,
-		true:  2, // the order of clauses is the same as for a list, and the parameters of a watch stand in one clause
+		true:  2, // two are enough: only the parameters of a single clause differ from those of a list
 	} {
 		for length := 1; length <= maxLength; length++ {
 			for _, sequence := range sequences(clausesOf(watch), length) {

@@ -42,7 +42,7 @@ func readUpstream(t *testing.T, token string) (revision int64, start string, isC
 	return revision, start, isFromEtcd || isFromCache
 }
 
-// checkToken checks the rule of FuzzDecodeContinue for one token.
+// checkToken requires that DecodeContinue accepts a token if and only if kube-apiserver writes it, and reads the same from it.
 func checkToken(t *testing.T, token string) {
 	t.Helper()
 	start, revision, isCanonical := DecodeContinue(token)
@@ -55,8 +55,8 @@ func checkToken(t *testing.T, token string) {
 	}
 }
 
-// FuzzDecodeContinue: DecodeContinue accepts a token if and only if kube-apiserver writes it, from its cache or from etcd, and
-// reads the same revision and start from it.
+// FuzzDecodeContinue: DecodeContinue accepts a token if and only if kube-apiserver writes it with a page from its cache or from
+// etcd. DecodeContinue and kube-apiserver read the same revision and start from the token.
 func FuzzDecodeContinue(f *testing.F) {
 	withRevision := func(revision string) string { return `{"v":"meta.k8s.io/v1","rv":` + revision + `,"start":"/n"}` }
 	withStart := func(start string) string { return `{"v":"meta.k8s.io/v1","rv":1,"start":"` + start + `"}` }
@@ -66,13 +66,13 @@ func FuzzDecodeContinue(f *testing.F) {
 		`{"v":"meta.k8s.io/v1","rv":-1,"start":"/name\u0000"}`,          // the newest state
 		withStart(`/a\u003cb\u2028`),                                    // escaped as encoding/json does
 		`{"v":"meta.k8s.io/v1","rv":0,"start":"/../x"}`,
-		// Other spellings.
+		// Other spellings: spaces, another order, upper case, more members, needless or missing escapes, other numbers.
 		`{"v":"meta.k8s.io/v1", "rv":1,"start":"/n"}`, withRevision("1") + " ", `{"rv":1,"v":"meta.k8s.io/v1","start":"/n"}`,
 		`{"V":"meta.k8s.io/v1","rv":1,"start":"/n"}`, `{"v":"meta.k8s.io/v1","rv":1,"start":"/n","x":1}`,
 		`{"v":"meta.k8s.io/v1","rv":1,"rv":2,"start":"/n"}`,
 		withStart(`/\u006e`), withStart("/n\x00"), withStart("/a<b"), withStart("/\xff"),
 		withRevision("1e3"), withRevision("9223372036854775808"), withRevision("-0"),
-		// Other values.
+		// Other values: versions of the token, kinds of JSON, start keys with an empty segment.
 		`{"v":"","rv":1,"start":"/n"}`, `{"v":"meta.k8s.io/v2","rv":1,"start":"/n"}`, `null`, `[]`,
 		withStart(""), withStart("/"), withStart("//n"), withStart("/ns/"),
 		// Ways out of the scope.
@@ -81,7 +81,7 @@ func FuzzDecodeContinue(f *testing.F) {
 		f.Add(tokenOf(json), json)
 	}
 	token := tokenOf(withStart("/na"))
-	// The last letter of base64 has two bits that stand for nothing. Lenient decoders ignore them.
+	// The last letter of this base64 has unused bits. Lenient decoders ignore them, so another last letter means the same JSON.
 	unusedBits := token[:len(token)-1] + string(token[len(token)-1]+1)
 	for _, token := range []string{"", "not a token", "e30=", token + "=", "\n" + token, unusedBits} {
 		f.Add(token, "")

@@ -12,8 +12,10 @@ import (
 	"github.com/listproxy/listproxy/test/reference"
 )
 
-// TestReference: docs/reference.md has the fields of a policy file, with the words of file.go.
+// TestReference: docs/reference.md has a row for each field of a policy file. Its words are those of the field's comment in file.go:
+// "Kind is `Policy`." becomes the row "kind | `Policy`.".
 func TestReference(t *testing.T) {
+	// Find the structs in file.go.
 	file, err := parser.ParseFile(token.NewFileSet(), "file.go", nil, parser.ParseComments)
 	expect.NoError(t, err)
 	structs := map[string]*ast.StructType{} // by name
@@ -25,9 +27,15 @@ func TestReference(t *testing.T) {
 		}
 		return true
 	})
+	// Make a row of each field.
 	table := reference.Head("field", "")
-	for _, part := range []struct{ structName, prefix string }{ // prefix stands before the fields' names in the table
-		{structName: "File"}, {structName: "writtenRule", prefix: "resources[]."}, {structName: "settings", prefix: "…."},
+	for _, part := range []struct {
+		structName string
+		prefix     string // of the fields' names in the table
+	}{
+		{structName: "File", prefix: ""},
+		{structName: "writtenRule", prefix: "resources[]."},
+		{structName: "settings", prefix: "…."},
 	} {
 		for _, field := range structs[part.structName].Fields.List {
 			if field.Tag == nil {

@@ -35,9 +35,10 @@ func listPath(group, version, namespace, resource string) string {
 	return prefix + "/" + resource
 }
 
-// checkParse requires that the API server reads a request, including the query, as Parse does, if Parse accepts the request.
+// checkParse requires that if Parse accepts a request, the API server's own code reads the same from its path, query and headers.
 func checkParse(t *testing.T, r *http.Request) {
 	t.Helper()
+	// Any request may be forwarded.
 	got, why := parse(r)
 	if why != reason.None {
 		if sentence, _ := why.Explain(); sentence == "" {
@@ -49,11 +50,13 @@ func checkParse(t *testing.T, r *http.Request) {
 		return
 	}
 
+	// The path is the canonical one, also before any decoding.
 	path := listPath(got.Group, got.Version, got.Namespace, got.Resource)
 	target, _, _ := strings.Cut(r.RequestURI, "?")
 	if r.URL.Path != path || r.URL.EscapedPath() != path || target != path {
 		t.Errorf("got the path %q accepted, want only %q", r.RequestURI, path)
 	}
+	// The API server authorizes the same request.
 	info, err := RequestInfo(r.Method, r.URL)
 	expect.NoError(t, err)
 	sameResource := info.IsResourceRequest && info.APIGroup == got.Group && info.APIVersion == got.Version &&
@@ -64,6 +67,7 @@ func checkParse(t *testing.T, r *http.Request) {
 		t.Errorf("got %+v, but the upstream reads %+v", got, info)
 	}
 
+	// The API server decodes the same parameters. In a list, it ignores those that only a watch has.
 	var options internalversion.ListOptions
 	if err := scheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, &options); err != nil {
 		t.Fatalf("the upstream refuses the parameters of %q: %v", r.RequestURI, err)
@@ -83,6 +87,8 @@ func checkParse(t *testing.T, r *http.Request) {
 		wantWatch.Timeout = time.Duration(*options.TimeoutSeconds) * time.Second
 	}
 	expect.Same(t, wantWatch, got.WatchOptions)
+
+	// The API server parses the same selectors.
 	if options.LabelSelector == nil {
 		options.LabelSelector = labels.Everything()
 	}
@@ -94,6 +100,7 @@ func checkParse(t *testing.T, r *http.Request) {
 			got.Labels, got.Fields, options.LabelSelector, options.FieldSelector)
 	}
 
+	// The API server writes the same representation, and decides alike.
 	checkAccept(t, r.Header["Accept"], got.Watch)
 	if got.Watch {
 		checkWatch(t, got.Options, got.WatchOptions)
@@ -125,8 +132,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzAuthorization: a plain token is the token that the API server reads, and no other credentials in the header identify a
-// caller.
+// FuzzAuthorization: an Authorization header identifies a caller only if ReadAuthorization finds a plain token in it. That token is
+// the one that the API server reads.
 func FuzzAuthorization(f *testing.F) {
 	for _, value := range []string{
 		"Bearer token", "bearer  token", "BEARER token more", " Bearer\ttoken", "Bearer ", "Bearer", "Basic dXNlcjpwYXNz",

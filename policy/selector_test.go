@@ -63,11 +63,11 @@ func TestFieldSelectors(t *testing.T) {
 	}
 }
 
-// TestCheckSelectors: for each path, field selector and options below, Single and checkSelectors agree with the API server
-// (checkScope).
+// TestCheckSelectors: for each combination of a path, a field selector and options below, Single finds the object that the API
+// server reads, and checkSelectors forwards the list if listproxy would answer it differently (checkScope).
 func TestCheckSelectors(t *testing.T) {
 	token := "continue=" + EncodeContinue(5, "ns/x\x00")
-	for path, namespaced := range map[string]bool{
+	for path, namespaced := range map[string]bool{ // whether the resource has namespaces
 		"/api/v1/pods": true, "/api/v1/namespaces/ns/pods": true, "/api/v1/nodes": false,
 		// The upstream refuses metadata.namespace for podcertificaterequests of certificates.k8s.io, but not of another group.
 		"/apis/certificates.k8s.io/v1beta1/podcertificaterequests": true, "/apis/example.com/v1/podcertificaterequests": true,
@@ -106,7 +106,7 @@ func predicateOf(r *Request) storage.SelectionPredicate {
 	return storage.SelectionPredicate{Label: r.Labels, Field: r.Fields, Limit: r.Options.Limit, Continue: r.Options.Continue}
 }
 
-// upstreamScope returns what the API server reads for r, by its own code.
+// upstreamScope returns what the API server reads for r. It follows registry.Store.ListPredicate of k8s.io/apiserver.
 func upstreamScope(r *Request, namespaced bool) scope {
 	predicate := predicateOf(r)
 	namespace := r.Namespace
@@ -120,24 +120,25 @@ func upstreamScope(r *Request, namespaced bool) scope {
 	return scope{namespace: namespace, name: name, single: isNamed && isValidName && hasNamespace}
 }
 
-// checkScope requires that Single finds the object that the API server reads. checkSelectors must forward the list if the API
-// server reads another scope or another revision.
+// checkScope compares listproxy with the API server for the list r. It checks what Single finds (checkSingle), and whether the list
+// is served (checkServed), with both meanings of the limit at resourceVersion=0.
 func checkScope(t *testing.T, r *Request, namespaced bool) {
 	t.Helper()
 	isUnknownPath := r.Namespace != "" && !namespaced
-	if r.Watch || isUnknownPath { // for a watch, the upstream matches events, and has no scope
+	if r.Watch || isUnknownPath { // A watch has no scope: the upstream matches its events one by one.
 		return
 	}
 	want := upstreamScope(r, namespaced)
 	checkSingle(t, r, namespaced, want)
 	for _, atZero := range []LimitAtZero{LimitIgnored, LimitHonoured} {
-		if decision := r.Decide(atZero, ConsistentAll); decision.Reason == reason.None {
+		decision := r.Decide(atZero, ConsistentAll)
+		if decision.Reason == reason.None { // otherwise r is forwarded, whatever its selectors are
 			checkServed(t, r, namespaced, atZero, want, decision)
 		}
 	}
 }
 
-// checkSingle requires that Single finds the single object of want, or none.
+// checkSingle requires that Single finds the object of want if want is a single object, and none otherwise.
 func checkSingle(t *testing.T, r *Request, namespaced bool, want scope) {
 	t.Helper()
 	namespace, name, isSingle := r.Single(namespaced)
@@ -150,17 +151,26 @@ func checkSingle(t *testing.T, r *Request, namespaced bool, want scope) {
 	}
 }
 
-// checkServed requires that checkSelectors forwards the list r if the upstream refuses the selector, or reads another scope or
-// revision than listproxy. Other lists must be served. want is the scope that the upstream reads, and decision says how listproxy
-// would serve the list.
+// checkServed requires that checkSelectors forwards the list r in these three cases, and, but for one exception below, in no others:
+//
+//  1. The upstream refuses the selector.
+//  2. The upstream's pages differ in their scope.
+//  3. The upstream reads another revision than listproxy.
+//
+// want is the scope that the upstream reads. decision says how listproxy would serve the list.
 func checkServed(t *testing.T, r *Request, namespaced bool, atZero LimitAtZero, want scope, decision Decision) {
 	t.Helper()
-	// The upstream refuses metadata.namespace for resources of the cluster, and for PodCertificateRequests, the only resource
-	// of their group in these tests.
-	isRefused := r.selectsNamespace() && (!namespaced || r.Group == "certificates.k8s.io")
+	// 1. The upstream refuses metadata.namespace for resources of the cluster, and for PodCertificateRequests, the only resource of
+	// their group in these tests.
+	noNamespaceField := !namespaced || r.Group == "certificates.k8s.io"
+	isRefused := r.selectsNamespace() && noNamespaceField
+
+	// 2. The upstream's first page is of one namespace, and its later pages are of all.
 	isPaged := decision.Limit > 0 || decision.Semantics == Continue
-	pagesDiffer := isPaged && !want.single && want.namespace != r.Namespace // the first page is of one namespace, later pages of all
-	// The revision that the upstream reads depends on whether it reads a single object.
+	pagesDiffer := isPaged && !want.single && want.namespace != r.Namespace
+
+	// 3. The upstream reads at exactly this revision, or at one of its choice if revision is 0. The revision depends on whether the
+	// upstream reads a single object.
 	revision, _, err := storage.ValidateListOptions("/pods/", storage.APIObjectVersioner{}, storage.ListOptions{
 		ResourceVersion:      r.Options.ResourceVersion,
 		ResourceVersionMatch: metav1.ResourceVersionMatch(r.Options.ResourceVersionMatch),
@@ -168,11 +178,14 @@ func checkServed(t *testing.T, r *Request, namespaced bool, atZero LimitAtZero, 
 		Recursive:            !want.single,
 	})
 	servesExact := decision.Semantics == Exact || decision.Semantics == Continue
-	otherRevision := err != nil || servesExact != (revision != 0) // the upstream reads an exact revision if it is not 0
+	readsExact := revision != 0
+	otherRevision := err != nil || servesExact != readsExact
 	mustForward := isRefused || pagesDiffer || otherRevision
-	// checkSelectors may forward more, since it does not know whether the first page was of one namespace, or a name is valid.
-	_, selectsNamespace := r.Fields.RequiresExactMatch("metadata.namespace")
-	mayForward := selectsNamespace && isPaged && r.Namespace == ""
+
+	// Case 2 has an exception. For a list in pages over all namespaces that selects metadata.namespace=x, checkSelectors may
+	// forward without need: it does not check whether x is a valid name, or whether the first page was of one namespace.
+	_, selectsOneNamespace := r.Fields.RequiresExactMatch("metadata.namespace")
+	mayForward := selectsOneNamespace && isPaged && r.Namespace == ""
 	why := r.checkSelectors(namespaced, atZero)
 	switch {
 	case mustForward && why == reason.None:
@@ -183,8 +196,8 @@ func checkServed(t *testing.T, r *Request, namespaced bool, atZero LimitAtZero, 
 	}
 }
 
-// FuzzSelectors: whatever the selectors are, Parse finds the name that the API server authorizes (checkParse), and Single
-// the object that it reads (checkScope).
+// FuzzSelectors: whatever the selectors are, Parse finds the name for which the API server authorizes the list (checkParse), and
+// Single finds the object that the API server reads (checkScope).
 func FuzzSelectors(f *testing.F) {
 	f.Add("app in (a,b),!c,d>1", "metadata.name=x,metadata.namespace=ns", "limit=5&resourceVersion=7")
 	for _, selectors := range fieldSelectors {

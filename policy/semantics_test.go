@@ -22,7 +22,7 @@ var (
 	testedMatches  = []string{"", "NotOlderThan", "Exact", "Bogus"}
 )
 
-// TestDecideListAgreesWithUpstream: for every combination of options, decideList agrees with the API server's own code.
+// TestDecideListAgreesWithUpstream: for every combination of the options below, decideList agrees with the API server's own code.
 func TestDecideListAgreesWithUpstream(t *testing.T) {
 	for _, match := range testedMatches {
 		for _, version := range testedVersions {
@@ -35,41 +35,47 @@ func TestDecideListAgreesWithUpstream(t *testing.T) {
 	}
 }
 
-// checkList requires that decideList answers a list from memory if and only if all these conditions hold:
+// checkList requires that decideList, with ConsistentNone, decides about a list as the API server's own code does. decideList must
+// answer the list from memory if and only if all these conditions hold:
 //
 //   - The API server accepts the options, in its handlers (else 422) and in its storage (else 400).
 //   - The resourceVersion and the token are spelled canonically, and only one of them is given.
-//   - One of them names a revision, or the resourceVersion is "0". (ConsistentNone forwards a list of the newest state.)
+//   - The list does not ask for the newest state, which ConsistentNone forwards.
 //
-// The decision must have the semantics, the revision and the start key that the API server's storage reads. With LimitIgnored, a
-// list at resourceVersion=0 has no limit. In all else, LimitIgnored and LimitHonoured must not differ.
+// The decision must have the semantics, the revision and the start key that the API server's storage reads. The only difference
+// between LimitIgnored and LimitHonoured must be that with LimitIgnored, a list at resourceVersion=0 has no limit.
 func checkList(t *testing.T, o ListOptions) {
 	t.Helper()
-	const watchList = true // the feature
+	// What the API server's handlers say.
+	const watchList = true // the feature WatchList is on
 	isRefused := len(validation.ValidateListOptions(&internalversion.ListOptions{
 		ResourceVersion:      o.ResourceVersion,
 		ResourceVersionMatch: metav1.ResourceVersionMatch(o.ResourceVersionMatch),
 		Continue:             o.Continue,
 		Limit:                o.Limit,
 	}, watchList)) > 0
-	// exactRevision is the revision at which the storage must read, or 0 if the storage may choose a revision.
+	// What the API server's storage says. exactRevision is the revision at which it must read, or 0 if it may choose a revision.
 	exactRevision, startKey, storageErr := storage.ValidateListOptions("/pods/", storage.APIObjectVersioner{}, storage.ListOptions{
 		ResourceVersion:      o.ResourceVersion,
 		ResourceVersionMatch: metav1.ResourceVersionMatch(o.ResourceVersionMatch),
 		Predicate:            storage.SelectionPredicate{Continue: o.Continue, Limit: o.Limit},
 		Recursive:            true,
 	})
+	// How the options are spelled.
 	lowestRevision, isDecimal := parseDecimal(o.ResourceVersion)
 	_, tokenRevision, isCanonical := DecodeContinue(o.Continue)
 	hasVersion, hasToken := o.ResourceVersion != "", o.Continue != ""
 	isBadVersion := hasVersion && !isDecimal
 	isBadToken := hasToken && !isCanonical
-	asksForNewest := !hasVersion && (!hasToken || tokenRevision < 0)
+	isTokenOfNewest := hasToken && tokenRevision < 0
+	asksForNewest := !hasVersion && (!hasToken || isTokenOfNewest)
+
+	// The decision that follows.
 	want := Decision{Revision: uint64(exactRevision), Limit: o.Limit}
 	switch { // the first case that applies
 	case isRefused, isBadVersion, isBadToken, hasVersion && hasToken:
 		want = forward(reason.NotCanonical)
-	case asksForNewest: // storageErr does not matter, since decideList does not answer the list
+	case asksForNewest: // forwarded even if storageErr is not nil
 		want = forwardConsistent()
 	case storageErr != nil:
 		want = forward(reason.NotCanonical)
@@ -84,12 +90,13 @@ func checkList(t *testing.T, o ListOptions) {
 		want.Semantics = NotOlderThan
 		want.Revision = lowestRevision
 	}
-	for _, limitAtZero := range []LimitAtZero{LimitHonoured, LimitIgnored} {
-		if limitAtZero == LimitIgnored && want.Semantics == Any {
-			want.Limit = 0
-		}
-		if diff := cmp.Diff(want, decideList(o, limitAtZero, ConsistentNone)); diff != "" {
-			t.Errorf("%+v, limit at 0 %s (-want +got):\n%s", o, limitAtZero, diff)
-		}
+	if diff := cmp.Diff(want, decideList(o, LimitHonoured, ConsistentNone)); diff != "" {
+		t.Errorf("%+v, limit at 0 honoured (-want +got):\n%s", o, diff)
+	}
+	if want.Semantics == Any {
+		want.Limit = 0
+	}
+	if diff := cmp.Diff(want, decideList(o, LimitIgnored, ConsistentNone)); diff != "" {
+		t.Errorf("%+v, limit at 0 ignored (-want +got):\n%s", o, diff)
 	}
 }

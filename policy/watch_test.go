@@ -23,11 +23,12 @@ func TestDecideWatchAgreesWithUpstream(t *testing.T) {
 }
 
 // checkWatch requires that decideWatch answers a watch from memory if and only if kube-apiserver accepts the options, and the
-// resourceVersion is spelled canonically. The decision must follow from the options after kube-apiserver has set its defaults. (If
-// resourceVersion is "" or "0", and sendInitialEvents is not given, its default is true.)
+// resourceVersion is spelled canonically. The decision must follow from the options after kube-apiserver has set its default:
+// sendInitialEvents is true if it is not given, and resourceVersion is "" or "0".
 func checkWatch(t *testing.T, list ListOptions, watch WatchOptions) {
 	t.Helper()
-	const watchList = true // the feature
+	// What kube-apiserver reads and says.
+	const watchList = true // the feature WatchList is on
 	upstream := internalversion.ListOptions{Watch: true, ResourceVersion: list.ResourceVersion}
 	upstream.ResourceVersionMatch = metav1.ResourceVersionMatch(list.ResourceVersionMatch)
 	if watch.SendInitialEvents != "" {
@@ -35,6 +36,8 @@ func checkWatch(t *testing.T, list ListOptions, watch WatchOptions) {
 	}
 	internalversion.SetListOptionsDefaults(&upstream, watchList)
 	isRefused := len(validation.ValidateListOptions(&upstream, watchList)) > 0
+
+	// Whether decideWatch forwards the watch.
 	revision, isDecimal := parseDecimal(list.ResourceVersion)
 	isBadVersion := list.ResourceVersion != "" && !isDecimal
 	got := decideWatch(list, watch)
@@ -44,6 +47,8 @@ func checkWatch(t *testing.T, list ListOptions, watch WatchOptions) {
 		}
 		return
 	}
+
+	// The decision that follows.
 	initial := upstream.SendInitialEvents != nil && *upstream.SendInitialEvents
 	want := Decision{Semantics: After, Revision: revision, Initial: initial}
 	switch {

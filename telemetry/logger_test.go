@@ -26,7 +26,8 @@ type lazyToken struct{}
 
 func (lazyToken) LogValue() slog.Value { return slog.StringValue("Bearer " + secret) }
 
-// TestNoCredentialReachesTheLog: a logger of NewLogger masks credentials in every part of a record, and keeps the rest.
+// TestNoCredentialReachesTheLog: a logger of NewLogger masks credentials in every part of a record, and keeps the rest. No line has
+// the constant secret or the text wantGone.
 func TestNoCredentialReachesTheLog(t *testing.T) {
 	const (
 		// In two parts, for scanners of secrets.
@@ -41,8 +42,8 @@ func TestNoCredentialReachesTheLog(t *testing.T) {
 	for name, tt := range map[string]struct {
 		message  string
 		attrs    []any
-		wantGone string // what else must not be in the line, besides the secret
-		wantKept string
+		wantGone string // empty: only the secret must be gone
+		wantKept string // must be in the line
 	}{
 		"in the message":   {message: "sent Bearer " + secret + " upstream", wantKept: "sent Bearer MASKED upstream"},
 		"in a header line": {message: "authorization: bearer " + secret},
@@ -102,7 +103,7 @@ func TestNoCredentialReachesTheLog(t *testing.T) {
 	}
 }
 
-// TestGroupsOfTheLogger: a logger masks its own attributes if the name of their group says that they are credentials.
+// TestGroupsOfTheLogger: a logger masks the attributes in a group (WithGroup) whose name says that they are credentials.
 func TestGroupsOfTheLogger(t *testing.T) {
 	var out bytes.Buffer
 	NewLogger(&out, FormatText, slog.LevelInfo).WithGroup("tokens").With("alice", secret).Info("m")
@@ -180,8 +181,8 @@ func TestMaskBootstrapTokens(t *testing.T) {
 	}
 }
 
-// TestUserAgent: UserAgent returns the first word of a header. It returns MASKED in place of a word that may be a credential,
-// or that is no short ASCII product token.
+// TestUserAgent: UserAgent returns the first word of a header, such as kubectl/v1.36.3. It returns MASKED in place of a word that may
+// be a credential, is longer than 64 characters, or has characters that a program's name does not have.
 func TestUserAgent(t *testing.T) {
 	jwt := "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9." + "c2lnbmF0dXJl"
 	for header, want := range map[string]string{

@@ -11,16 +11,16 @@ import (
 // Masked is what the log has in place of a credential.
 const Masked = "MASKED"
 
-// sensitiveWords are words in the names of credentials. The value of a key with such a word is masked. Keys are compared in lower case,
-// without hyphens and underscores.
+// sensitiveWords are words in the names of credentials. If a key has such a word, its value is masked. The key is first written in
+// lower case, without hyphens and underscores: "Client-Key_Data" has "keydata".
 var sensitiveWords = []string{
 	"authorization", "bearer", "token", "cookie", "password", "passwd",
 	"secret", "credential", "apikey", "privatekey", "keydata",
 	"secwebsocketprotocol", // the header in which a browser sends its bearer token
 }
 
-// sensitivePatterns match credentials in a finished line. A match is replaced by its first group and [Masked]: "Bearer x" becomes
-// "Bearer MASKED", so that the reader knows what was masked.
+// sensitivePatterns match credentials in a finished line. The first group of a pattern, if there is one, is kept, and the rest of
+// the match is replaced by [Masked]: "Bearer x" becomes "Bearer MASKED". So the reader of the log knows what was masked.
 var sensitivePatterns = []*regexp.Regexp{
 	// "Bearer x" and "Basic x", anywhere in the line.
 	regexp.MustCompile(`(?i)(\bbearer\s+)[a-z0-9._~+/=-]+`),
@@ -63,8 +63,8 @@ func isSensitive(key string) bool {
 	return slices.ContainsFunc(sensitiveWords, func(word string) bool { return strings.Contains(key, word) })
 }
 
-// maskingWriter masks credentials in finished lines, and writes the lines to w. It finds credentials inside errors and nested
-// structures, which maskAttr does not look into, since they are text by then. Each Write gets a whole line, as slog's handlers write it.
+// maskingWriter masks credentials in finished lines, and writes the lines to w. In a line, errors and nested structures are text, so
+// maskingWriter also finds credentials inside them, where maskAttr does not look. Each Write gets a whole line from slog's handler.
 type maskingWriter struct{ w io.Writer }
 
 // Write implements [io.Writer].
@@ -75,7 +75,7 @@ func (m *maskingWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// MaskText returns a text with each part masked that looks like a credential, as in the log.
+// MaskText returns text with [Masked] in place of each credential that sensitivePatterns find.
 func MaskText(text string) string {
 	for _, pattern := range sensitivePatterns {
 		if pattern.MatchString(text) { // takes half the time of a ReplaceAllString that finds nothing

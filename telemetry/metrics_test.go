@@ -10,11 +10,15 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestResource: newResource takes the service's name from the environment, or else it is listproxy. It adds a version and an
-// instance, and refuses attributes that it cannot read.
+// TestResource: newResource takes the service's name from OTEL_SERVICE_NAME, else from OTEL_RESOURCE_ATTRIBUTES, else it is
+// listproxy. It adds a version and an instance. It refuses attributes that it cannot read.
 func TestResource(t *testing.T) {
 	clearOTEL(t)
-	for _, tt := range []struct{ serviceName, attributes, wantName string }{
+	for _, tt := range []struct {
+		serviceName string // OTEL_SERVICE_NAME
+		attributes  string // OTEL_RESOURCE_ATTRIBUTES
+		wantName    string
+	}{
 		{wantName: "listproxy"},
 		{attributes: "service.name=attribute,zone=a", wantName: "attribute"},
 		{serviceName: "name", attributes: "service.name=attribute", wantName: "name"},

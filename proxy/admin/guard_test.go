@@ -14,7 +14,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// newPort returns the admin port's handler with all its pages. Requests may call the port by the further names in hosts.
+// newPort returns the admin port's handler with all its pages. Requests may also have one of hosts as their Host.
 func newPort(t *testing.T, hosts ...string) http.Handler {
 	t.Helper()
 	s := newHealthySource(t)
@@ -22,7 +22,7 @@ func newPort(t *testing.T, hosts ...string) http.Handler {
 	return New(s, metrics, []string{"config=policy.yaml", "secure-port=8443"}, hosts)
 }
 
-// ask sends port a request like one from kubectl port-forward, but with the changes that change makes. It returns the response.
+// ask sends port a request, and returns the response. The request is one through kubectl port-forward, changed by change.
 func ask(port http.Handler, method, target string, change func(*http.Request)) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, http.NoBody)
 	r.Host = "localhost:8081"
@@ -33,16 +33,16 @@ func ask(port http.Handler, method, target string, change func(*http.Request)) *
 	return w
 }
 
-// get sends port a GET like one from kubectl port-forward. It returns the response.
+// get sends port a GET through kubectl port-forward, and returns the response.
 func get(port http.Handler, target string) *httptest.ResponseRecorder {
 	return ask(port, http.MethodGet, target, func(*http.Request) {})
 }
 
-// guardedPaths are the paths that only guarded requests reach.
+// guardedPaths are the paths behind guard.
 var guardedPaths = []string{"/statusz", "/statusz?format=json", "/flagz", "/metrics", "/debug/pprof/", "/debug/pprof/cmdline"}
 
-// TestGuardChecksHost: guard refuses a request whose Host somebody may own in the public DNS (DNS rebinding), and
-// accepts all other names of the port. Health checks are not guarded.
+// TestGuardChecksHost: guard refuses a request if its Host is a name that an attacker may own in the public DNS (DNS rebinding). It
+// accepts all other names, and those of New's hosts. Health checks are not guarded.
 func TestGuardChecksHost(t *testing.T) {
 	port := newPort(t, "Listproxy.example.com", "10-0-0-1.pods.corp.test")
 	allowed := []string{
@@ -51,7 +51,7 @@ func TestGuardChecksHost(t *testing.T) {
 		"listproxy-admin:8081", "node-7", // a Service in the same namespace, a machine
 		"listproxy-admin.listproxy.svc:8081", "listproxy-admin.listproxy.svc.cluster.local.:8081",
 		"listproxy.example.com:8081", "LISTPROXY.EXAMPLE.COM.", "10-0-0-1.pods.corp.test", // hosts
-		"", // HTTP/1.0
+		"", // a request in HTTP/1.0 without a Host
 	}
 	refused := []string{
 		"evil.example.com", "evil.example.com:8081", "x.listproxy.example.com",

@@ -34,7 +34,7 @@ const (
 	labelPort   = "port"
 )
 
-// collectionLabels returns the names of the labels of a collection, then more names.
+// collectionLabels returns the names of the labels of a collection (one resource in one representation), then more names.
 func collectionLabels(more ...string) []string {
 	return append([]string{observe.LabelResource, observe.LabelVersion, observe.LabelRepresentation}, more...)
 }
@@ -45,7 +45,7 @@ func collectionValues(name CollectionName, more ...string) []string {
 }
 
 var (
-	// Sent by sendCollections, for each collection.
+	// About each collection, sent by sendCollections. A feed is the watch that keeps a collection current.
 	collectionLiveMetric = newGauge("listproxy_collection_live",
 		"1 if lists of the newest state can be answered, else 0 and why (reason).", collectionLabels(observe.LabelReason)...)
 	collectionObjectsMetric = newGauge("listproxy_collection_objects", "Objects in the newest state.", collectionLabels()...)
@@ -68,7 +68,7 @@ var (
 	watchEndsMetric = newCounter("listproxy_watch_ends_total", "Watches from memory that have ended, and why (reason).",
 		collectionLabels(observe.LabelReason)...)
 
-	// Sent by Collect, about memory and lookups.
+	// About memory and lookups, sent by Collect.
 	storedMetric = newGauge("listproxy_stored_bytes",
 		"Bytes that all collections store together, including the states that are being loaded.")
 	storedLimitMetric        = newGauge("listproxy_stored_limit_bytes", "The bound on listproxy_stored_bytes (--cache-bytes); 0 is no bound.")
@@ -80,7 +80,7 @@ var (
 	selfChecksMetric = newCounter("listproxy_selfchecks_total", "Comparisons of memory with the API server: both agree, or they differ and memory "+
 		"was dropped (mismatch), or there was no verdict (inconclusive).", labelResult)
 
-	// Sent by sendLoad.
+	// About requests in flight and connections, sent by sendLoad.
 	inflightRequestsMetric = newGauge("listproxy_inflight_requests",
 		"Requests in flight: short ones, and those that run for long (watches, logs, execs and the like).", labelKind)
 	inflightBytesMetric    = newGauge("listproxy_inflight_bytes", "Bytes of large lists from memory that are being written, before compression.")
@@ -89,7 +89,7 @@ var (
 	connectionsLimitMetric = newGauge("listproxy_connections_limit",
 		"The bound on listproxy_connections (one for each MiB of GOMEMLIMIT, from 256 to 20000).", labelPort)
 
-	// Sent by Collect, about the world outside.
+	// About certificates and the API server, sent by Collect.
 	certificateExpiryMetric = newGauge("listproxy_certificate_not_after_timestamp_seconds",
 		"Time at which a certificate in use expires, in Unix time. "+
 			"For a chain or a file with several CAs, the first to expire counts.", "certificate")
@@ -98,7 +98,7 @@ var (
 )
 
 // Describe implements [prometheus.Collector]. It sends no descriptions, so that the metrics need not be listed twice. That makes s
-// an "unchecked collector": the registry checks the metrics of s at each scrape, and not at registration.
+// an "unchecked collector": the registry does not check the metrics of s at registration, but at each scrape.
 func (s *Source) Describe(chan<- *prometheus.Desc) {}
 
 // send sends a metric with a value and the values of its labels.
@@ -134,8 +134,8 @@ func (s *Source) Collect(ch chan<- prometheus.Metric) {
 	send(ch, upstreamOKMetric, oneIf(health.Condition == upstream.ConditionOK), string(health.Condition))
 }
 
-// sendCollections sends the metrics of all collections. For an eager collection that does not exist yet, it sends only
-// collectionLiveMetric with the value 0, so that there is a series to alert on.
+// sendCollections sends the metrics of all collections. An eager collection, which is loaded at the start, may not exist yet. For
+// such a collection, it sends only collectionLiveMetric with the value 0, so that there is a series to alert on.
 func (s *Source) sendCollections(ch chan<- prometheus.Metric) {
 	now := time.Now()
 	exists := map[CollectionName]bool{}

@@ -23,7 +23,7 @@ const (
 //     ?verbose, it has a line for every check;
 //   - /metrics is served by metrics, for Prometheus;
 //   - /statusz is the status page, the state in source, also as JSON; / redirects to it;
-//   - /flagz has flags, which are all flags in force, as name=value;
+//   - /flagz has flags: all flags in force, as name=value;
 //   - /debug/pprof/ has profiles, for local clients only.
 //
 // The answers have no secrets, and need no authentication. /livez and /readyz are open to every request. All other paths are

@@ -18,7 +18,8 @@ import (
 )
 
 // Source reads the state of listproxy's parts: for /readyz ([Source.Checks]), the status page ([Source.ReadStatus]) and
-// metrics ([Source.Collect]). It is safe for concurrent use if the functions in its fields are. They must not block.
+// metrics ([Source.Collect]). The functions in its fields must not block, and must be safe for concurrent use. Then Source is safe
+// for concurrent use, too.
 type Source struct {
 	Version string
 	// Address is the URL of the API server, without a path.
@@ -37,18 +38,20 @@ type Source struct {
 	// Health returns the state of the API server.
 	Health func() upstream.Diagnosis
 
+	// Collections are the resources that listproxy keeps in memory.
 	Collections collections
-	// Eager returns the state of the eager collections. Some may not exist yet.
+	// Eager returns the state of the eager collections, which are loaded at the start (--eager). Some may not exist yet.
 	Eager func() []proxy.EagerStats
 	// Compression returns the counts of the compressor.
 	Compression func() gzip.CompressorStats
-	// ReviewLookups returns the numbers of lookups of callers' rights that found a remembered answer (hits) and that found none (misses).
+	// ReviewLookups counts lookups of a caller's right. A hit found an answer that was remembered. A miss had to ask the API server.
 	ReviewLookups func() (hits, misses uint64)
-	// Inflight returns the state of each limiter, by its name in metrics.
+	// Inflight returns the state of each limiter of requests, by its name in metrics.
 	Inflight func() map[string]limits.Stats
 	// Connections has the connections of each port, by the port's name.
 	Connections map[string]*limits.Connections
-	// Certificates returns the times at which the certificates in use expire, by what they are for.
+	// Certificates returns the times at which the certificates in use expire, by their use, such as "serving". A time is zero if it is
+	// not known.
 	Certificates func() map[string]time.Time
 
 	// Metrics gathers all metrics of the process. The status page takes its counts from them, so that both agree.
@@ -93,7 +96,8 @@ func (s *Source) ReadStatus() Status {
 	status.readMetrics(s.Metrics)
 
 	// To be healthy, listproxy needs an API server that is OK now. To be ready, it needs one that was OK once (see Checks).
-	status.Checks = append(s.newChecks(health, health.Condition == upstream.ConditionOK), checkFeeds(status.Collections))
+	upstreamOK := health.Condition == upstream.ConditionOK
+	status.Checks = append(s.newChecks(health, upstreamOK), checkFeeds(status.Collections))
 	status.Healthy = allOK(status.Checks)
 	status.sort()
 	return status
@@ -113,8 +117,8 @@ func newUpstream(address string, health upstream.Diagnosis, now time.Time) Upstr
 	return u
 }
 
-// secondsSince returns the seconds from then to now. It returns 0 if then is later than now, as when another goroutine has set then
-// after now was read.
+// secondsSince returns the seconds from then to now. It returns 0 if then is later than now: another goroutine may have set then
+// after this goroutine has read now.
 func secondsSince(then, now time.Time) float64 { return max(0, now.Sub(then).Seconds()) }
 
 func newCollectionName(key snapshot.CollectionKey) CollectionName {
@@ -148,8 +152,8 @@ func newCollection(c snapshot.CollectionStats, now time.Time) Collection {
 	return collection
 }
 
-// checkFeeds returns the check "feeds", which is OK if no collection is stale. Other reasons for which a collection is unavailable, such
-// as that it is being loaded, are no fault of its feed.
+// checkFeeds returns the check "feeds", which is OK if no collection is stale. A stale collection is not kept current by its feed,
+// the watch that brings its changes. If a collection is unavailable for another reason, its feed is not at fault.
 func checkFeeds(collections []Collection) Check {
 	stale := 0
 	for _, c := range collections {

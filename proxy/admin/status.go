@@ -22,9 +22,9 @@ type Status struct {
 	Watches Answers `json:"watches"`
 	// Reasons counts the forwarded requests by reason, the most frequent reason first.
 	Reasons []Reason `json:"reasons"`
-	// Collections has all collections, by resource.
+	// Collections has all collections, in the order of their names.
 	Collections []Collection `json:"collections"`
-	// Mismatches has the collections in which self-checks found differences, the latest first.
+	// Mismatches has the collections that differed from the API server in a self-check, the latest mismatch first.
 	Mismatches []Mismatch `json:"mismatches"`
 	Memory     Memory     `json:"memory"`
 }
@@ -53,7 +53,6 @@ type Answers struct {
 	Share *float64 `json:"share,omitempty"`
 }
 
-// setShare sets Share from the counts.
 func (a *Answers) setShare() {
 	total := a.FromMemory + a.Forwarded
 	if total > 0 {
@@ -69,7 +68,7 @@ type Reason struct {
 	Meaning string `json:"meaning"`
 }
 
-// CollectionName names a collection: one resource in one representation.
+// CollectionName names a collection: the objects of one resource that listproxy keeps in memory, in one representation.
 type CollectionName struct {
 	Resource       string `json:"resource"` // for example "deployments.apps"
 	Version        string `json:"version"`
@@ -85,24 +84,25 @@ func (n CollectionName) compare(other CollectionName) int {
 	)
 }
 
-// StateLive is the State of a collection that answers lists of the newest revision.
+// StateLive is the State of a collection that answers consistent lists.
 const StateLive = "live"
 
-// Collection is the state of a collection.
+// Collection describes a collection.
 type Collection struct {
 	CollectionName
-	// State is [StateLive], or the reason for which lists of the newest revision are forwarded.
+	// State is [StateLive], or the reason why consistent lists are forwarded.
 	State   string `json:"state"`
 	Objects int    `json:"objects"`
-	// OldestRevision is the first revision that can be asked for; 0 if there is none.
+	// OldestRevision is the oldest revision that clients can list; 0 if there is none.
 	OldestRevision uint64 `json:"from"`
-	// NewestRevision is the last revision that can be asked for; 0 if there is none.
+	// NewestRevision is the newest revision that clients can list; 0 if there is none.
 	NewestRevision uint64 `json:"to"`
-	// HistoryLength is the age of OldestRevision.
+	// HistoryLength is the age of OldestRevision. It grows to about HistoryWindow.
 	HistoryLength float64 `json:"historySeconds"`
-	// HistoryWindow is the age up to which revisions are kept.
+	// HistoryWindow is the setting: older revisions are dropped.
 	HistoryWindow float64 `json:"windowSeconds"`
-	// Staleness is an upper bound of the time by which NewestRevision is behind the API server; absent before the first load.
+	// Staleness is the time since NewestRevision was last known to be the API server's newest; absent before the first load. The
+	// collection is behind the API server by at most this time.
 	Staleness *float64 `json:"ageSeconds,omitempty"`
 	// IdleTime is the time since the last request for the collection.
 	IdleTime float64 `json:"idleSeconds"`
@@ -110,11 +110,11 @@ type Collection struct {
 	Bytes    int64   `json:"bytes"`
 }
 
-// Mismatch counts the self-checks that found a difference in a collection. The collection was dropped each time.
+// Mismatch counts the self-checks in which a collection differed from the API server. The collection was dropped each time.
 type Mismatch struct {
 	CollectionName
 	Times   int     `json:"times"`
-	LastAge float64 `json:"ageSeconds"` // the time since the last difference was found
+	LastAge float64 `json:"ageSeconds"` // the time since the last mismatch
 }
 
 // Memory has the memory in use and its limits.
@@ -126,7 +126,7 @@ type Memory struct {
 	ProcessLimit int64 `json:"processLimitBytes"` // 0: no limit
 }
 
-// sort sorts Collections, Mismatches and Reasons.
+// sort sorts Collections by name, Mismatches by age, and Reasons by the number of requests, the most frequent first.
 func (s *Status) sort() {
 	slices.SortFunc(s.Collections, func(a, b Collection) int { return a.compare(b.CollectionName) })
 	slices.SortFunc(s.Mismatches, func(a, b Mismatch) int {

@@ -37,7 +37,7 @@ var update = flag.Bool("update", false, "write the golden file anew")
 // hostile is a text by which somebody may try to put a script into the page.
 const hostile = "<script>alert(1)</script>\"'&\x1b"
 
-// fakeCollections returns what a test sets, and fixed sizes and self-checks.
+// fakeCollections is the collections of a Source. A test sets their stats and mismatches. Their sizes and self-checks are fixed.
 type fakeCollections struct {
 	stats      []snapshot.CollectionStats
 	mismatches map[snapshot.CollectionKey]snapshot.MismatchStats
@@ -53,7 +53,7 @@ func (c *fakeCollections) SelfChecks() map[snapshot.CheckResult]uint64 {
 	return map[snapshot.CheckResult]uint64{snapshot.CheckAgrees: 1}
 }
 
-// keyOf returns the key of a collection of a resource of group, at version v1.
+// keyOf returns the key of a collection, which is the memory of one resource (here at v1) in one representation.
 func keyOf(group, resource string, representation media.Representation) snapshot.CollectionKey {
 	return snapshot.CollectionKey{
 		GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource},
@@ -78,36 +78,43 @@ func staleStats(resource string) snapshot.CollectionStats {
 	return stats
 }
 
-const (
-	loaded          = "" // as the whyNotLoaded of eagerStats
-	ready, notReady = true, false
-)
+// loaded is the WhyNotLoaded of an eager resource that is loaded.
+const loaded = ""
 
-// eagerStats returns the stats of an eager resource of the core group.
-func eagerStats(resource, whyNotLoaded string, isReady bool) proxy.EagerStats {
+// readyEager returns the stats of an eager resource of the core group: one that listproxy loads at its start. The replica no longer
+// waits for the resource: it was loaded once, or kube-apiserver has refused it for a while.
+func readyEager(resource, whyNotLoaded string) proxy.EagerStats {
+	stats := unreadyEager(resource, whyNotLoaded)
+	stats.Ready = true
+	return stats
+}
+
+// unreadyEager returns the stats of an eager resource of the core group for which the replica still waits.
+func unreadyEager(resource, whyNotLoaded string) proxy.EagerStats {
 	key := keyOf("", resource, media.JSON)
 	return proxy.EagerStats{
 		EagerCollection: proxy.EagerCollection{
 			GroupVersionResource: key.GroupVersionResource, Representation: key.Representation,
 		},
-		WhyNotLoaded: whyNotLoaded, Ready: isReady,
+		WhyNotLoaded: whyNotLoaded,
 	}
 }
 
-// newHealthySource returns a Source of a healthy listproxy without collections.
+// newHealthySource returns the Source of a healthy listproxy without collections.
 func newHealthySource(t *testing.T) *Source {
 	t.Helper()
 	s, _, _ := newObservedSource(t)
 	return s
 }
 
-// newObservedSource is newHealthySource, and also returns the Observer and the collections of the Source.
+// newObservedSource is newHealthySource, and also returns the Observer, which counts requests in the Source's metrics, and the
+// Source's collections.
 func newObservedSource(t *testing.T) (*Source, *observe.Observer, *fakeCollections) {
 	t.Helper()
 	o, metrics := observetest.New(nil)
 	yes, no := func() bool { return true }, func() bool { return false }
 	collections := &fakeCollections{}
-	limit := debug.SetMemoryLimit(math.MaxInt64) // whatever GOMEMLIMIT says
+	limit := debug.SetMemoryLimit(math.MaxInt64) // no limit, whatever GOMEMLIMIT says
 	t.Cleanup(func() { debug.SetMemoryLimit(limit) })
 	return &Source{
 		Version: "v0.1.0", Address: "https://10.0.0.1:443", Started: time.Now(),
@@ -127,14 +134,14 @@ func newObservedSource(t *testing.T) (*Source, *observe.Observer, *fakeCollectio
 	}, o, collections
 }
 
-// newTroubledSource returns a Source with a failure in every part of the status. Of ten lists, six were answered from memory, three
-// were forwarded, and one was refused. The test must run in synctest, since an hour passes.
+// newTroubledSource returns a Source with a failure in every part of the status. The test must run in synctest, since an hour passes.
 func newTroubledSource(t *testing.T) *Source {
 	t.Helper()
 	const uptime = 62*time.Minute + 5*time.Second
 	s, o, collections := newObservedSource(t)
 	started := time.Now()
 	time.Sleep(uptime)
+	// The API server has been unreachable for two minutes.
 	s.Health = func() upstream.Diagnosis {
 		return upstream.Diagnosis{
 			Condition: upstream.ConditionUnreachable, Problem: "dial: " + hostile, Advice: "see whether it runs",
@@ -142,8 +149,9 @@ func newTroubledSource(t *testing.T) *Source {
 		}
 	}
 	s.Eager = func() []proxy.EagerStats {
-		return []proxy.EagerStats{eagerStats("pods", loaded, ready), eagerStats("nodes", hostile, notReady)}
+		return []proxy.EagerStats{readyEager("pods", loaded), unreadyEager("nodes", hostile)}
 	}
+	// One collection is live, one is being loaded, and one is stale. In a fourth, self-checks have found two differences.
 	collections.stats = []snapshot.CollectionStats{
 		liveStats(keyOf("", "pods", media.JSON), 420*time.Millisecond),
 		{Key: keyOf("apps", "deployments", media.Protobuf), Unavailable: reason.Warming, LastUse: time.Now(), Window: 150 * time.Second},
@@ -152,6 +160,8 @@ func newTroubledSource(t *testing.T) *Source {
 	collections.mismatches = map[snapshot.CollectionKey]snapshot.MismatchStats{
 		keyOf("", hostile, media.JSON): {Count: 2, Last: started},
 	}
+	// Of ten lists, six were answered from memory, three were forwarded, and one was refused. Of four watches, one was answered from
+	// memory. Other requests are not on the status page.
 	const (
 		listTarget  = "/api/v1/pods?resourceVersion=0"
 		watchTarget = "/api/v1/pods?watch=1"
@@ -183,7 +193,7 @@ func newTroubledSource(t *testing.T) *Source {
 	return s
 }
 
-// TestStatus: the JSON of the status page is as in the golden file, so that its members keep their names.
+// TestStatus: the JSON of the status page is as in the golden file. So its members keep their names.
 func TestStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := httptest.NewRecorder()
@@ -199,7 +209,7 @@ func TestStatus(t *testing.T) {
 }
 
 // TestChecks: a replica with a failed check is unhealthy (Source.ReadStatus). It is unready (/readyz) only if another replica
-// may serve clients better. So a failure of the API server, which all replicas see, makes no replica unready.
+// may serve clients better. So a failure of the API server, which all replicas see, makes no replica unready that was once ready.
 func TestChecks(t *testing.T) {
 	no := func() bool { return false }
 	unauthorized := upstream.Diagnosis{Condition: upstream.ConditionUnauthorized, Problem: "401", Advice: "renew it"}
@@ -258,7 +268,7 @@ func TestChecks(t *testing.T) {
 		"an eager resource that is not loaded": {
 			change: func(s *Source, _ *fakeCollections) {
 				s.Eager = func() []proxy.EagerStats {
-					return []proxy.EagerStats{eagerStats("nodes", loaded, ready), eagerStats("pods", "warming", notReady)}
+					return []proxy.EagerStats{readyEager("nodes", loaded), unreadyEager("pods", "warming")}
 				}
 			},
 			wantFailed: "collection/pods.v1", wantMessage: "warming", wantNotReady: true,
@@ -267,16 +277,23 @@ func TestChecks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, _, collections := newObservedSource(t)
 			tt.change(s, collections)
+
+			// The status page: only the wanted check has failed.
 			got := s.ReadStatus()
 			if want := tt.wantFailed == ""; got.Healthy != want {
 				t.Errorf("Healthy is %t, want %t", got.Healthy, want)
 			}
 			for _, c := range got.Checks {
 				wantOK := c.Name != tt.wantFailed
-				if c.OK != wantOK || !c.OK && !strings.Contains(c.Message, tt.wantMessage) {
-					t.Errorf("check %+v: want OK %t, and if not, a message with %q", c, wantOK, tt.wantMessage)
+				if c.OK != wantOK {
+					t.Errorf("check %+v: want OK %t", c, wantOK)
+				}
+				if !c.OK && !strings.Contains(c.Message, tt.wantMessage) {
+					t.Errorf("check %+v: want a message with %q", c, tt.wantMessage)
 				}
 			}
+
+			// /readyz: a body "ok", or one that begins with the failed check.
 			wantCode := http.StatusOK
 			wantBegin, wantEnd := "ok", ""
 			if tt.wantNotReady {
@@ -296,7 +313,7 @@ func TestChecks(t *testing.T) {
 func TestReadyVerbose(t *testing.T) {
 	s := newHealthySource(t)
 	s.Eager = func() []proxy.EagerStats {
-		return []proxy.EagerStats{eagerStats("pods", loaded, ready), eagerStats("gone", "unknown-resource", ready)}
+		return []proxy.EagerStats{readyEager("pods", loaded), readyEager("gone", "unknown-resource")}
 	}
 	s.Health = func() upstream.Diagnosis {
 		return upstream.Diagnosis{Condition: upstream.ConditionUnauthorized, Problem: "401"}

@@ -17,9 +17,9 @@ const (
 	metricProcessBytes = "process_resident_memory_bytes"
 )
 
-// readMetrics sets the counts of requests and the resident memory of the process, which are read from metrics.
+// readMetrics reads metrics, and sets the counts of requests and the resident memory of the process.
 func (s *Status) readMetrics(metrics prometheus.Gatherer) {
-	families, _ := metrics.Gather() // Metrics that cannot be read are missing here, and are logged at each scrape.
+	families, _ := metrics.Gather() // after an error, some metrics are missing; the error is logged at each scrape
 	reasons := map[string]Reason{}
 	for _, family := range families {
 		for _, series := range family.GetMetric() {
@@ -36,17 +36,25 @@ func (s *Status) readMetrics(metrics prometheus.Gatherer) {
 	s.Reasons = slices.AppendSeq(s.Reasons, maps.Values(reasons)) // sorted later (Status.sort)
 }
 
-// countRequests adds the lists or watches of one series of metricRequests to the counts of s, and the forwarded ones to reasons, too.
-// It ignores a series of another verb.
+// countRequests adds the number of requests in one series of metricRequests to s.Lists or s.Watches. If the requests were forwarded,
+// it adds them to their reason in reasons, too. It ignores a series of another verb.
 func (s *Status) countRequests(series *dto.Metric, reasons map[string]Reason) {
 	labels := map[string]string{}
 	for _, label := range series.GetLabel() {
 		labels[label.GetName()] = label.GetValue()
 	}
 	count := int64(series.GetCounter().GetValue())
-	verb := labels[observe.LabelVerb]
-	answers := map[string]*Answers{observe.VerbList: &s.Lists, observe.VerbWatch: &s.Watches}[verb]
-	if answers == nil {
+	name := labels[observe.LabelReason]
+	r := reasons[name] // put back below if the requests were forwarded
+	var answers *Answers
+	switch labels[observe.LabelVerb] {
+	case observe.VerbList:
+		answers = &s.Lists
+		r.Lists += count
+	case observe.VerbWatch:
+		answers = &s.Watches
+		r.Watches += count
+	default:
 		return
 	}
 	switch labels[observe.LabelDecision] {
@@ -54,15 +62,8 @@ func (s *Status) countRequests(series *dto.Metric, reasons map[string]Reason) {
 		answers.FromMemory += count
 	case observe.DecisionForward:
 		answers.Forwarded += count
-		name := labels[observe.LabelReason]
-		r := reasons[name]
 		r.Reason = name
 		r.Meaning, _ = reason.Reason(name).Explain()
-		if verb == observe.VerbList {
-			r.Lists += count
-		} else {
-			r.Watches += count
-		}
 		reasons[name] = r
 	}
 }

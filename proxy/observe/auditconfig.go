@@ -58,6 +58,6 @@ func openOutput(c AuditConfig) (io.WriteCloser, error) {
 	if err := file.Close(); err != nil {
 		return nil, err
 	}
-	megabytes := cmp.Or(c.MaxSize, math.MaxInt32) // lumberjack takes 0 for 100
+	megabytes := cmp.Or(c.MaxSize, math.MaxInt32) // MaxInt32 is never reached; lumberjack would take 0 for 100
 	return &lumberjack.Logger{Filename: c.Path, MaxSize: int(megabytes), MaxBackups: int(c.MaxBackups)}, nil
 }

@@ -23,7 +23,7 @@ type AuditLog struct {
 
 var errBusy = errors.New("an event is still being written")
 
-// NewAuditLog returns an audit log that writes to out. The log must be closed, which closes out.
+// NewAuditLog returns an audit log that writes to out. The caller must call Close, which also closes out.
 func NewAuditLog(out io.WriteCloser) *AuditLog {
 	lines := &lineWriter{out: out}
 	return &AuditLog{lines: lines, backend: logbackend.NewBackend(lines, logbackend.FormatJson, auditv1.SchemeGroupVersion)}
@@ -43,8 +43,8 @@ func (l *AuditLog) Write(event AuditEvent) error {
 	return errors.New("an audit event cannot be encoded")
 }
 
-// Close closes the log. It must be called once, after the last answer. It does not wait for an event that is still being written,
-// since a disk may hang: it then returns an error, and leaves the log open.
+// Close closes the log. It must be called once, after the last answer. If an event is still being written, Close returns an error,
+// and leaves the log open. It does not wait for the event, since a disk may hang.
 func (l *AuditLog) Close() error {
 	if !l.mu.TryLock() {
 		return errBusy
@@ -53,10 +53,11 @@ func (l *AuditLog) Close() error {
 	return l.lines.out.Close()
 }
 
-// lineWriter writes the backend's lines. If out took only a part of a line, a line break comes before the next one.
+// lineWriter writes the backend's lines to out, and keeps the error. If only a part of a line was written, as on a full disk, a line
+// break comes before the next line.
 type lineWriter struct {
 	out         io.WriteCloser
-	endsMidLine bool  // out has only a part of the line that it got last
+	endsMidLine bool  // only a part of the last line was written
 	lastErr     error // the error of the last write; nil if it succeeded
 }
 
@@ -71,5 +72,5 @@ func (l *lineWriter) Write(line []byte) (int, error) {
 		l.endsMidLine = n < len(text)
 	}
 	l.lastErr = err
-	return min(n, len(line)), err // an [io.Writer] must not count the additional line break
+	return min(n, len(line)), err // text may be a byte longer than line, and an [io.Writer] must not return more than len(line)
 }

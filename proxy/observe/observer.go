@@ -43,7 +43,7 @@ func (o *Observer) Observe(next http.Handler, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		record := &Record{observer: o, receivedAt: time.Now(), response: CountingWriter{ResponseWriter: w}}
 		record.request = r.WithContext(context.WithValue(r.Context(), recordKey{}, record))
-		defer func() { // runs after a panic, too, with which next breaks an answer off
+		defer func() { // runs after a panic, too: http.ErrAbortHandler is how next breaks an answer off
 			record.end()
 			if log.Enabled(r.Context(), telemetry.LevelAccess) {
 				record.writeAccessLog(log)
@@ -57,8 +57,9 @@ func (o *Observer) Observe(next http.Handler, log *slog.Logger) http.Handler {
 	})
 }
 
-// StartProof begins the span and the time of a request's wait for the proof that memory has the newest state. It returns the context
-// of the wait. After the wait, the caller must call end with the reason why there is no proof, or [reason.None] if there is one.
+// StartProof observes how long a list of the newest state waits. Before it is answered from memory, listproxy must prove that memory
+// has this state. StartProof is called before the wait, and starts a span. It returns the context of the wait. After the wait, the
+// caller must call end with [reason.None] if there is a proof, or the reason why there is none.
 func (o *Observer) StartProof(ctx context.Context) (_ context.Context, end func(why reason.Reason)) {
 	start := time.Now()
 	ctx, span := StartStep(ctx, spanProof)

@@ -27,28 +27,34 @@ func TestRequestsAreCounted(t *testing.T) {
 	o, metrics := observetest.New(nil)
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	pods := &policy.Request{Version: "v1", Resource: "pods"}
+	// A list that is answered from memory: 1000 bytes, compressed to 100.
 	observetest.Request(o, r, func(s observetest.Seen) {
 		s.SetDecision(pods, policy.Any, reason.None)
 		s.SetMemoryAnswer(observe.MemoryAnswer{Bytes: 1000})
 		_, _ = s.Write(make([]byte, 100))
 	})
+	// A list that is forwarded. A 102 precedes the answer, a 410.
 	observetest.Request(o, r, func(s observetest.Seen) {
 		s.SetDecision(pods, policy.Exact, reason.History)
-		s.WriteHeader(http.StatusProcessing) // not final
+		s.WriteHeader(http.StatusProcessing)
 		s.WriteHeader(http.StatusGone)
 	})
+	// A watch over a websocket, whose connection is hijacked.
 	observetest.Request(o, httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=1", nil), func(s observetest.Seen) {
 		s.SetDecision(&policy.Request{}, "", reason.Watch)
-		s.SetHijackedAnswer(http.StatusSwitchingProtocols, 0) // the connection is hijacked
+		s.SetHijackedAnswer(http.StatusSwitchingProtocols, 0)
 	})
+	// A list that listproxy refuses.
 	observetest.Request(o, r, func(s observetest.Seen) {
 		s.SetRefused("time-out")
 		s.WriteHeader(http.StatusTooManyRequests)
 	})
+	// A forwarded list with a status code that HTTP does not define, as a pod behind kube-apiserver's proxy may send it.
 	observetest.Request(o, r, func(s observetest.Seen) {
 		s.SetDecision(pods, "", reason.Representation)
-		s.WriteHeader(799) // a code made up by a pod behind kube-apiserver's proxy
+		s.WriteHeader(799)
 	})
+	// A forwarded list that is broken off before its answer begins.
 	observetest.Request(o, r, func(s observetest.Seen) {
 		s.SetDecision(pods, "", reason.Representation)
 		panic(http.ErrAbortHandler)
@@ -62,7 +68,7 @@ func TestRequestsAreCounted(t *testing.T) {
 			"code=none,decision=forward,reason=representation,resource=pods,semantics=none,verb=list 1",
 			"code=other,decision=forward,reason=representation,resource=pods,semantics=none,verb=list 1",
 		},
-		"listproxy_request_duration_seconds": {
+		"listproxy_request_duration_seconds": { // all but the watch; the numbers are counts of requests
 			"decision=forward,resource=pods,semantics=exact 1",
 			"decision=forward,resource=pods,semantics=none 2",
 			"decision=refuse,resource=other,semantics=none 1",
@@ -150,16 +156,16 @@ func TestResourceLabel(t *testing.T) {
 	}
 }
 
-// TestSeriesAreBounded: callers who name ever more resources make a bounded number of series. Requests for resources
-// beyond the bound are counted as resource=other, by reason.
+// TestSeriesAreBounded: if callers name ever more resources, only the first 512 get series of their own. Requests for the others are
+// counted as resource=other, by reason.
 func TestSeriesAreBounded(t *testing.T) {
-	const bound = 512 // maxResourceValues of package observe
-	const more = 100
+	const bound = 512  // maxResourceValues of package observe
+	const beyond = 100 // resources after the first 512
 	o, metrics := observetest.New(nil)
 	o.IsServed = func(_, _, _ string) bool { return true }
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	reasons := []reason.Reason{reason.Consistent, reason.Warming, reason.NotAllowed}
-	for i := range bound + more {
+	for i := range bound + beyond {
 		for _, why := range reasons {
 			observetest.Request(o, r, func(s observetest.Seen) {
 				s.SetDecision(&policy.Request{Version: "v1", Resource: fmt.Sprint("kind-", i)}, policy.Any, why)
@@ -168,16 +174,17 @@ func TestSeriesAreBounded(t *testing.T) {
 		}
 	}
 	got := proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"])
-	expect.Same(t, (bound+1)*len(reasons), len(got)) // one is resource=other
+	expect.Same(t, (bound+1)*len(reasons), len(got)) // for each reason, one more series: resource=other
 	for _, why := range reasons {
-		want := fmt.Sprintf("code=200,decision=forward,reason=%s,resource=other,semantics=any,verb=other %d", why, more)
+		want := fmt.Sprintf("code=200,decision=forward,reason=%s,resource=other,semantics=any,verb=other %d", why, beyond)
 		if !slices.Contains(got, want) {
 			t.Errorf("there is no series %q", want)
 		}
 	}
 }
 
-// TestStartProof: Observer.StartProof counts waits for a proof by their result.
+// TestStartProof: Observer.StartProof counts waits for a proof by their result: proven, the reason why not, or gone if the client has
+// left.
 func TestStartProof(t *testing.T) {
 	o, metrics := observetest.New(nil)
 	for _, why := range []reason.Reason{reason.None, reason.NotProven} {

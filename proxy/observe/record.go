@@ -17,7 +17,8 @@ import (
 )
 
 // Record is what is known of one request: the decision about it, and the answer. [Observer.Observe] puts the record into the
-// request's context, and reports it at the end of the request. Only the request's goroutine may use the record.
+// request's context. At the end of the request, it reports the record in metrics, a span and the access log. Only the request's
+// goroutine may use the record.
 type Record struct {
 	observer *Observer // nil if the record is not reported
 	response CountingWriter
@@ -28,7 +29,7 @@ type Record struct {
 	handlerReturned bool          // false if the handler has panicked
 	isIgnored       bool          // the request is neither counted nor logged
 
-	asked  *policy.Request // what the request asks for; set with the decision to forward it, or to answer it from memory
+	asked  *policy.Request // the parsed request; set with the decision to forward it, or to answer it from memory
 	memory MemoryAnswer    // zero if the answer is not from memory
 }
 

@@ -16,19 +16,19 @@ import (
 // tracerName is the instrumentation scope of all spans.
 const tracerName = "github.com/listproxy/listproxy"
 
-// spans makes the spans of requests: of callers' requests, and of requests to the API server. The path, query, headers and addresses
-// of a request may hold secrets, so its span has nothing of them but the resource.
+// spans makes the spans of callers' requests (begin), and those of requests to the API server (sendInSpan). A request's path, query,
+// headers and addresses may hold secrets, so its span has only the resource. A nil *spans means that tracing is off.
 type spans struct{ tracer trace.Tracer }
 
 // propagator reads and writes traceparent and tracestate (https://www.w3.org/TR/trace-context). It leaves baggage alone:
 // a caller's baggage is forwarded unchanged.
 var propagator propagation.TraceContext
 
-// begin begins the span of a caller's request, and returns the request with the span in its context. The caller of begin must end
+// begin starts the span of a caller's request, and returns the request with the span in its context. The caller of begin must end
 // the span.
 //
-// The span begins a new trace, with a link to the span in the request's traceparent, as at kube-apiserver for ordinary users. It is
-// no child of that span, since anybody who can write a traceparent would then decide whether listproxy's span is sampled.
+// The span starts a new trace. If the request has a traceparent, the span has a link to the span there, as at kube-apiserver for
+// ordinary users. It is no child of that span: otherwise the sender of a traceparent would decide whether listproxy's span is sampled.
 func (s *spans) begin(r *http.Request) *http.Request {
 	scheme := "http"
 	if r.TLS != nil {
@@ -39,16 +39,16 @@ func (s *spans) begin(r *http.Request) *http.Request {
 		trace.WithAttributes(semconv.HTTPRequestMethodKey.String(knownMethod(r.Method, otherMethod)),
 			semconv.URLScheme(scheme), semconv.ServerAddress("listproxy")),
 	}
-	parent := trace.SpanContextFromContext(propagator.Extract(context.Background(), propagation.HeaderCarrier(r.Header)))
-	if parent.IsValid() {
-		options = append(options, trace.WithLinks(trace.Link{SpanContext: parent}))
+	caller := trace.SpanContextFromContext(propagator.Extract(context.Background(), propagation.HeaderCarrier(r.Header)))
+	if caller.IsValid() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: caller}))
 	}
 	ctx, _ := s.tracer.Start(r.Context(), knownMethod(r.Method, otherMethodInName), options...)
 	return r.WithContext(ctx)
 }
 
 // ForwardTransport returns a transport that sends the record's request through next, in a span. It is for one RoundTrip. The
-// caller must call end at the end of the answer.
+// caller must call end at the end of the answer. That ends the span.
 func (rec *Record) ForwardTransport(next http.RoundTripper) (_ http.RoundTripper, end func()) {
 	if rec.observer == nil {
 		return next, func() {}
@@ -71,10 +71,8 @@ func (f *forwardTransport) RoundTrip(r *http.Request) (res *http.Response, err e
 }
 
 // sendInSpan sends r to the API server through next, in a new client span with a name and attributes. The span's traceparent
-// replaces r's own. The span ends:
-//
-//   - after an error, before sendInSpan returns;
-//   - otherwise by endSpan, which the caller must call at the end of the answer, and may call again.
+// replaces r's own. The caller must call endSpan at the end of the answer, and may call it again. After an error, sendInSpan itself
+// has ended the span.
 //
 // If s is nil, sendInSpan makes no span, and sends r unchanged.
 func (s *spans) sendInSpan(
@@ -116,14 +114,14 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip implements [http.RoundTripper].
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// httpMethods are the methods that the semantic conventions know. For all others, they demand _OTHER as the value of an attribute,
-// and HTTP in the name of a span.
+// httpMethods are the methods that OpenTelemetry's semantic conventions know. In place of any other method, a span has _OTHER as the
+// value of its attribute, and HTTP in its name.
 var httpMethods = sets.New(http.MethodConnect, http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodOptions,
 	http.MethodPatch, http.MethodPost, http.MethodPut, http.MethodTrace)
 
 const otherMethod, otherMethodInName = "_OTHER", "HTTP"
 
-// knownMethod returns a request's method if the semantic conventions know it, and otherwise other: otherMethod or otherMethodInName.
+// knownMethod returns a request's method if it is one of httpMethods, and other if not: otherMethod or otherMethodInName.
 func knownMethod(method, other string) string {
 	if httpMethods.Has(method) {
 		return method
@@ -162,8 +160,8 @@ func WatchEndAttributes(events int, why string) []attribute.KeyValue {
 	return []attribute.KeyValue{attrEvents.Int(events), attrWatchEnd.String(why)}
 }
 
-// StartStep begins the span of a step of the request of ctx, and returns the context of the step. The caller must end the
-// span. If the request's span is not recorded, StartStep makes no span, and costs nothing.
+// StartStep starts the span of a step of a request. ctx is the request's context. It returns the context of the step. The caller
+// must end the span. If the request's span is not recorded, StartStep makes no span, and costs nothing.
 func StartStep(ctx context.Context, name string) (context.Context, trace.Span) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {

@@ -12,9 +12,13 @@ import (
 )
 
 // AnswerWriter is an [http.ResponseWriter] that ends a stalled answer: one whose client does not read it. It is for answers that
-// hold something until their end. Answers from memory hold their objects. Short forwarded requests count against
-// --max-requests-inflight (kube-apiserver ends these after a minute, too: --request-timeout). It is not for forwarded streams:
-// a client that was stopped for a while may go on reading a stream, as at kube-apiserver.
+// occupy something until their end:
+//
+//   - An answer from memory keeps its objects in memory.
+//   - A short forwarded request counts against --max-requests-inflight. (kube-apiserver, too, ends it after a minute:
+//     --request-timeout.)
+//
+// It is not for forwarded streams: a client that was stopped for a while may go on reading a stream, as at kube-apiserver.
 //
 // AnswerWriter limits the time of each write and each flush, and splits large writes into chunks of 256 KiB. An answer may
 // take any time if each chunk is written within the limit. Between writes there is no limit, so watches may be idle. The limit
@@ -39,9 +43,9 @@ type AnswerWriter struct {
 	writing    bool       // a write or flush is under way
 	writeStart time.Time  // when the current or last write began
 	ended      bool       // the answer was ended, since it was stalled
-	// timer calls expire. It is not stopped after a write, since that would cost too much for each event of a watch.
+	// timer calls expire. It goes on running after a write, since a watch has many short writes, and stopping it would cost too much.
 	timer        *time.Timer // nil before the first write
-	timerRunning bool        // expire is still to be called
+	timerRunning bool        // the timer will call expire
 }
 
 const (
@@ -106,7 +110,7 @@ func (a *AnswerWriter) startWrite() bool {
 	return true
 }
 
-// endWrite notes that a write has ended with err, and returns the error for the handler.
+// endWrite notes that a write has ended. err is the write's error. endWrite returns the error that the handler gets.
 func (a *AnswerWriter) endWrite(err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

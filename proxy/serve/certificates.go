@@ -54,10 +54,10 @@ func NewCertificates(cfg CertificatesConfig, log *slog.Logger) (*Certificates, e
 		// an API wait for the whole answer anyway.
 		DynamicRecordSizingDisabled: true,
 	}
-	var clientCAs dynamiccertificates.CAContentProvider // a nil pointer would not be a nil interface
+	var clientCAs dynamiccertificates.CAContentProvider // stays nil without CAs: a nil cfg.ClientCA in it would not be nil
 	if cfg.ClientCA != nil {
-		// A client may have no certificate. The authenticator verifies a certificate, at every request, so that it counts only
-		// while its CA is in the file.
+		// A client may have no certificate. The handshake does not verify one. The authenticator does, at every request, so a
+		// certificate no longer counts once its CA has left the file.
 		base.ClientAuth = tls.RequestClientCert
 		clientCAs = cfg.ClientCA
 	}
@@ -70,7 +70,7 @@ func NewCertificates(cfg CertificatesConfig, log *slog.Logger) (*Certificates, e
 func (c *Certificates) TLS() *tls.Config {
 	return &tls.Config{
 		GetConfigForClient: c.controller.GetConfigForClient,
-		MinVersion:         tls.VersionTLS12,           // for linters: GetConfigForClient returns the true one
+		MinVersion:         tls.VersionTLS12,           // for linters: the one of GetConfigForClient's configuration counts
 		NextProtos:         []string{"h2", "http/1.1"}, // net/http reads here whether to serve HTTP/2
 	}
 }
@@ -90,8 +90,8 @@ func (c *Certificates) ConnectTLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: configFor}
 }
 
-// Run reads the files again from time to time, until ctx ends. A new certificate is in use only when the key matches: the two
-// files are replaced one after the other. Only one Run may run at a time.
+// Run reads the files again from time to time, until ctx ends. The certificate and its key are replaced one after the other, so a
+// new certificate comes into use only when the key matches it. Only one Run may run at a time.
 func (c *Certificates) Run(ctx context.Context) {
 	kubehttp.ReloadFiles(ctx, c.log, "a new certificate", c.reload)
 }

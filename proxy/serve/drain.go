@@ -62,8 +62,9 @@ func (d *Drain) countRunning(next http.Handler) http.Handler {
 //  3. All requests end, and then all connections.
 //  4. If that takes longer than timeout, the requests that are left are cut off, and all connections are closed.
 //
-// cut is the number of requests that were cut off. clean reports whether everything has ended by itself. It may be false although
-// cut is 0: a connection may have been closed while a request was still coming in, or an answer going out.
+// cut is the number of requests that were cut off. clean reports whether all requests and connections have ended before timeout. If
+// clean is false, cut may still be 0: a connection may have been closed while no handler ran, in the middle of an incoming request
+// or of the last bytes of an answer.
 func (d *Drain) Shutdown(timeout time.Duration) (cut int64, clean bool) {
 	defer d.cancelAll()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -96,8 +97,9 @@ func (d *Drain) cutOff() {
 	d.awaitRequests(ctx)
 }
 
-// awaitConnections gives the server flushPause for its last frames. Then it waits until the server has closed all connections, and
-// until the requests that were still coming in on them have ended. It returns false if ctx ends first.
+// awaitConnections gives the server flushPause for its last frames. Then it waits until the server has closed all connections.
+// Meanwhile, the rest of a request may have come in and started a handler, so it waits for the handlers again. It returns false if
+// ctx ends first.
 func (d *Drain) awaitConnections(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():

@@ -20,7 +20,8 @@ const readHeaderTimeout = 32 * time.Second // as in kube-apiserver
 // and their buffers, but not the time of a request or an answer, since watches and uploads take long. Like kube-apiserver, it
 // sends no HTTP/2 pings, so a client that was stopped for a while keeps its streams. TCP keep-alive finds clients that are gone.
 //
-// Its ServeTLS(listener, "", "") serves the listener of clients (the certificate is in tlsConfig), and its Serve serves [Tunnels].
+// The server has two listeners. Call its ServeTLS(listener, "", "") with the listener of clients; tlsConfig has the certificate.
+// Call its Serve with the [Tunnels], whose connections already have TLS.
 func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Server {
 	return raiseHeaderValueLimit(&http.Server{
 		Handler:           withOpenConnection(handler),

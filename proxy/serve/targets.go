@@ -16,8 +16,8 @@ import (
 // Targets has the names under which clients know the one API server, as host:port in lower case. It is immutable.
 type Targets struct{ list []string }
 
-// NewTargets returns the target in upstream, the API server's URL, and the targets in more, which has hosts with or without
-// a port.
+// NewTargets returns the targets for one API server: the host of upstream, which is the API server's URL, and the hosts in more,
+// each with or without a port.
 func NewTargets(upstream *url.URL, more []string) (Targets, error) {
 	var list []string
 	for _, s := range append([]string{upstream.Host}, more...) {
@@ -52,11 +52,11 @@ func (ts Targets) Hosts() []string {
 // String lists the targets for people, that of the API server's URL first.
 func (ts Targets) String() string { return strings.Join(ts.list, ", ") }
 
-// errNotTarget says what a target looks like. NewTargets adds the text that is none.
+// errNotTarget is parseTarget's error for any text that is not a target. NewTargets adds the text.
 var errNotTarget = errors.New("not a host or host:port with a DNS name or an IP address")
 
-// parseTarget reads a host with or without a port, and returns host:port in lower case. The port is 443, as for https, if s has
-// none. An IPv6 address with a port must be in brackets.
+// parseTarget reads a host with or without a port, and returns host:port in lower case. Without a port, the port is 443, as for
+// https: "API.example" becomes "api.example:443". An IPv6 address with a port must be in brackets.
 func parseTarget(s string) (string, error) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {

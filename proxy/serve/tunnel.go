@@ -34,7 +34,7 @@ func NewTunnels(targets Targets, tlsConfig *tls.Config) *Tunnels {
 const tunnelGranted = "HTTP/1.1 200 Connection established\r\n\r\n"
 
 // open grants a CONNECT, and waits until Accept takes the tunnel. goproxy calls open with the *tunnelConn that [connectWriter] has
-// made. Until then, that connection has a deadline. open removes the deadline.
+// made. open writes the answer within the deadline that connectWriter has set, and then removes that deadline.
 func (t *Tunnels) open(_ *http.Request, conn net.Conn, _ *goproxy.ProxyCtx) {
 	_, err := io.WriteString(conn, tunnelGranted)
 	if err == nil {

@@ -13,17 +13,17 @@ import (
 // built-in and one for custom resources. The zero value means that the request is forwarded.
 //
 //	header of a list                                    built-in    custom
-//	none, application/json or */*                       JSON        the same
+//	none, application/json or */*                       JSON        JSON
 //	application/* or * (alone)                          forwarded   JSON
 //	application/vnd.kubernetes.protobuf                 protobuf    forwarded
 //	application/vnd.kubernetes.protobuf,*/*             protobuf    JSON
-//	…;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1   metadata    the same
-//	…;as=Table;g=meta.k8s.io;v=v1,application/json      forwarded   the same
-//	two headers, or more than 12 clauses                forwarded   the same
+//	…;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1   metadata    metadata
+//	…;as=Table;g=meta.k8s.io;v=v1,application/json      forwarded   forwarded
+//	two headers, or more than 12 clauses                forwarded   forwarded
 type Accept struct{ builtin, custom choice }
 
-// choice is what the API server chooses from the header. The zero value means that the request is forwarded, for one of these
-// reasons:
+// choice is how the API server writes the answer, chosen from the clauses of the header. The zero value means that the request
+// is forwarded, for one of these reasons:
 //
 //   - The API server writes a representation that listproxy does not keep.
 //   - The API server answers 406.
@@ -35,9 +35,9 @@ type choice struct {
 	pretty bool
 }
 
-// maxAcceptClauses is the largest number of clauses that listproxy reads. goautoneg sorts the clauses by an order that is not
-// transitive, so the result depends on the algorithm of Go's sort. Up to 12 elements, Go's sort is insertion sort, in the API server
-// as in listproxy.
+// maxAcceptClauses is the largest number of clauses that listproxy reads. goautoneg, which the API server uses, too, sorts the
+// clauses by an order that is not transitive. So the result depends on the sorting algorithm. Up to 12 elements, Go's sort is
+// insertion sort, in the API server as in listproxy.
 const maxAcceptClauses = 12
 
 // parseAccept reads the values of the Accept header of a list or a watch.
@@ -60,15 +60,15 @@ func parseAccept(values []string, watch bool) Accept {
 	return accept
 }
 
-// isRouted reports whether the API server's router accepts the header for built-in resources. go-restful compares each
-// clause, without its parameters, with the media types of the route (Route.matchesAccept). So "application/*" or "*" alone
-// gets a 406. Custom resources have no such routes.
+// isRouted reports whether the API server's router accepts the header for built-in resources. Custom resources have no such
+// routes. The router, go-restful, compares each clause, without its parameters, with the media types of the route
+// (Route.matchesAccept). "application/*" or "*" alone is none of them, so it gets a 406.
 //
-// The route has the media types of the API server's serializers (k8s.io/apiserver, endpoints/installer.go). isRouted leaves two
-// kinds of them out:
+// The media types of a route are those of the API server's serializers (k8s.io/apiserver, endpoints/installer.go), except two
+// kinds:
 //
-//   - a type with ";stream=watch", since a clause without its parameters never equals such a type
-//   - application/cbor, since it depends on a feature gate
+//   - types with ";stream=watch", which a clause without its parameters never equals
+//   - application/cbor, which only some API servers have (a feature gate)
 func isRouted(accept string) bool {
 	for clause := range strings.SplitSeq(accept, ",") {
 		mediaType, _, _ := strings.Cut(clause, ";")
@@ -80,11 +80,12 @@ func isRouted(accept string) bool {
 	return false
 }
 
-// negotiate returns the choice for the first of the sorted clauses. For a custom resource, it skips clauses for protobuf. It
-// does not skip these clauses:
+// negotiate returns the choice for a built-in or a custom resource. The clauses are sorted, the preferred one first. Like the
+// API server, negotiate takes the first clause, or for a custom resource the first one that does not ask for protobuf. It takes
+// that clause even in these cases:
 //
-//   - a clause with q=0, since the API server takes it, although q=0 means "not acceptable" in HTTP
-//   - a clause that listproxy does not know, since the API server may know it
+//   - The clause has q=0. In HTTP that means "not acceptable", but the API server takes it.
+//   - listproxy does not know the clause. The API server may know it, so the choice is to forward the request.
 func negotiate(clauses []goautoneg.Accept, custom, watch bool) choice {
 	for _, clause := range clauses {
 		result := choiceForClause(clause, watch)
@@ -96,8 +97,8 @@ func negotiate(clauses []goautoneg.Accept, custom, watch bool) choice {
 	return choice{}
 }
 
-// choiceForClause returns the choice if the API server takes this clause. The parameter as, if given, must name the kind of the
-// list, or for a watch the kind of the object in each event.
+// choiceForClause returns the choice if the API server takes this clause. A clause that asks for metadata must name the kind
+// PartialObjectMetadataList in a list, and PartialObjectMetadata in a watch, where it is the kind of the object in each event.
 func choiceForClause(clause goautoneg.Accept, watch bool) choice {
 	plain, metadata := media.JSON, media.MetadataJSON
 	switch clause.Type + "/" + clause.SubType {
@@ -125,8 +126,8 @@ func choiceForClause(clause goautoneg.Accept, watch bool) choice {
 	return result
 }
 
-// isKnownParameter reports whether listproxy knows what a parameter of a clause means. Any other parameter could ask for another
-// representation, such as a table. asMetadata says whether the clause asks for metadata.
+// isKnownParameter reports whether listproxy knows what a parameter of a clause means. A parameter that it does not know could
+// ask for another representation, such as a table. asMetadata says whether the clause asks for metadata.
 func isKnownParameter(name, value string, watch, asMetadata bool) bool {
 	switch name {
 	case "pretty":
@@ -157,8 +158,8 @@ func (a Accept) choiceFor(custom bool) choice {
 	return a.builtin
 }
 
-// reasonForAnyResource returns the reason to forward a request for any resource, or None if a request for a custom or for a
-// built-in resource can be answered.
+// reasonForAnyResource returns the reason to forward the request whatever its resource is, or None if the request can be
+// answered for a built-in or for a custom resource.
 func (a Accept) reasonForAnyResource() reason.Reason {
 	if a.builtin.representation == "" && a.custom.representation == "" {
 		return reason.Representation
@@ -166,8 +167,8 @@ func (a Accept) reasonForAnyResource() reason.Reason {
 	return reason.None
 }
 
-// acceptsGzip reports whether the API server would compress a large answer for this Accept-Encoding header. The header must have
-// the token gzip in lower case and without a quality.
+// acceptsGzip reports whether the API server would compress a large answer for this Accept-Encoding header. The header must
+// have the token gzip in lower case and without a quality.
 func acceptsGzip(acceptEncoding string) bool {
 	for token := range strings.SplitSeq(acceptEncoding, ",") {
 		if strings.TrimSpace(token) == "gzip" {

@@ -95,9 +95,9 @@ func TestZeroAccept(t *testing.T) {
 	}
 }
 
-// newScope returns the RequestScope with which the API server's endpoint for a resource negotiates. types are the media types that
-// the API server can write. A custom resource may be written in all of them but protobuf, so its scope lists those. The scope of a
-// built-in resource lists none, which means that all are allowed.
+// newScope returns the RequestScope with which the API server's endpoint for a resource negotiates. types are the media types
+// that the API server can write. A custom resource may be written in all of them but protobuf, so its scope lists those. The
+// scope of a built-in resource lists none, which means that all are allowed.
 func newScope(types []runtime.SerializerInfo, custom bool) *handlers.RequestScope {
 	scope := &handlers.RequestScope{
 		MetaGroupVersion: metav1.SchemeGroupVersion, TableConvertor: rest.NewDefaultTableConvertor(schema.GroupResource{}),
@@ -150,7 +150,8 @@ func (u upstream) isRouted(accept string) bool {
 	return w.Code == http.StatusOK
 }
 
-// upstreams are the API servers with which parseAccept must agree: one with the default features, and one that also writes CBOR.
+// upstreams are the API servers with which parseAccept must agree: one with the default features, and one that also writes
+// CBOR.
 var upstreams = []upstream{newUpstream(), newUpstream(cbor)}
 
 // acceptCase is one comparison: of a list or a watch, with an Accept header, of a built-in or a custom resource.
@@ -161,8 +162,9 @@ type acceptCase struct {
 	custom  bool     // the resource is a custom one
 }
 
-// checkAccept requires that parseAccept agrees with the API servers about an Accept header: if parseAccept finds a representation,
-// every API server would write it. It reports whether parseAccept finds one for a built-in and for a custom resource.
+// checkAccept requires that parseAccept agrees with the API servers about an Accept header: if parseAccept finds a
+// representation, every API server would write it. It reports whether parseAccept finds one for a built-in and for a custom
+// resource.
 func checkAccept(t *testing.T, values []string, watch bool) (hasBuiltin, hasCustom bool) {
 	t.Helper()
 	header := http.Header{"Accept": values}.Get("Accept")

@@ -7,14 +7,15 @@ import (
 // EncodeContinue returns the continue token that kube-apiserver's cache sends with a page if the next page begins at the key
 // start. The revision must fit int64, as every etcd revision does.
 //
-// start is relative to the scope of the request, without a leading slash: usually the last key of the page, followed by a zero
-// byte. It must be valid UTF-8, since JSON replaces other bytes.
+// start is a key relative to the scope of the list, without a leading slash: "team-a/web" for a list of all pods, "web" for one
+// of the pods in team-a. Usually it is the last key of the page, followed by a zero byte. It must be valid UTF-8, since JSON
+// replaces other bytes.
 func EncodeContinue(revision uint64, start string) string {
 	return encodeToken(int64(revision), "/"+start) // #nosec G115 -- see above
 }
 
-// DecodeContinue parses a continue token of kube-apiserver. start is as for [EncodeContinue]. The revision is never 0. A negative
-// revision means the newest state: kube-apiserver sends -1 if the revision of a list was compacted.
+// DecodeContinue parses a continue token of kube-apiserver. start is as for [EncodeContinue]. The revision is never 0. A
+// negative revision means the newest state: kube-apiserver sends -1 if the revision of a list was compacted.
 //
 // isCanonical is false if
 //

@@ -13,8 +13,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// upstreamToken returns the token as kube-apiserver's watch cache writes it. The start in the token begins with a slash, unlike in
-// tokens for reads of etcd.
+// upstreamToken returns the token as kube-apiserver's watch cache writes it. The start in the token begins with a slash, unlike
+// in tokens for reads of etcd.
 func upstreamToken(t testing.TB, start string, revision int64) string {
 	t.Helper()
 	token, err := storage.EncodeContinue("/registry/pods/"+start, "/registry/pods", revision)

@@ -5,14 +5,15 @@ import (
 	"strings"
 )
 
-// CredentialKind says how the caller that sent a request identifies itself. It is an argument of [Parse], since it depends on the
-// connection, too. [ReadAuthorization] determines it from the Authorization header alone.
+// CredentialKind says how the caller that sent a request identifies itself. It is an argument of [Parse], since it depends on
+// the connection, too. [ReadAuthorization] determines it from the Authorization header alone.
 type CredentialKind int
 
 const (
 	// NoToken means that kube-apiserver sees no token, and treats the caller as anonymous.
 	NoToken CredentialKind = iota
-	// AmbiguousToken means several Authorization headers, or a token in a spelling that two parsers may read differently.
+	// AmbiguousToken means several Authorization headers, or a token that two parsers may read differently, like "Bearer abc
+	// def".
 	AmbiguousToken
 	// PlainToken means one token, in the spelling that every parser reads alike.
 	PlainToken
@@ -37,8 +38,8 @@ const (
 //   - one space
 //   - the token, of visible ASCII
 //
-// A space after the token makes the header ambiguous, since kube-apiserver ignores everything after that space. If
-// "Bearer abc x" and "Bearer abc y" were plain, one token would have many spellings, and each would seem to be another caller.
+// A space after the token makes the header ambiguous, since kube-apiserver ignores everything after that space. "Bearer abc x"
+// and "Bearer abc y" have the same token there, but would look like two callers here.
 func ReadAuthorization(values []string) (kind CredentialKind, token string) {
 	switch {
 	case len(values) > 1:
@@ -64,8 +65,8 @@ func HasBearerToken(authorization string) bool {
 }
 
 // identifiesCaller reports whether a request with these headers and credentials identifies exactly one caller: by one token, or
-// by a certificate that listproxy has verified. Only TokenWithImpersonation allows Impersonate-* headers, since they name another
-// user.
+// by a certificate that listproxy has verified. Only TokenWithImpersonation allows Impersonate-* headers, since they name
+// another user.
 func identifiesCaller(h http.Header, kind CredentialKind) bool {
 	if kind == TokenWithImpersonation { // The Impersonate-* headers can be read in one way only.
 		return true
@@ -78,12 +79,13 @@ func identifiesCaller(h http.Header, kind CredentialKind) bool {
 	return kind == PlainToken || kind == VerifiedCertificate
 }
 
-// impersonatePrefix begins the name of every header that asks to act as another user. It is not a list of the known headers, since
-// Kubernetes may add others, as it once added Impersonate-Uid. It has no dash at its end, since some HTTP servers read
+// impersonatePrefix begins the name of every header that asks to act as another user. It is not a list of the known headers,
+// since Kubernetes may add others, as it once added Impersonate-Uid. It has no dash at its end, since some HTTP servers read
 // Impersonate_User as Impersonate-User.
 const impersonatePrefix = "impersonate"
 
-// IsImpersonationHeader reports whether a header with this name asks to act as another user. Upper and lower case do not matter.
+// IsImpersonationHeader reports whether a header with this name asks to act as another user. Upper and lower case do not
+// matter.
 func IsImpersonationHeader(name string) bool {
 	return len(name) >= len(impersonatePrefix) && strings.EqualFold(name[:len(impersonatePrefix)], impersonatePrefix)
 }

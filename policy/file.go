@@ -78,8 +78,8 @@ func ParseFile(name string, data []byte) (*File, error) {
 	return &f, nil
 }
 
-// secondDocument matches a second document of a file: a line --- between two lines that are neither empty nor comments. The YAML
-// decoder would ignore such a document.
+// secondDocument matches a file with two documents: between two lines that are neither empty nor comments, it has a line that
+// begins with ---. The YAML decoder would ignore the second document.
 var secondDocument = regexp.MustCompile(`(?ms)^\s*[^#\s].*^---\s*(#[^\n]*\n\s*)*[^#\s]`)
 
 // decode decodes the only document in data into f. It returns errors in the syntax, and unknown or repeated fields.
@@ -98,7 +98,7 @@ func (f *File) decode(data []byte) []error {
 	return errs
 }
 
-// Switches are the flags that decide for a resource if its rule lacks the setting.
+// Switches are the flags with the defaults of two settings.
 type Switches struct {
 	// ConsistentLists is --consistent-lists.
 	ConsistentLists ConsistentLists
@@ -137,18 +137,19 @@ func (f *File) Config(s Switches) *Config {
 	return c
 }
 
-// inherit returns a rule with the settings that s gives, and base's for the others.
+// inherit returns a rule with the settings that s gives. A setting that s does not give is that of base.
 func (s settings) inherit(base Rule) Rule {
 	return Rule{
 		Cache:           cmp.Or(s.Cache, base.Cache),
 		HistoryWindow:   cmp.Or(s.window(), base.HistoryWindow),
 		LimitAtZero:     cmp.Or(s.LimitAtZero, base.LimitAtZero),
 		ConsistentLists: cmp.Or(s.consistentLists(), base.ConsistentLists),
-		Watches:         *cmp.Or(s.Watches, &base.Watches),
+		Watches:         *cmp.Or(s.Watches, &base.Watches), // a nil Watches is not given
 	}
 }
 
-// target returns the resource that the rule is for. If the rule has no group, which validate refuses, the group is the core group.
+// target returns the resource that the rule is for. If the rule has no group, which validate refuses, the group is the core
+// group.
 func (w writtenRule) target() schema.GroupResource {
 	target := schema.GroupResource{Resource: w.Resource}
 	if w.Group != nil {
@@ -157,16 +158,16 @@ func (w writtenRule) target() schema.GroupResource {
 	return target
 }
 
-// window returns the history window, or 0 if it is not given or not a duration. HistoryWindow has the type any so that the decoder
-// accepts a number, and validate can refuse it with a better error.
+// window returns the history window, or 0 if it is not given, or not a duration. HistoryWindow has the type any so that the
+// decoder accepts a number like 60. Then validate refuses it, with an error that asks for a unit.
 func (s settings) window() time.Duration {
 	text, _ := s.HistoryWindow.(string)
 	window, _ := time.ParseDuration(text)
 	return window
 }
 
-// consistentLists returns the setting, or "" if it is not given. The decoder reads true and false as booleans, and always as a
-// string.
+// consistentLists returns the setting, or "" if it is not given. The decoder reads true and false as a bool, and the word
+// always as a string. Both are printed as they are written.
 func (s settings) consistentLists() ConsistentLists {
 	if s.ConsistentLists == nil {
 		return ""

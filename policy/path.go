@@ -17,8 +17,8 @@ var requestInfoFactory = request.RequestInfoFactory{
 	GrouplessAPIPrefixes: sets.NewString("api"),
 }
 
-// RequestInfo reads a request's method and URL by kube-apiserver's own code (k8s.io/apiserver, RequestInfoFactory). All decisions
-// take what a path means from RequestInfo, so that there is only one reading.
+// RequestInfo reads a request's method and URL by kube-apiserver's own code (k8s.io/apiserver, RequestInfoFactory). All
+// decisions take what a path means from RequestInfo, so that there is only one reading.
 //
 // u must not be nil, and must have no query: the factory would read watch and fieldSelector from it, less strictly than this
 // package does, and log what it cannot decode.

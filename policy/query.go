@@ -12,8 +12,8 @@ import (
 // parseQuery reads the query of a list or a watch into req. If it returns a reason to forward the request, it has set only
 // req.Watch.
 //
-// It is stricter than the API server, which uses the first of several values, ignores unknown parameters, and drops parameters
-// that it cannot unescape.
+// It is stricter than the API server, and forwards what it refuses. The API server uses the first of several values, ignores
+// unknown parameters, and drops parameters that it cannot unescape.
 func parseQuery(raw string, req *Request) reason.Reason {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
@@ -36,7 +36,8 @@ func parseQuery(raw string, req *Request) reason.Reason {
 			return reason.NotCanonical
 		}
 	}
-	// An escaped name of pretty (pr%65tty) has no effect on the API server, which searches the raw query for "pretty".
+	// If the name of the parameter pretty is escaped, as in pr%65tty=1, it has no effect on the API server, which searches the
+	// raw query for "pretty".
 	if values.Has("pretty") && !strings.Contains(raw, "pretty") {
 		return reason.NotCanonical
 	}
@@ -44,11 +45,11 @@ func parseQuery(raw string, req *Request) reason.Reason {
 	return reason.None
 }
 
-// setListParameter checks one query parameter of a list, and sets the parameter's field, if there is one. It returns false if the
-// request must be forwarded: the parameter is unknown, or kube-apiserver may refuse the value or read it differently.
+// setListParameter checks one query parameter of a list, and sets the parameter's field of r, if it has one. It returns false
+// if the request must be forwarded: the parameter is unknown, or kube-apiserver may refuse the value or read it differently.
 //
-// Like the API server, setListParameter accepts empty strings, and refuses empty numbers. Unlike the API server, it refuses empty
-// booleans (see parseBool).
+// Like the API server, setListParameter accepts empty strings, and refuses empty numbers. Unlike the API server, it refuses
+// empty booleans (see parseBool).
 func (r *Request) setListParameter(name, value string) bool {
 	switch name {
 	case "resourceVersion":
@@ -70,8 +71,8 @@ func (r *Request) setListParameter(name, value string) bool {
 		r.Options.Limit = int64(limit) // #nosec G115 -- parseDecimal returns nothing above MaxInt64
 		return ok
 	case "timeout":
-		// The timeout is the request's deadline at the API server; 0 means the default. listproxy answers without a deadline, so
-		// it refuses very short ones.
+		// The timeout is the request's deadline at the API server; 0 means the default. listproxy answers without a deadline,
+		// but usually within a second, so only requests with a shorter timeout are forwarded.
 		timeout, err := time.ParseDuration(value)
 		return err == nil && (timeout == 0 || timeout >= time.Second)
 	case "timeoutSeconds":
@@ -95,8 +96,8 @@ func (r *Request) setListParameter(name, value string) bool {
 }
 
 // parseBool returns the boolean that the API server reads from a parameter: false for "0" and "false" (in upper or lower case),
-// true for anything else. isUsual reports whether clients are known to use this spelling. (The Python client capitalizes.) A
-// request with an unusual spelling must be forwarded.
+// true for anything else. isUsual reports whether the spelling is one that clients use. (The Python client writes True.) A
+// request with any other spelling, such as "yes", must be forwarded.
 func parseBool(value string) (read, isUsual bool) {
 	switch value {
 	case "true", "True", "TRUE", "1":

@@ -12,8 +12,8 @@ import (
 	"github.com/listproxy/listproxy/test/reference"
 )
 
-// TestReference: docs/reference.md has a row for each field of a policy file. Its words are those of the field's comment in file.go:
-// "Kind is `Policy`." becomes the row "kind | `Policy`.".
+// TestReference: docs/reference.md has a row for each field of a policy file. Its words are those of the field's comment in
+// file.go: "Kind is `Policy`." becomes the row "kind | `Policy`.".
 func TestReference(t *testing.T) {
 	// Find the structs in file.go.
 	file, err := parser.ParseFile(token.NewFileSet(), "file.go", nil, parser.ParseComments)

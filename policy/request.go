@@ -58,9 +58,9 @@ func (r *Request) Verb() string {
 
 // Parse reads a request as an API server does. info must be what [RequestInfo] returns for r's method and path alone.
 //
-// If the reason is None, the request is a list or a watch in canonical form, it identifies its caller, and Parse has understood
-// all of it. Only such a request may be answered from memory. With any other reason, the Request has only the parts that were
-// read before that reason was found. They are for logs and metrics.
+// If the reason is None, the request is a list or a watch in canonical form, it has the credentials of exactly one caller, and
+// Parse has understood all of it. Only such a request may be answered from memory. With any other reason, the Request has only
+// what Parse had read when it found the reason. That is for logs and metrics.
 //
 // Parse does not know whether the resource is custom or has namespaces (see [Rule.Representation] and [Request.Indented]).
 //

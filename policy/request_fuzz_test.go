@@ -35,7 +35,8 @@ func listPath(group, version, namespace, resource string) string {
 	return prefix + "/" + resource
 }
 
-// checkParse requires that if Parse accepts a request, the API server's own code reads the same from its path, query and headers.
+// checkParse requires that if Parse accepts a request, the API server's own code reads the same from its path, query and
+// headers.
 func checkParse(t *testing.T, r *http.Request) {
 	t.Helper()
 	// Any request may be forwarded.
@@ -132,8 +133,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzAuthorization: an Authorization header identifies a caller only if ReadAuthorization finds a plain token in it. That token is
-// the one that the API server reads.
+// FuzzAuthorization: an Authorization header identifies a caller only if ReadAuthorization finds a plain token in it. That
+// token is the one that the API server reads.
 func FuzzAuthorization(f *testing.F) {
 	for _, value := range []string{
 		"Bearer token", "bearer  token", "BEARER token more", " Bearer\ttoken", "Bearer ", "Bearer", "Basic dXNlcjpwYXNz",

@@ -51,16 +51,16 @@ type ConsistentLists string
 const (
 	// ConsistentNone forwards all these lists.
 	ConsistentNone ConsistentLists = "false"
-	// ConsistentLarge answers large lists from memory. Small lists are forwarded, since kube-apiserver answers them sooner than
-	// memory can be proven to have the newest state. Only a few are forwarded at the same time: small lists beyond that are answered
+	// ConsistentLarge answers large lists from memory. It forwards small lists: kube-apiserver answers them before listproxy
+	// could prove that memory has the newest state. Only a few are forwarded at the same time. Other small lists are answered
 	// from memory, too.
 	ConsistentLarge ConsistentLists = "true"
 	// ConsistentAll answers all these lists from memory.
 	ConsistentAll ConsistentLists = "always"
 )
 
-// Representation returns the representation in which a list or watch of a resource is answered. It returns a reason to forward the
-// request if the request's namespace, Accept header or selectors do not fit the resource. namespaced says whether the resource has
+// Representation returns the representation in which a list or watch of a resource is answered, or a reason to forward the
+// request: its namespace, Accept header or selectors may not fit the resource. namespaced says whether the resource has
 // namespaces, and custom whether it is a custom resource.
 func (r Rule) Representation(req *Request, namespaced, custom bool) (media.Representation, reason.Reason) {
 	if req.Namespace != "" && !namespaced {

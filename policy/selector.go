@@ -48,7 +48,8 @@ func parseLabels(raw string) (selector labels.Selector, ok bool) {
 		return nil, false
 	}
 	selector, err := labels.Parse(raw)
-	// A selector like " " selects everything, probably by mistake. An authorizer may not treat it like a list without a selector.
+	// A selector like " " selects everything, probably by mistake. An authorizer may not treat it like a list without a
+	// selector.
 	if err != nil || selector.Empty() {
 		return nil, false
 	}

@@ -120,8 +120,8 @@ func upstreamScope(r *Request, namespaced bool) scope {
 	return scope{namespace: namespace, name: name, single: isNamed && isValidName && hasNamespace}
 }
 
-// checkScope compares listproxy with the API server for the list r. It checks what Single finds (checkSingle), and whether the list
-// is served (checkServed), with both meanings of the limit at resourceVersion=0.
+// checkScope compares listproxy with the API server for the list r. It checks what Single finds (checkSingle), and whether the
+// list is served (checkServed), with both meanings of the limit at resourceVersion=0.
 func checkScope(t *testing.T, r *Request, namespaced bool) {
 	t.Helper()
 	isUnknownPath := r.Namespace != "" && !namespaced
@@ -151,7 +151,8 @@ func checkSingle(t *testing.T, r *Request, namespaced bool, want scope) {
 	}
 }
 
-// checkServed requires that checkSelectors forwards the list r in these three cases, and, but for one exception below, in no others:
+// checkServed requires that checkSelectors forwards the list r in these three cases, and, but for one exception below, in no
+// others:
 //
 //  1. The upstream refuses the selector.
 //  2. The upstream's pages differ in their scope.
@@ -196,8 +197,8 @@ func checkServed(t *testing.T, r *Request, namespaced bool, atZero LimitAtZero, 
 	}
 }
 
-// FuzzSelectors: whatever the selectors are, Parse finds the name for which the API server authorizes the list (checkParse), and
-// Single finds the object that the API server reads (checkScope).
+// FuzzSelectors: whatever the selectors are, Parse finds the name for which the API server authorizes the list (checkParse),
+// and Single finds the object that the API server reads (checkScope).
 func FuzzSelectors(f *testing.F) {
 	f.Add("app in (a,b),!c,d>1", "metadata.name=x,metadata.namespace=ns", "limit=5&resourceVersion=7")
 	for _, selectors := range fieldSelectors {

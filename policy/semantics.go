@@ -41,16 +41,18 @@ type ListOptions struct {
 // Decision says what to do with a list or watch: answer it from memory, or forward it.
 type Decision struct {
 	// Reason is the reason to forward the request, or None if it may be answered from memory. The other fields are zero if the
-	// request is forwarded, with one exception: with reason.Consistent, Semantics is Consistent, for metrics and the access log.
+	// request is forwarded, with one exception: with reason.Consistent, Semantics is Consistent, for metrics and the access
+	// log.
 	Reason    reason.Reason
 	Semantics Semantics
 	// Revision is set for NotOlderThan, Exact, Continue and After.
 	Revision uint64
-	// Limit is the number of objects that the page may have; 0 means no limit. It is the client's limit, with one exception: for Any
-	// with LimitIgnored, Limit is 0, since kube-apiserver ignores the client's limit.
+	// Limit is the number of objects that the page may have; 0 means no limit. It is the client's limit, with one exception:
+	// for Any with LimitIgnored, Limit is 0, since kube-apiserver ignores the client's limit.
 	Limit int64
 	// Start is the key at which a list with a continue token begins, relative to the scope of the request and without a leading
-	// slash. The client could choose any key, so no object may have the key. It never leads out of the scope (see [DecodeContinue]).
+	// slash. The client could choose any key, so perhaps no object has it. It never leads out of the scope (see
+	// [DecodeContinue]).
 	Start string
 	// Initial reports whether a watch begins with the state, as ADDED events.
 	Initial bool
@@ -65,8 +67,8 @@ func (r *Request) Decide(limitAtZero LimitAtZero, consistentLists ConsistentList
 }
 
 // decideList maps list options to semantics as kube-apiserver 1.36 does (k8s.io/apiserver: storage/cacher/delegator,
-// storage.ValidateListOptions, and apimachinery's internalversion validation). Lists with options that are not in this table are
-// forwarded.
+// storage.ValidateListOptions, and apimachinery's internalversion validation). Lists with options that are not in this table
+// are forwarded.
 //
 //	resourceVersion  resourceVersionMatch       limit   semantics
 //	""               not given                  any     Consistent, or forwarded with ConsistentNone
@@ -74,7 +76,7 @@ func (r *Request) Decide(limitAtZero LimitAtZero, consistentLists ConsistentList
 //	N                NotOlderThan               any     NotOlderThan
 //	N                Exact                      any     Exact
 //	N                not given                  0       NotOlderThan
-//	N                not given                  > 0     Exact, as before resourceVersionMatch existed
+//	N                not given                  > 0     Exact (kept from the time before resourceVersionMatch)
 //
 // A list with a continue token is decided by its token: see decideContinue.
 func decideList(o ListOptions, limitAtZero LimitAtZero, consistentLists ConsistentLists) Decision {

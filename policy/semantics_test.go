@@ -22,7 +22,8 @@ var (
 	testedMatches  = []string{"", "NotOlderThan", "Exact", "Bogus"}
 )
 
-// TestDecideListAgreesWithUpstream: for every combination of the options below, decideList agrees with the API server's own code.
+// TestDecideListAgreesWithUpstream: for every combination of the options below, decideList agrees with the API server's own
+// code.
 func TestDecideListAgreesWithUpstream(t *testing.T) {
 	for _, match := range testedMatches {
 		for _, version := range testedVersions {
@@ -35,8 +36,8 @@ func TestDecideListAgreesWithUpstream(t *testing.T) {
 	}
 }
 
-// checkList requires that decideList, with ConsistentNone, decides about a list as the API server's own code does. decideList must
-// answer the list from memory if and only if all these conditions hold:
+// checkList requires that decideList, with ConsistentNone, decides about a list as the API server's own code does. decideList
+// must answer the list from memory if and only if all these conditions hold:
 //
 //   - The API server accepts the options, in its handlers (else 422) and in its storage (else 400).
 //   - The resourceVersion and the token are spelled canonically, and only one of them is given.
@@ -54,7 +55,8 @@ func checkList(t *testing.T, o ListOptions) {
 		Continue:             o.Continue,
 		Limit:                o.Limit,
 	}, watchList)) > 0
-	// What the API server's storage says. exactRevision is the revision at which it must read, or 0 if it may choose a revision.
+	// What the API server's storage says. exactRevision is the revision at which it must read, or 0 if it may choose a
+	// revision.
 	exactRevision, startKey, storageErr := storage.ValidateListOptions("/pods/", storage.APIObjectVersioner{}, storage.ListOptions{
 		ResourceVersion:      o.ResourceVersion,
 		ResourceVersionMatch: metav1.ResourceVersionMatch(o.ResourceVersionMatch),

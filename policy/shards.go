@@ -7,9 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/sharding"
 )
 
-// shardRange matches one range of a shardSelector (KEP-5866), as clients write it. The range's end may be 2^64, one more than the
-// largest hash. kube-apiserver parses CEL, which allows other spellings of the same range. Requests with another spelling are
-// forwarded.
+// shardRange matches one range of a shardSelector (KEP-5866), as clients write it:
+//
+//	shardRange(object.metadata.uid, '0x8000000000000000', '0x10000000000000000')
+//
+// These are the hashes from the first number to below the second, which may be 2^64, one more than the largest hash.
+// kube-apiserver parses CEL, which allows other spellings of the same range. Requests with another spelling are forwarded.
 var shardRange = regexp.MustCompile(
 	`^ *shardRange\((object\.metadata\.(?:uid|namespace)), *'(0x[0-9a-f]{16})', *'(0x[0-9a-f]{16}|0x10000000000000000)'\) *$`)
 

@@ -9,9 +9,9 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Single returns the namespace and the name of the object if the API server reads a single object for the list
-// (k8s.io/apiserver, registry.Store.ListPredicate). isSingle is false if the API server reads a range of objects. namespaced says
-// whether the resource has namespaces.
+// Single reports whether the API server reads a single object for the list, not a range of objects, because its field selector
+// names one (k8s.io/apiserver, registry.Store.ListPredicate). If so, it returns the object's namespace and name. namespaced
+// says whether the resource has namespaces.
 //
 //	path                          field selector                        reads
 //	/api/v1/namespaces/a/pods     metadata.name=x                       a/x
@@ -20,11 +20,12 @@ import (
 //	/api/v1/nodes                 metadata.name=x                       x
 //	any, with a continue token    any                                   a range
 //
-// The object is in the answer only if it matches the label selector and the field selector. The answer has neither a continue token
-// nor a remaining count, whatever the limit is.
+// The object is in the answer only if it matches the label selector and the field selector. The answer has neither a continue
+// token nor a remaining count, whatever the limit is.
 func (r *Request) Single(namespaced bool) (namespace, name string, isSingle bool) {
 	isUnknownPath := r.Namespace != "" && !namespaced
-	if r.Name == "" || r.Options.Continue != "" || isUnknownPath {
+	isContinued := r.Options.Continue != ""
+	if r.Name == "" || isContinued || isUnknownPath {
 		return "", "", false
 	}
 	if r.Namespace != "" || !namespaced {
@@ -37,15 +38,15 @@ func (r *Request) Single(namespaced bool) (namespace, name string, isSingle bool
 	return namespace, r.Name, true
 }
 
-// checkSelectors returns None if kube-apiserver answers the request with exactly the objects of its scope that match its
-// selectors (k8s.io/apiserver, registry.Store.ListPredicate and storage/etcd3). namespaced says whether the resource has
-// namespaces. It returns NotCanonical for these requests:
+// checkSelectors returns NotCanonical if kube-apiserver treats the request's field selector in a special way, so that an answer
+// from memory would differ (k8s.io/apiserver, registry.Store.ListPredicate and storage/etcd3). Otherwise it returns None.
+// namespaced says whether the resource has namespaces. The special cases are:
 //
-//   - The field selector names metadata.namespace, and the resource has no namespaces, or refuses that field.
-//   - The list is of a single object, and has a limit and a resourceVersion, but no resourceVersionMatch. kube-apiserver would read
-//     a range at exactly that revision, but it reads a single object in its newest state.
-//   - The list is over all namespaces, has pages, and selects metadata.namespace=x. The first page has the scope x, but the later
-//     pages have all namespaces as their scope.
+//   - kube-apiserver refuses metadata.namespace: the resource has no namespaces, or does not accept that field.
+//   - A list of a single object with a limit, such as metadata.name=x&limit=1&resourceVersion=5. The limit would mean "exactly at
+//     revision 5", but kube-apiserver reads a single object in its newest state.
+//   - A list over all namespaces in pages that selects metadata.namespace=x. kube-apiserver reads the first page from the namespace
+//     x, and later pages from all namespaces.
 //
 // checkSelectors does not check other fields, since it does not know which fields the resource has.
 func (r *Request) checkSelectors(namespaced bool, limitAtZero LimitAtZero) reason.Reason {
@@ -58,15 +59,14 @@ func (r *Request) checkSelectors(namespaced bool, limitAtZero LimitAtZero) reaso
 	}
 	o := r.Options
 	isAtZero := o.ResourceVersion == "0"
-	isExactByLimit := o.Limit > 0 && !isAtZero && o.ResourceVersion != "" && o.ResourceVersionMatch == ""
+	isAtRevision := o.ResourceVersion != "" && !isAtZero
+	isExactByLimit := isAtRevision && o.ResourceVersionMatch == "" && o.Limit > 0 // see decideList
 	ignoresLimit := isAtZero && limitAtZero != LimitHonoured
 	isPaged := o.Continue != "" || (o.Limit > 0 && !ignoresLimit)
 	_, selectsOneNamespace := r.Fields.RequiresExactMatch(namespaceField)
+	pagesDiffer := isPaged && r.Namespace == "" && selectsOneNamespace
 	_, _, isSingle := r.Single(namespaced)
-	switch {
-	case isSingle && isExactByLimit:
-		return reason.NotCanonical
-	case !isSingle && isPaged && r.Namespace == "" && selectsOneNamespace:
+	if (isSingle && isExactByLimit) || (!isSingle && pagesDiffer) {
 		return reason.NotCanonical
 	}
 	return reason.None

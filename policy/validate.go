@@ -71,8 +71,8 @@ func PluralMeant(group, resource string) string {
 	lower := strings.ToLower(resource)
 	for _, version := range scheme.Scheme.PrioritizedVersionsForGroup(group) {
 		for kind := range scheme.Scheme.KnownTypes(version) {
-			// All built-in resources have regular plurals, so the guess is right. KnownTypes also has kinds that are not
-			// resources, like PodList, but nobody writes those.
+			// All built-in resources have regular plurals, so the guess from the kind is right. KnownTypes also has kinds that
+			// are not resources, like PodList, but nobody writes those in a policy.
 			plural, singular := meta.UnsafeGuessKindToResource(version.WithKind(kind))
 			isMeant := lower == singular.Resource || lower == plural.Resource
 			if isMeant && resource != plural.Resource {

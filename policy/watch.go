@@ -52,8 +52,8 @@ func decideWatch(o ListOptions, w WatchOptions) Decision {
 	return Decision{Semantics: After, Revision: revision} // sendInitialEvents is false or not given
 }
 
-// readWatchParameter reads the parameter watch, which makes a list request a watch. A watch is forwarded if the parameter is given
-// twice, or in a spelling that clients do not use. For a list, why is None: setListParameter checks the parameter.
+// readWatchParameter reads the parameter watch, which makes a list request a watch. A watch is forwarded if the parameter is
+// given twice, or in a spelling that clients do not use. For a list, why is None: setListParameter checks the parameter.
 func readWatchParameter(query url.Values) (watch bool, why reason.Reason) {
 	values := query["watch"]
 	if len(values) == 0 {
@@ -66,8 +66,8 @@ func readWatchParameter(query url.Values) (watch bool, why reason.Reason) {
 	return watch, reason.None
 }
 
-// setWatchParameter checks one query parameter of a watch, and sets its field, if there is one. Like setListParameter, it returns
-// false if the request must be forwarded.
+// setWatchParameter checks one query parameter of a watch, and sets its field, if there is one. Like setListParameter, it
+// returns false if the request must be forwarded.
 func (r *Request) setWatchParameter(name, value string) bool {
 	switch name {
 	case "watch":

@@ -37,8 +37,8 @@ const (
 	FormatJSON Format = "json"
 )
 
-// NewLogger returns a logger that writes records of at least the given level to w. Each record is one line and one Write.
-// Text that looks like a credential is replaced by [Masked]. An unknown format means [FormatText]. The logger is safe for concurrent
+// NewLogger returns a logger that writes records of at least the given level to w. Each record is one line and one Write. Text
+// that looks like a credential is replaced by [Masked]. An unknown format means [FormatText]. The logger is safe for concurrent
 // use, and calls w.Write from one goroutine at a time.
 func NewLogger(w io.Writer, format Format, level slog.Leveler) *slog.Logger {
 	masked := &maskingWriter{w: w}

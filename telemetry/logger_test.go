@@ -26,8 +26,8 @@ type lazyToken struct{}
 
 func (lazyToken) LogValue() slog.Value { return slog.StringValue("Bearer " + secret) }
 
-// TestNoCredentialReachesTheLog: a logger of NewLogger masks credentials in every part of a record, and keeps the rest. No line has
-// the constant secret or the text wantGone.
+// TestNoCredentialReachesTheLog: a logger of NewLogger masks credentials in every part of a record, and keeps the rest. No line
+// has the constant secret or the text wantGone.
 func TestNoCredentialReachesTheLog(t *testing.T) {
 	const (
 		// In two parts, for scanners of secrets.
@@ -181,8 +181,8 @@ func TestMaskBootstrapTokens(t *testing.T) {
 	}
 }
 
-// TestUserAgent: UserAgent returns the first word of a header, such as kubectl/v1.36.3. It returns MASKED in place of a word that may
-// be a credential, is longer than 64 characters, or has characters that a program's name does not have.
+// TestUserAgent: UserAgent returns the first word of a header, such as kubectl/v1.36.3. It returns MASKED in place of a word
+// that may be a credential, is longer than 64 characters, or has characters that a program's name does not have.
 func TestUserAgent(t *testing.T) {
 	jwt := "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9." + "c2lnbmF0dXJl"
 	for header, want := range map[string]string{

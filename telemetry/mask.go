@@ -11,16 +11,16 @@ import (
 // Masked is what the log has in place of a credential.
 const Masked = "MASKED"
 
-// sensitiveWords are words in the names of credentials. If a key has such a word, its value is masked. The key is first written in
-// lower case, without hyphens and underscores: "Client-Key_Data" has "keydata".
+// sensitiveWords are words in the names of credentials. If a key has such a word, its value is masked. The key is first written
+// in lower case, without hyphens and underscores: "Client-Key_Data" has "keydata".
 var sensitiveWords = []string{
 	"authorization", "bearer", "token", "cookie", "password", "passwd",
 	"secret", "credential", "apikey", "privatekey", "keydata",
 	"secwebsocketprotocol", // the header in which a browser sends its bearer token
 }
 
-// sensitivePatterns match credentials in a finished line. The first group of a pattern, if there is one, is kept, and the rest of
-// the match is replaced by [Masked]: "Bearer x" becomes "Bearer MASKED". So the reader of the log knows what was masked.
+// sensitivePatterns match credentials in a finished line. The first group of a pattern, if there is one, is kept, and the rest
+// of the match is replaced by [Masked]: "Bearer x" becomes "Bearer MASKED". So the reader of the log knows what was masked.
 var sensitivePatterns = []*regexp.Regexp{
 	// "Bearer x" and "Basic x", anywhere in the line.
 	regexp.MustCompile(`(?i)(\bbearer\s+)[a-z0-9._~+/=-]+`),
@@ -29,8 +29,8 @@ var sensitivePatterns = []*regexp.Regexp{
 	regexp.MustCompile(`(base64url\.bearer\.authorization\.k8s\.io\.)[A-Za-z0-9_-]+`),
 	// JSON web tokens, as service accounts have them.
 	regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*`),
-	// Bootstrap tokens, like abcdef.0123456789abcdef (k8s.io/cluster-bootstrap, token/api). An Event's name can end like one, as
-	// web-x2x8qz.17a9f3b2c4d5e6f7 does. It is kept, since the six characters must not follow a hyphen or the like.
+	// Bootstrap tokens, like abcdef.0123456789abcdef (k8s.io/cluster-bootstrap, token/api). An Event's name can end like one,
+	// as web-x2x8qz.17a9f3b2c4d5e6f7 does. It is kept, since the six characters must not follow a hyphen or the like.
 	regexp.MustCompile(`(^|[^0-9A-Za-z._-])[0-9a-z]{6}\.[0-9a-z]{16}\b`),
 	// User and password in a URL, with the @.
 	regexp.MustCompile(`(://)[^/\s@"]+@`),
@@ -63,8 +63,9 @@ func isSensitive(key string) bool {
 	return slices.ContainsFunc(sensitiveWords, func(word string) bool { return strings.Contains(key, word) })
 }
 
-// maskingWriter masks credentials in finished lines, and writes the lines to w. In a line, errors and nested structures are text, so
-// maskingWriter also finds credentials inside them, where maskAttr does not look. Each Write gets a whole line from slog's handler.
+// maskingWriter masks credentials in finished lines, and writes the lines to w. In a line, errors and nested structures are
+// text, so maskingWriter also finds credentials inside them, where maskAttr does not look. Each Write gets a whole line from
+// slog's handler.
 type maskingWriter struct{ w io.Writer }
 
 // Write implements [io.Writer].

@@ -41,15 +41,16 @@ const (
 	protocolHTTP = "http/protobuf"
 )
 
-// NewTraces returns the tracer provider that the environment configures, or nil, nil if it asks for no traces. An error names the
-// variable. It quotes no headers, since these may have credentials.
+// NewTraces returns the tracer provider that the environment configures, or nil, nil if it asks for no traces. An error names
+// the variable. It quotes no headers, since these may have credentials.
 //
 // The variables have the meanings of OpenTelemetry's specification
-// (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables). One default differs: traces are sent only if the
-// environment has an endpoint or OTEL_TRACES_EXPORTER=otlp. The specification's default is a collector on localhost, which may not exist.
+// (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables). One default differs: traces are sent only
+// if the environment has an endpoint or OTEL_TRACES_EXPORTER=otlp. The specification's default is a collector on localhost,
+// which may not exist.
 //
-// If there are traces, NewTraces also sets OpenTelemetry's process-wide error handler, which logs at most one error a minute: for
-// example, that spans cannot be sent, or that a sampler is unknown and the default is used.
+// If there are traces, NewTraces also sets OpenTelemetry's process-wide error handler, which logs at most one error a minute:
+// for example, that spans cannot be sent, or that a sampler is unknown and the default is used.
 func NewTraces(ctx context.Context, version string, log *slog.Logger) (*sdktrace.TracerProvider, error) {
 	enabled, err := hasTraces()
 	if err != nil || !enabled {

@@ -12,9 +12,9 @@ var (
 	longRuns = regexp.MustCompile(`[A-Za-z0-9_+=]{20,}`)
 )
 
-// UserAgent returns the first word of a User-Agent header, which names the program and its version: "kubectl/v1.36.3". It returns
-// (none) for an empty header. Clients can write anything there, so it returns [Masked] for a word that may be a credential, or that
-// does not look like a program's name.
+// UserAgent returns the first word of a User-Agent header, which names the program and its version: "kubectl/v1.36.3". It
+// returns (none) for an empty header. Clients can write anything there, so it returns [Masked] for a word that may be a
+// credential, or that does not look like a program's name.
 func UserAgent(header string) string {
 	word, _, _ := strings.Cut(strings.TrimSpace(header), " ")
 	switch {
@@ -26,7 +26,8 @@ func UserAgent(header string) string {
 	return word
 }
 
-// looksRandom reports whether a word has a long run in which digits and other characters are mixed, like "vlx3q7h2m5k8n4p6r9t1w0".
+// looksRandom reports whether a word has a long run in which digits and other characters are mixed, like
+// "vlx3q7h2m5k8n4p6r9t1w0".
 func looksRandom(word string) bool {
 	const digits = "0123456789"
 	for _, run := range longRuns.FindAllString(word, -1) {

@@ -3,8 +3,8 @@
 // documentation.
 package reason
 
-// Reason says in one word why a request is forwarded, or why a state was lost. [NotPermitted], [Form], [Memory] and
-// [Upstream] are used for both.
+// Reason says in one word why a request is forwarded, or why a state was lost: listproxy had the objects of a resource in
+// memory, and had to drop them. [NotPermitted], [Form], [Memory] and [Upstream] are used for both.
 type Reason string
 
 // None means that there is no reason: the request is answered from memory.

@@ -11,8 +11,8 @@ import (
 
 var fwdParameter = regexp.MustCompile(`fwd=([^;]+)`)
 
-// TestReference: docs/reference.md has a row for each reason to forward, with the fwd parameter of Cache-Status (RFC 9211), what
-// the reason means, and how to get the list from memory.
+// TestReference: docs/reference.md has a row for each reason to forward, with the fwd parameter of Cache-Status (RFC 9211),
+// what the reason means, and how to get the list from memory.
 func TestReference(t *testing.T) {
 	table := reference.Head("detail", "fwd", "why", "if you want it from memory")
 	for _, why := range reason.Forwarding() {

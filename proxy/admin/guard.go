@@ -15,9 +15,10 @@ const hostRefused = "listproxy's admin port is not known by the name in this add
 
 // guard returns handler with two protections.
 //
-// The first is against DNS rebinding. The attacker's web page is open in the browser of somebody inside. The attacker then makes
-// the page's name resolve to this machine, so that the page can read this port, which asks for no credentials. The browser
-// sends the page's name as the Host. So guard accepts only a Host in hosts, or one that no attacker can own (isOutsidePublicDNS).
+// The first is against DNS rebinding. The attacker's web page is open in the browser of somebody inside. The attacker then
+// makes the page's name resolve to this machine, so that the page can read this port, which asks for no credentials. The
+// browser sends the page's name as the Host. So guard accepts only a Host in hosts, or one that no attacker can own
+// (isOutsidePublicDNS).
 //
 // The second is against slow clients: a client that has not read the answer within timeout loses its connection.
 func guard(hosts []string, timeout time.Duration, handler http.Handler) http.Handler {

@@ -41,8 +41,8 @@ func get(port http.Handler, target string) *httptest.ResponseRecorder {
 // guardedPaths are the paths behind guard.
 var guardedPaths = []string{"/statusz", "/statusz?format=json", "/flagz", "/metrics", "/debug/pprof/", "/debug/pprof/cmdline"}
 
-// TestGuardChecksHost: guard refuses a request if its Host is a name that an attacker may own in the public DNS (DNS rebinding). It
-// accepts all other names, and those of New's hosts. Health checks are not guarded.
+// TestGuardChecksHost: guard refuses a request if its Host is a name that an attacker may own in the public DNS (DNS
+// rebinding). It accepts all other names, and those of New's hosts. Health checks are not guarded.
 func TestGuardChecksHost(t *testing.T) {
 	port := newPort(t, "Listproxy.example.com", "10-0-0-1.pods.corp.test")
 	allowed := []string{

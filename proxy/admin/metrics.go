@@ -97,8 +97,8 @@ var (
 		"1 if the API server answers listproxy's own account as it should, else 0 and what is wrong (state).", "state")
 )
 
-// Describe implements [prometheus.Collector]. It sends no descriptions, so that the metrics need not be listed twice. That makes s
-// an "unchecked collector": the registry does not check the metrics of s at registration, but at each scrape.
+// Describe implements [prometheus.Collector]. It sends no descriptions, so that the metrics need not be listed twice. That
+// makes s an "unchecked collector": the registry does not check the metrics of s at registration, but at each scrape.
 func (s *Source) Describe(chan<- *prometheus.Desc) {}
 
 // send sends a metric with a value and the values of its labels.
@@ -134,8 +134,8 @@ func (s *Source) Collect(ch chan<- prometheus.Metric) {
 	send(ch, upstreamOKMetric, oneIf(health.Condition == upstream.ConditionOK), string(health.Condition))
 }
 
-// sendCollections sends the metrics of all collections. An eager collection, which is loaded at the start, may not exist yet. For
-// such a collection, it sends only collectionLiveMetric with the value 0, so that there is a series to alert on.
+// sendCollections sends the metrics of all collections. An eager collection, which is loaded at the start, may not exist yet.
+// For such a collection, it sends only collectionLiveMetric with the value 0, so that there is a series to alert on.
 func (s *Source) sendCollections(ch chan<- prometheus.Metric) {
 	now := time.Now()
 	exists := map[CollectionName]bool{}

@@ -30,8 +30,8 @@ import (
 	"github.com/listproxy/listproxy/test/reference"
 )
 
-// gatherAll returns all metrics of listproxy. A counter has no series before its first event, so gatherAll makes one event of each
-// kind.
+// gatherAll returns all metrics of listproxy. A counter has no series before its first event, so gatherAll makes one event of
+// each kind.
 func gatherAll(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	o, metrics := observetest.New(nil)
@@ -104,8 +104,8 @@ func TestReference(t *testing.T) {
 	reference.Check(t, "../../docs/reference.md", "metrics", table)
 }
 
-// TestSeries: listproxy_collection_live has a series for each collection, and for each eager resource (loaded at the start) that has
-// no collection yet. A certificate that cannot be read has no series.
+// TestSeries: listproxy_collection_live has a series for each collection, and for each eager resource (loaded at the start)
+// that has no collection yet. A certificate that cannot be read has no series.
 func TestSeries(t *testing.T) {
 	families := gatherAll(t)
 	expect.Same(t, []string{

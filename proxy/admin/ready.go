@@ -61,14 +61,14 @@ func (s *Source) serveReady(w http.ResponseWriter, r *http.Request) {
 // Checks returns the readiness checks. If all are OK, clients should be sent to this replica (docs/operate.md).
 func (s *Source) Checks() []Check {
 	health := s.Health()
-	// A replica is not ready until the API server has once been OK: before that, the configured address, CA or account may be wrong,
-	// and a rollout should stop. Later failures leave the replica ready. They mostly concern all replicas, and if all became unready,
-	// clients could not connect to learn why.
+	// A replica is not ready until the API server has once been OK: before that, the configured address, CA or account may be
+	// wrong, and a rollout should stop. Later failures leave the replica ready. They mostly concern all replicas, and if all
+	// became unready, clients could not connect to learn why.
 	return s.newChecks(health, !health.NeverOK)
 }
 
-// newChecks returns the checks. upstreamOK is the result of the check "upstream". Its Message is the API server's current failure,
-// even if upstreamOK is true.
+// newChecks returns the checks. upstreamOK is the result of the check "upstream". Its Message is the API server's current
+// failure, even if upstreamOK is true.
 func (s *Source) newChecks(health upstream.Diagnosis, upstreamOK bool) []Check {
 	const remedy = ": see whether the API server can be reached, and the log"
 	checks := []Check{

@@ -17,9 +17,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/gzip"
 )
 
-// Source reads the state of listproxy's parts: for /readyz ([Source.Checks]), the status page ([Source.ReadStatus]) and
-// metrics ([Source.Collect]). The functions in its fields must not block, and must be safe for concurrent use. Then Source is safe
-// for concurrent use, too.
+// Source reads the state of listproxy's parts: for /readyz ([Source.Checks]), the status page ([Source.ReadStatus]) and metrics
+// ([Source.Collect]). The functions in its fields must not block, and must be safe for concurrent use. Then Source is safe for
+// concurrent use, too.
 type Source struct {
 	Version string
 	// Address is the URL of the API server, without a path.
@@ -44,14 +44,15 @@ type Source struct {
 	Eager func() []proxy.EagerStats
 	// Compression returns the counts of the compressor.
 	Compression func() gzip.CompressorStats
-	// ReviewLookups counts lookups of a caller's right. A hit found an answer that was remembered. A miss had to ask the API server.
+	// ReviewLookups counts lookups of a caller's right. A hit found an answer that was remembered. A miss had to ask the API
+	// server.
 	ReviewLookups func() (hits, misses uint64)
 	// Inflight returns the state of each limiter of requests, by its name in metrics.
 	Inflight func() map[string]limits.Stats
 	// Connections has the connections of each port, by the port's name.
 	Connections map[string]*limits.Connections
-	// Certificates returns the times at which the certificates in use expire, by their use, such as "serving". A time is zero if it is
-	// not known.
+	// Certificates returns the times at which the certificates in use expire, by their use, such as "serving". A time is zero
+	// if it is not known.
 	Certificates func() map[string]time.Time
 
 	// Metrics gathers all metrics of the process. The status page takes its counts from them, so that both agree.
@@ -117,14 +118,12 @@ func newUpstream(address string, health upstream.Diagnosis, now time.Time) Upstr
 	return u
 }
 
-// secondsSince returns the seconds from then to now. It returns 0 if then is later than now: another goroutine may have set then
-// after this goroutine has read now.
+// secondsSince returns the seconds from then to now. It returns 0 if then is later than now: another goroutine may have set
+// then after this goroutine has read now.
 func secondsSince(then, now time.Time) float64 { return max(0, now.Sub(then).Seconds()) }
 
 func newCollectionName(key snapshot.CollectionKey) CollectionName {
-	return CollectionName{
-		Resource: key.GroupResource().String(), Version: key.Version, Representation: string(key.Representation),
-	}
+	return CollectionName{Resource: key.GroupResource().String(), Version: key.Version, Representation: string(key.Representation)}
 }
 
 func newCollection(c snapshot.CollectionStats, now time.Time) Collection {
@@ -152,8 +151,8 @@ func newCollection(c snapshot.CollectionStats, now time.Time) Collection {
 	return collection
 }
 
-// checkFeeds returns the check "feeds", which is OK if no collection is stale. A stale collection is not kept current by its feed,
-// the watch that brings its changes. If a collection is unavailable for another reason, its feed is not at fault.
+// checkFeeds returns the check "feeds", which is OK if no collection is stale. A stale collection is not kept current by its
+// feed, the watch that brings its changes. If a collection is unavailable for another reason, its feed is not at fault.
 func checkFeeds(collections []Collection) Check {
 	stale := 0
 	for _, c := range collections {

@@ -101,8 +101,8 @@ type Collection struct {
 	HistoryLength float64 `json:"historySeconds"`
 	// HistoryWindow is the setting: older revisions are dropped.
 	HistoryWindow float64 `json:"windowSeconds"`
-	// Staleness is the time since NewestRevision was last known to be the API server's newest; absent before the first load. The
-	// collection is behind the API server by at most this time.
+	// Staleness is the time since NewestRevision was last known to be the API server's newest; absent before the first load.
+	// The collection is behind the API server by at most this time.
 	Staleness *float64 `json:"ageSeconds,omitempty"`
 	// IdleTime is the time since the last request for the collection.
 	IdleTime float64 `json:"idleSeconds"`

@@ -37,7 +37,8 @@ var update = flag.Bool("update", false, "write the golden file anew")
 // hostile is a text by which somebody may try to put a script into the page.
 const hostile = "<script>alert(1)</script>\"'&\x1b"
 
-// fakeCollections is the collections of a Source. A test sets their stats and mismatches. Their sizes and self-checks are fixed.
+// fakeCollections is the collections of a Source. A test sets their stats and mismatches. Their sizes and self-checks are
+// fixed.
 type fakeCollections struct {
 	stats      []snapshot.CollectionStats
 	mismatches map[snapshot.CollectionKey]snapshot.MismatchStats
@@ -81,8 +82,8 @@ func staleStats(resource string) snapshot.CollectionStats {
 // loaded is the WhyNotLoaded of an eager resource that is loaded.
 const loaded = ""
 
-// readyEager returns the stats of an eager resource of the core group: one that listproxy loads at its start. The replica no longer
-// waits for the resource: it was loaded once, or kube-apiserver has refused it for a while.
+// readyEager returns the stats of an eager resource of the core group: one that listproxy loads at its start. The replica no
+// longer waits for the resource: it was loaded once, or kube-apiserver has refused it for a while.
 func readyEager(resource, whyNotLoaded string) proxy.EagerStats {
 	stats := unreadyEager(resource, whyNotLoaded)
 	stats.Ready = true
@@ -134,7 +135,8 @@ func newObservedSource(t *testing.T) (*Source, *observe.Observer, *fakeCollectio
 	}, o, collections
 }
 
-// newTroubledSource returns a Source with a failure in every part of the status. The test must run in synctest, since an hour passes.
+// newTroubledSource returns a Source with a failure in every part of the status. The test must run in synctest, since an hour
+// passes.
 func newTroubledSource(t *testing.T) *Source {
 	t.Helper()
 	const uptime = 62*time.Minute + 5*time.Second
@@ -160,8 +162,8 @@ func newTroubledSource(t *testing.T) *Source {
 	collections.mismatches = map[snapshot.CollectionKey]snapshot.MismatchStats{
 		keyOf("", hostile, media.JSON): {Count: 2, Last: started},
 	}
-	// Of ten lists, six were answered from memory, three were forwarded, and one was refused. Of four watches, one was answered from
-	// memory. Other requests are not on the status page.
+	// Of ten lists, six were answered from memory, three were forwarded, and one was refused. Of four watches, one was answered
+	// from memory. Other requests are not on the status page.
 	const (
 		listTarget  = "/api/v1/pods?resourceVersion=0"
 		watchTarget = "/api/v1/pods?watch=1"
@@ -209,7 +211,8 @@ func TestStatus(t *testing.T) {
 }
 
 // TestChecks: a replica with a failed check is unhealthy (Source.ReadStatus). It is unready (/readyz) only if another replica
-// may serve clients better. So a failure of the API server, which all replicas see, makes no replica unready that was once ready.
+// may serve clients better. So a failure of the API server, which all replicas see, makes no replica unready that was once
+// ready.
 func TestChecks(t *testing.T) {
 	no := func() bool { return false }
 	unauthorized := upstream.Diagnosis{Condition: upstream.ConditionUnauthorized, Problem: "401", Advice: "renew it"}

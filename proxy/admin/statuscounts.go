@@ -36,8 +36,8 @@ func (s *Status) readMetrics(metrics prometheus.Gatherer) {
 	s.Reasons = slices.AppendSeq(s.Reasons, maps.Values(reasons)) // sorted later (Status.sort)
 }
 
-// countRequests adds the number of requests in one series of metricRequests to s.Lists or s.Watches. If the requests were forwarded,
-// it adds them to their reason in reasons, too. It ignores a series of another verb.
+// countRequests adds the number of requests in one series of metricRequests to s.Lists or s.Watches. If the requests were
+// forwarded, it adds them to their reason in reasons, too. It ignores a series of another verb.
 func (s *Status) countRequests(series *dto.Metric, reasons map[string]Reason) {
 	labels := map[string]string{}
 	for _, label := range series.GetLabel() {

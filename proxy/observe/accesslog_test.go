@@ -18,8 +18,8 @@ import (
 	"github.com/listproxy/listproxy/test/observetest"
 )
 
-// TestAccessLog: a request has one line in the access log, with the decision and the answer. The line has no credential,
-// query or path that a caller can make up.
+// TestAccessLog: a request has one line in the access log, with the decision and the answer. The line has no credential, no
+// query, and no path that a caller has made up.
 func TestAccessLog(t *testing.T) {
 	const secret = "alice-holds-this"
 	pods := &policy.Request{Version: "v1", Resource: "pods"}
@@ -71,6 +71,7 @@ func TestAccessLog(t *testing.T) {
 			r.Header.Set("Authorization", "Bearer "+secret)
 			r.Header.Set("User-Agent", "kubectl/v1 "+secret)
 			observetest.Logged(o, log, r, tt.handle)
+
 			if strings.Contains(out.String(), secret) {
 				t.Errorf("the line has the secret: %s", &out)
 			}
@@ -78,6 +79,7 @@ func TestAccessLog(t *testing.T) {
 			if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 				t.Fatalf("%v: %q", err, &out)
 			}
+			// The attributes that are the same in every case.
 			for key, want := range map[string]any{"level": "ACCESS", "msg": "request", "userAgent": "kubectl/v1", "port": "8443"} {
 				expect.Same(t, want, got[key])
 				delete(got, key)

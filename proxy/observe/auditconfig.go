@@ -42,8 +42,8 @@ func OpenAuditLog(c AuditConfig) (*AuditLog, error) {
 // openOutput returns standard output or a rotating file.
 func openOutput(c AuditConfig) (io.WriteCloser, error) {
 	if c.Path == "-" {
-		// When the reader of standard output has gone, a write raises SIGPIPE. If the signal is caught, the write returns an error;
-		// otherwise the process ends. Nobody needs to read the channel.
+		// When the reader of standard output has gone, a write raises SIGPIPE. If the signal is caught, the write returns an
+		// error; otherwise the process ends. Nobody needs to read the channel.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 		return os.Stdout, nil
 	}

@@ -19,9 +19,9 @@ func TestAuditFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "logs")
 	path := filepath.Join(dir, "audit.log")
 	longID := strings.Repeat("x", 600_000) // two events are more than a megabyte
-	writeThreeEvents := func(maxSize uint32) {
+	writeThreeEvents := func(maxMegabytes uint32) {
 		for range 3 { // each by a log of its own, which must append
-			l, err := OpenAuditLog(AuditConfig{Path: path, MaxSize: maxSize, MaxBackups: 1})
+			l, err := OpenAuditLog(AuditConfig{Path: path, MaxSize: maxMegabytes, MaxBackups: 1})
 			expect.NoError(t, err)
 			expect.NoError(t, writeEvent(l, longID))
 			expect.NoError(t, l.Close())
@@ -32,14 +32,18 @@ func TestAuditFile(t *testing.T) {
 		expect.NoError(t, err)
 		return strings.Count(string(content), "\n")
 	}
-	writeThreeEvents(0)
+	// Without a bound, all events are in one file.
+	const noBound = 0
+	writeThreeEvents(noBound)
 	expect.Same(t, 3, countLines())
+	// With a bound of one megabyte, each event begins a new file, since two do not fit into one.
 	writeThreeEvents(1)
-	expect.Same(t, 1, countLines()) // each of the three begins a new file, since two do not fit in a megabyte
+	expect.Same(t, 1, countLines())
+	// Only the owner may read the files and the folder.
 	files, err := os.ReadDir(dir)
 	expect.NoError(t, err)
 	if len(files) < 2 {
-		t.Errorf("the files are %v, want a rotated one, too", files)
+		t.Errorf("the files are %v, want also a rotated one", files)
 	}
 	for _, file := range files {
 		info, err := file.Info()
@@ -55,8 +59,8 @@ func TestAuditFile(t *testing.T) {
 }
 
 // TestStandardOutputWithoutReader: a process whose audit log is its standard output goes on when the reader has gone.
-// AuditLog.Write then returns an error. The write is made in a child process, since a write to a broken standard output would kill
-// a process that does not ignore SIGPIPE.
+// AuditLog.Write then returns an error. The write is made in a child process, since a write to a broken standard output would
+// kill a process that does not ignore SIGPIPE.
 func TestStandardOutputWithoutReader(t *testing.T) {
 	const child = "LISTPROXY_TEST_AUDIT_CHILD"
 	if os.Getenv(child) != "" { // the child: it exits with 0 if Write returned an error

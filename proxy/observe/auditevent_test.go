@@ -30,7 +30,7 @@ func auditedAlice() user.Info {
 	}
 }
 
-// auditedRequest returns a request with headers that an event must not have.
+// auditedRequest returns a request with a User-Agent, which is in its event, and with headers that must not be there.
 func auditedRequest(uri string) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, uri, http.NoBody)
 	r.RemoteAddr = "192.0.2.7:1234"
@@ -68,6 +68,8 @@ func TestEvent(t *testing.T) {
 		`"listproxy.io/items":"1","listproxy.io/representation":"metadata-json","listproxy.io/revision":"1234",` +
 		`"listproxy.io/semantics":"exact"}}` + "\n"
 	expect.Same(t, want, got)
+
+	// If the caller impersonates a user, the event has both.
 	bob := &user.DefaultInfo{Name: "bob", Groups: []string{"b"}}
 	got = writeLine(t, AuditEvent{Request: r, Asked: auditedPods(), Caller: auditedAlice(), Impersonated: bob})
 	expect.Says(t, got, `}},"impersonatedUser":{"username":"bob","groups":["b"]},"sourceIPs"`)
@@ -87,10 +89,14 @@ func writeLine(t *testing.T, event AuditEvent) string {
 
 // FuzzEvent: the event of a request is one line of valid JSON, whatever the client chooses.
 func FuzzEvent(f *testing.F) {
-	// The arguments are path, query, agent, id, name, group, key, value.
-	f.Add("/api/v1/pods", "limit=1&continue=abc", "kubectl/v1.36.3", "id", "alice", "group", "", "")
-	f.Add("/api/v1/namespaces/a b/pods", "labelSelector=a\"\\<b>&\u2028", "\xff\xfe\x00\x1f\x7f", "\xff\"", "\n", "\u2029", "\xc3\x28", "\\")
-	f.Add("//%2f/..", "%zz;a=%", strings.Repeat("é", 513), "", "", "", "k", "v")
+	add := func(path, query, agent, id, name, group, key, value string) {
+		f.Add(path, query, agent, id, name, group, key, value)
+	}
+	add("/api/v1/pods", "limit=1&continue=abc", "kubectl/v1.36.3", "id", "alice", "group", "", "")
+	// Quotes, line breaks, control characters, and bytes that are not UTF-8.
+	add("/api/v1/namespaces/a b/pods", "labelSelector=a\"\\<b>&\u2028", "\xff\xfe\x00\x1f\x7f", "\xff\"", "\n", "\u2029", "\xc3\x28", "\\")
+	// Bad escapes, and a long User-Agent.
+	add("//%2f/..", "%zz;a=%", strings.Repeat("é", 513), "", "", "", "k", "v")
 	f.Fuzz(func(t *testing.T, path, query, agent, id, name, group, key, value string) {
 		r := auditedRequest("/")
 		r.URL = &url.URL{Path: path, RawQuery: query}

@@ -43,8 +43,8 @@ func (l *AuditLog) Write(event AuditEvent) error {
 	return errors.New("an audit event cannot be encoded")
 }
 
-// Close closes the log. It must be called once, after the last answer. If an event is still being written, Close returns an error,
-// and leaves the log open. It does not wait for the event, since a disk may hang.
+// Close closes the log. It must be called once, after the last answer. If an event is still being written, Close returns an
+// error, and leaves the log open. It does not wait for the event, since a disk may hang.
 func (l *AuditLog) Close() error {
 	if !l.mu.TryLock() {
 		return errBusy
@@ -53,8 +53,8 @@ func (l *AuditLog) Close() error {
 	return l.lines.out.Close()
 }
 
-// lineWriter writes the backend's lines to out, and keeps the error. If only a part of a line was written, as on a full disk, a line
-// break comes before the next line.
+// lineWriter writes the backend's lines to out, and keeps the error. If only a part of a line was written, as on a full disk, a
+// line break comes before the next line.
 type lineWriter struct {
 	out         io.WriteCloser
 	endsMidLine bool  // only a part of the last line was written

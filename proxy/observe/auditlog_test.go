@@ -57,8 +57,8 @@ func writeEvent(l *AuditLog, id string) error {
 	})
 }
 
-// TestAuditLogOnFullDisk: AuditLog.Write returns the error of an event that cannot be written. After a part of a line the
-// next event begins on a new line.
+// TestAuditLogOnFullDisk: AuditLog.Write returns the error of an event that cannot be written. If a part of its line was
+// written, the next event begins on a new line.
 func TestAuditLogOnFullDisk(t *testing.T) {
 	file := &fakeFile{}
 	l := NewAuditLog(file)
@@ -76,7 +76,7 @@ func TestAuditLogOnFullDisk(t *testing.T) {
 	expect.NoError(t, l.Close())
 	ids, otherLines := file.readIDs()
 	expect.Same(t, []string{"one", "two", "three"}, ids)
-	expect.Same(t, 2, otherLines)
+	expect.Same(t, 2, otherLines) // the two parts of ten bytes
 	expect.Same(t, true, file.closed)
 }
 

@@ -9,11 +9,12 @@ import (
 )
 
 // FeedTransport returns a transport that sends all requests through next, and observes the requests of feeds. A feed keeps one
-// resource current in memory: it lists the resource, and watches it. describe reads from a request's context what the feed sends it
-// for (task, such as "watch"), and which resource, version and representation the feed keeps. The task is empty if the request is
-// not a feed's.
+// resource current in memory: it lists the resource, and watches it. describe reads from a request's context what the feed
+// sends it for (task, such as "watch"), and which resource, version and representation the feed keeps. The task is empty if the
+// request is not a feed's.
 //
-// Each request of a feed has a trace of its own, since no caller waits for the answer. Its span lasts until the end of the answer.
+// Each request of a feed has a trace of its own, since no caller waits for the answer. Its span lasts until the end of the
+// answer.
 func (o *Observer) FeedTransport(
 	next http.RoundTripper, describe func(context.Context) (task, resource, version, representation string),
 ) http.RoundTripper {

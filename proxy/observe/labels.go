@@ -22,9 +22,9 @@ const (
 	maxResourceValues = 512
 )
 
-// servedResources maps resources to label values ("pods", "deployments.apps"). It has only resources that the upstream is known to
-// serve, since callers can make up others without end. The first 512 resources (maxResourceValues) keep their values until the
-// process ends. All others have [OtherLabel]. The zero value is empty. servedResources is safe for concurrent use.
+// servedResources maps resources to label values ("pods", "deployments.apps"). It has only resources that the upstream is known
+// to serve, since callers can make up others without end. The first 512 resources (maxResourceValues) keep their values until
+// the process ends. All others have [OtherLabel]. The zero value is empty. servedResources is safe for concurrent use.
 type servedResources struct {
 	mu     sync.RWMutex
 	values map[schema.GroupVersionResource]string
@@ -38,8 +38,8 @@ func (s *servedResources) find(gvr schema.GroupVersionResource) (string, bool) {
 	return value, ok
 }
 
-// findOrAdd returns the label value of a resource that the upstream serves. If the resource is new, findOrAdd gives it a value of
-// its own, or [OtherLabel] if the map is full.
+// findOrAdd returns the label value of a resource that the upstream serves. If the resource is new, findOrAdd gives it a value
+// of its own, or [OtherLabel] if the map is full.
 func (s *servedResources) findOrAdd(gvr schema.GroupVersionResource) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,8 +69,8 @@ func (rec *Record) resourceLabel() string {
 	return OtherLabel
 }
 
-// isServed reports whether the upstream is known to serve gvr, the request's resource. There are two proofs: a GET of gvr was just
-// answered with a 2xx, or the cluster's catalog has gvr.
+// isServed reports whether the upstream is known to serve gvr, the request's resource. There are two proofs: a GET of gvr was
+// just answered with a 2xx, or the cluster's catalog has gvr.
 func (rec *Record) isServed(gvr schema.GroupVersionResource) bool {
 	code := rec.response.Code
 	if rec.request.Method == http.MethodGet && code >= http.StatusOK && code < http.StatusMultipleChoices {
@@ -80,8 +80,8 @@ func (rec *Record) isServed(gvr schema.GroupVersionResource) bool {
 	return inCatalog != nil && inCatalog(gvr.Group, gvr.Version, gvr.Resource)
 }
 
-// namedResource returns the resource that the request names, which may not exist. It returns the zero value if the path names no
-// resource, if Kubernetes would not accept the names, or if the request was neither answered from memory nor forwarded.
+// namedResource returns the resource that the request names, which may not exist. It returns the zero value if the path names
+// no resource, if Kubernetes would not accept the names, or if the request was neither answered from memory nor forwarded.
 func (rec *Record) namedResource() schema.GroupVersionResource {
 	if rec.labels.decision != DecisionServe && rec.labels.decision != DecisionForward {
 		return schema.GroupVersionResource{}

@@ -46,8 +46,8 @@ const (
 	LabelCode           = "code"
 )
 
-// metrics has the counters and histograms of requests: those of callers, and those that listproxy itself sends to the API server. A
-// feed's requests keep a resource current in memory. The gauges of state are in proxy/admin.
+// metrics has the counters and histograms of requests: those of callers, and those that listproxy itself sends to the API
+// server. A feed's requests keep a resource current in memory. The gauges of state are in proxy/admin.
 type metrics struct {
 	// Updated by Record.end, for a caller's request:
 	requests       *prometheus.CounterVec
@@ -67,8 +67,8 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return factory.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
-	// The buckets reach from the fastest answer, a page from memory (about 50 µs), to the slowest, a large list from kube-apiserver
-	// (many seconds).
+	// The buckets reach from the fastest answer, a page from memory (about 50 µs), to the slowest, a large list from
+	// kube-apiserver (many seconds).
 	seconds := func(name, help string, labels ...string) *prometheus.HistogramVec {
 		return factory.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: []float64{
 			0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,

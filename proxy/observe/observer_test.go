@@ -97,8 +97,8 @@ func expectSeries(t *testing.T, metrics prometheus.Gatherer, want map[string][]s
 	expect.Same(t, want, got)
 }
 
-// TestResourceLabel: a resource is counted under its own name if it is in the catalog, or once a GET of it has succeeded. All others
-// are counted as "other".
+// TestResourceLabel: a resource is counted under its own name if it is in the catalog, or once a GET of it has succeeded. All
+// others are counted as "other".
 func TestResourceLabel(t *testing.T) {
 	const deployments = "/apis/apps/v1/deployments"
 	for _, tt := range []struct {
@@ -156,8 +156,8 @@ func TestResourceLabel(t *testing.T) {
 	}
 }
 
-// TestSeriesAreBounded: if callers name ever more resources, only the first 512 get series of their own. Requests for the others are
-// counted as resource=other, by reason.
+// TestSeriesAreBounded: if callers name ever more resources, only the first 512 get series of their own. Requests for the
+// others are counted as resource=other, by reason.
 func TestSeriesAreBounded(t *testing.T) {
 	const bound = 512  // maxResourceValues of package observe
 	const beyond = 100 // resources after the first 512
@@ -183,8 +183,8 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 }
 
-// TestStartProof: Observer.StartProof counts waits for a proof by their result: proven, the reason why not, or gone if the client has
-// left.
+// TestStartProof: Observer.StartProof counts waits for a proof by their result: proven, the reason why not, or gone if the
+// client has left.
 func TestStartProof(t *testing.T) {
 	o, metrics := observetest.New(nil)
 	for _, why := range []reason.Reason{reason.None, reason.NotProven} {

@@ -16,19 +16,20 @@ import (
 // tracerName is the instrumentation scope of all spans.
 const tracerName = "github.com/listproxy/listproxy"
 
-// spans makes the spans of callers' requests (begin), and those of requests to the API server (sendInSpan). A request's path, query,
-// headers and addresses may hold secrets, so its span has only the resource. A nil *spans means that tracing is off.
+// spans makes the spans of callers' requests (begin), and those of requests to the API server (sendInSpan). A request's path,
+// query, headers and addresses may hold secrets, so its span has only the resource. A nil *spans means that tracing is off.
 type spans struct{ tracer trace.Tracer }
 
 // propagator reads and writes traceparent and tracestate (https://www.w3.org/TR/trace-context). It leaves baggage alone:
 // a caller's baggage is forwarded unchanged.
 var propagator propagation.TraceContext
 
-// begin starts the span of a caller's request, and returns the request with the span in its context. The caller of begin must end
-// the span.
+// begin starts the span of a caller's request, and returns the request with the span in its context. The caller of begin must
+// end the span.
 //
-// The span starts a new trace. If the request has a traceparent, the span has a link to the span there, as at kube-apiserver for
-// ordinary users. It is no child of that span: otherwise the sender of a traceparent would decide whether listproxy's span is sampled.
+// The span starts a new trace. If the request has a traceparent, the span has a link to the span there, as at kube-apiserver
+// for ordinary users. It is no child of that span: otherwise the sender of a traceparent would decide whether listproxy's span
+// is sampled.
 func (s *spans) begin(r *http.Request) *http.Request {
 	scheme := "http"
 	if r.TLS != nil {
@@ -71,8 +72,8 @@ func (f *forwardTransport) RoundTrip(r *http.Request) (res *http.Response, err e
 }
 
 // sendInSpan sends r to the API server through next, in a new client span with a name and attributes. The span's traceparent
-// replaces r's own. The caller must call endSpan at the end of the answer, and may call it again. After an error, sendInSpan itself
-// has ended the span.
+// replaces r's own. The caller must call endSpan at the end of the answer, and may call it again. After an error, sendInSpan
+// itself has ended the span.
 //
 // If s is nil, sendInSpan makes no span, and sends r unchanged.
 func (s *spans) sendInSpan(
@@ -114,8 +115,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip implements [http.RoundTripper].
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// httpMethods are the methods that OpenTelemetry's semantic conventions know. In place of any other method, a span has _OTHER as the
-// value of its attribute, and HTTP in its name.
+// httpMethods are the methods that OpenTelemetry's semantic conventions know. In place of any other method, a span has _OTHER
+// as the value of its attribute, and HTTP in its name.
 var httpMethods = sets.New(http.MethodConnect, http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodOptions,
 	http.MethodPatch, http.MethodPost, http.MethodPut, http.MethodTrace)
 
@@ -160,8 +161,8 @@ func WatchEndAttributes(events int, why string) []attribute.KeyValue {
 	return []attribute.KeyValue{attrEvents.Int(events), attrWatchEnd.String(why)}
 }
 
-// StartStep starts the span of a step of a request. ctx is the request's context. It returns the context of the step. The caller
-// must end the span. If the request's span is not recorded, StartStep makes no span, and costs nothing.
+// StartStep starts the span of a step of a request. ctx is the request's context. It returns the context of the step. The
+// caller must end the span. If the request's span is not recorded, StartStep makes no span, and costs nothing.
 func StartStep(ctx context.Context, name string) (context.Context, trace.Span) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {

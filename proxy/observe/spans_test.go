@@ -72,8 +72,9 @@ func TestSpanOfAList(t *testing.T) {
 	}, attributesOf(request))
 }
 
-// TestInstrumentSend: Observer.InstrumentSend counts requests to the API server by their purpose. The span of such a request is a
-// child of the span in the context, and the request has its traceparent. Only reviews count in the duration of reviews.
+// TestInstrumentSend: Observer.InstrumentSend counts requests to the API server by their purpose: review, or whoami. Only the
+// duration of reviews is measured. The span of such a request is a child of the span in the context. The request has its
+// traceparent.
 func TestInstrumentSend(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	o, metrics := observetest.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))
@@ -88,6 +89,7 @@ func TestInstrumentSend(t *testing.T) {
 			})
 			_, err := send(ctx, auth.Identity{}, httptest.NewRequest(http.MethodPost, "/", nil))
 			expect.NoError(t, err)
+			// The span of the request is called after its method.
 			post := proxytest.SpanNamed(t, spans.GetSpans(), "POST")
 			if post.Parent.SpanID() != span.SpanContext().SpanID() {
 				t.Errorf("the span of a %s has the parent %v, want %v", purpose, post.Parent.SpanID(), span.SpanContext().SpanID())
@@ -162,7 +164,7 @@ func TestTunnelHasNoSpan(t *testing.T) {
 // TestFeedTransport: Observer.FeedTransport counts the requests of feeds by their purpose, counts the bytes that they
 // receive, and gives each a span without a parent.
 func TestFeedTransport(t *testing.T) {
-	const body = "{}\n{}\n{}\n"
+	const body = "{}\n{}\n{}\n" // the answer to every request
 	spans := tracetest.NewInMemoryExporter()
 	o, metrics := observetest.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))
 	transport := o.FeedTransport(proxytest.Transport(func(r *http.Request) (*http.Response, error) {
@@ -172,6 +174,7 @@ func TestFeedTransport(t *testing.T) {
 		GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"},
 		Representation:       media.MetadataProtobuf,
 	}
+	// A feed of deployments sends three requests: it loads its resource twice, and then watches it.
 	for _, purpose := range []source.Purpose{source.ForLoad, source.ForLoad, source.ForWatch} {
 		ctx := source.WithCollection(source.WithPurpose(t.Context(), purpose), deployments)
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://upstream", http.NoBody)

@@ -11,8 +11,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// AnswerWriter is an [http.ResponseWriter] that ends a stalled answer: one whose client does not read it. It is for answers that
-// occupy something until their end:
+// AnswerWriter is an [http.ResponseWriter] that ends a stalled answer: one whose client does not read it. It is for answers
+// that occupy something until their end:
 //
 //   - An answer from memory keeps its objects in memory.
 //   - A short forwarded request counts against --max-requests-inflight. (kube-apiserver, too, ends it after a minute:
@@ -43,7 +43,8 @@ type AnswerWriter struct {
 	writing    bool       // a write or flush is under way
 	writeStart time.Time  // when the current or last write began
 	ended      bool       // the answer was ended, since it was stalled
-	// timer calls expire. It goes on running after a write, since a watch has many short writes, and stopping it would cost too much.
+	// timer calls expire. It goes on running after a write, since a watch has many short writes, and stopping it would cost too
+	// much.
 	timer        *time.Timer // nil before the first write
 	timerRunning bool        // the timer will call expire
 }
@@ -121,8 +122,8 @@ func (a *AnswerWriter) endWrite(err error) error {
 	return err
 }
 
-// expire is called by the timer. It ends the answer if the current write has taken longer than the limit. The order of the cases
-// matters: only a write that is under way can be late, and an answer is ended only once.
+// expire is called by the timer. It ends the answer if the current write has taken longer than the limit. The order of the
+// cases matters: only a write that is under way can be late, and an answer is ended only once.
 func (a *AnswerWriter) expire() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -58,10 +58,11 @@ func writeUntilError(errs chan<- error) http.HandlerFunc {
 	}
 }
 
-// TestStalledAnswerIsEnded: an answer that its client does not read ends at the limit and not before. Another answer goes on, over
-// HTTP/2 on the same connection. The log has the verb and the resource, but not the object's name.
+// TestStalledAnswerIsEnded: an answer that its client does not read is ended at stallLimit, and not before. Another answer goes
+// on. (Over HTTP/2, both are on one connection.) The log has the verb and the resource, but not the object's name.
 func TestStalledAnswerIsEnded(t *testing.T) {
 	overBothProtocols(t, func(t *testing.T, http2 bool) {
+		// Two answers. The client does not read the one that is written until an error. The other one waits for goOn.
 		guard := &stallGuard{}
 		errs, goOn := make(chan error, 1), make(chan struct{})
 		client, _ := proxytest.ServePipe(t, guard.wrap(func(w http.ResponseWriter, r *http.Request) {
@@ -76,12 +77,15 @@ func TestStalledAnswerIsEnded(t *testing.T) {
 		other := proxytest.Get(t, client, "http://pipe/other")
 		res := proxytest.Get(t, client, "http://pipe/api/v1/namespaces/a/secrets/hunter2?x=hunter2")
 
+		// Just before the limit, both go on.
 		begun := time.Now()
 		time.Sleep(stallLimit - time.Nanosecond)
 		synctest.Wait()
 		if len(guard.endedAnswers()) != 0 || len(errs) != 0 {
 			t.Fatalf("answers were ended before the limit: %q", guard.endedAnswers())
 		}
+
+		// At the limit, the first one is ended.
 		time.Sleep(time.Nanosecond)
 		if err := <-errs; !errors.Is(err, errStalled) {
 			t.Errorf("the error is %v, want %v", err, errStalled)
@@ -97,6 +101,8 @@ func TestStalledAnswerIsEnded(t *testing.T) {
 		if _, err := io.Copy(io.Discard, res.Body); err == nil {
 			t.Error("the client reads the whole answer, want it broken off")
 		}
+
+		// The second one goes on to its end.
 		close(goOn)
 		expect.Same(t, "fine", proxytest.ReadAll(t, other.Body))
 	})
@@ -129,8 +135,8 @@ func TestIdleAnswersAreNotEnded(t *testing.T) {
 	})
 }
 
-// TestSlowAnswersAreNotEnded: a client that reads each 256 KiB of one large write in somewhat less than the limit gets
-// all of it.
+// TestSlowAnswersAreNotEnded: the limit is for each 256 KiB (maxChunk) of a large write. A slow client that reads each of them
+// within the limit gets the whole answer.
 func TestSlowAnswersAreNotEnded(t *testing.T) {
 	sent := make([]byte, 6*maxChunk+7) // not a multiple of maxChunk
 	_, _ = rand.NewChaCha8([32]byte{}).Read(sent)
@@ -155,7 +161,7 @@ func TestSlowAnswersAreNotEnded(t *testing.T) {
 			t.Errorf("read %d bytes, want the %d that were sent", len(read), len(sent))
 		}
 		if took := time.Since(begun); took < 4*stallLimit {
-			t.Errorf("reading took %v, so it shows nothing", took)
+			t.Errorf("reading took %v, want several times the limit, or the test shows nothing", took)
 		}
 		expect.Same(t, 0, len(guard.endedAnswers()))
 	})

@@ -50,8 +50,8 @@ func NewCertificates(cfg CertificatesConfig, log *slog.Logger) (*Certificates, e
 	base := &tls.Config{
 		MinVersion: max(cfg.MinVersion, tls.VersionTLS12),
 		NextProtos: []string{"h2", "http/1.1"},
-		// Small records at the beginning of a connection let a browser show a page sooner, but each is a system call. Clients of
-		// an API wait for the whole answer anyway.
+		// Small records at the beginning of a connection let a browser show a page sooner, but each is a system call. Clients
+		// of an API wait for the whole answer anyway.
 		DynamicRecordSizingDisabled: true,
 	}
 	var clientCAs dynamiccertificates.CAContentProvider // stays nil without CAs: a nil cfg.ClientCA in it would not be nil
@@ -90,8 +90,8 @@ func (c *Certificates) ConnectTLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: configFor}
 }
 
-// Run reads the files again from time to time, until ctx ends. The certificate and its key are replaced one after the other, so a
-// new certificate comes into use only when the key matches it. Only one Run may run at a time.
+// Run reads the files again from time to time, until ctx ends. The certificate and its key are replaced one after the other, so
+// a new certificate comes into use only when the key matches it. Only one Run may run at a time.
 func (c *Certificates) Run(ctx context.Context) {
 	kubehttp.ReloadFiles(ctx, c.log, "a new certificate", c.reload)
 }

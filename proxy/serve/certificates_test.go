@@ -64,10 +64,11 @@ func configForClient(t *testing.T, settings *tls.Config) *tls.Config {
 	return config
 }
 
-// TestFilesAreReadAgain: the certificate and the CAs in use are those of the files, at both ports, a short while after a change.
-// A file that cannot be used changes nothing, and is logged once. No key is logged.
+// TestFilesAreReadAgain: the certificate and the CAs in use are those of the files, at both ports, a short while after a
+// change. A file that cannot be used changes nothing, and is logged once. No key is logged.
 func TestFilesAreReadAgain(t *testing.T) {
-	used, other := newPair(t), newPair(t) // the files that are used, and files whose content replaces theirs
+	used := newPair(t)  // the files that the server uses
+	other := newPair(t) // files whose content the test copies there
 	records := &proxytest.Recorder{}
 	caFile, ca := newCA(t)
 	firstCAs, err := cert.NewPool(caFile)
@@ -94,7 +95,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 		// The steps come one after the other.
 		for _, step := range []struct {
 			name             string
-			change           func()
+			change           func() // of the files
 			wantCertificate  []byte
 			wantCAs          *x509.CertPool
 			wantWarningAbout string // a file; "": no warning
@@ -134,7 +135,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 			if options, _ := ca.VerifyOptions(); !options.Roots.Equal(step.wantCAs) {
 				t.Errorf("%s: other CAs are in use", step.name)
 			}
-			logged := records.Above(slog.LevelInfo)[lines:]
+			logged := records.Above(slog.LevelInfo)[lines:] // the warnings of this step
 			lines += len(logged)
 			if step.wantWarningAbout == "" {
 				expect.Same(t, 0, len(logged))
@@ -163,9 +164,9 @@ func TestPairsThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// TestTLSSettings: the main port asks clients for a certificate if there are CAs, and does not verify it yet. The port for CONNECT
-// never asks: clients are asked inside its tunnels ([test/e2e/attacks]). At both ports, the lowest version of TLS is MinVersion,
-// or 1.2 by default. Only the main port offers HTTP/2.
+// TestTLSSettings: the main port asks clients for a certificate if there are CAs. The handshake does not verify the
+// certificate. The port for CONNECT never asks: clients are asked inside its tunnels ([test/e2e/attacks]). At both ports, the
+// lowest version of TLS is MinVersion, or 1.2 by default. Only the main port offers HTTP/2.
 func TestTLSSettings(t *testing.T) {
 	pair := newPair(t)
 	_, ca := newCA(t)

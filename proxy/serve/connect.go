@@ -63,8 +63,8 @@ func newConnectHandler(tunnels *Tunnels) http.Handler {
 	})
 }
 
-// newGoproxy returns a proxy server that turns a CONNECT to one of the targets into a tunnel, and refuses any other CONNECT. As a
-// second protection, all its dialers fail, so it can connect to no host.
+// newGoproxy returns a proxy server that turns a CONNECT to one of the targets into a tunnel, and refuses any other CONNECT. As
+// a second protection, all its dialers fail, so it can connect to no host.
 func newGoproxy(tunnels *Tunnels) *goproxy.ProxyHttpServer {
 	proxy := goproxy.NewProxyHttpServer()
 	proxy.Logger = stdlog.New(io.Discard, "", 0) // goproxy logs whole requests, with credentials
@@ -74,8 +74,8 @@ func newGoproxy(tunnels *Tunnels) *goproxy.ProxyHttpServer {
 	proxy.ConnectDial = func(string, string) (net.Conn, error) { return nil, errNoDial }
 
 	proxy.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
-		// host is what net/http has parsed from RequestURI, the client's own bytes. If the two differ, net/http has dropped a part,
-		// like user@ or a path. Then the client may mean another host, so the CONNECT is refused.
+		// host is what net/http has parsed from RequestURI, the client's own bytes. If the two differ, net/http has dropped a
+		// part, like user@ or a path. Then the client may mean another host, so the CONNECT is refused.
 		r := ctx.Req
 		if r.RequestURI == host && tunnels.targets.contains(host) {
 			observe.RecordOf(r.Context()).Ignore() // the requests in the tunnel have records
@@ -101,8 +101,9 @@ func refuseConnect(r *http.Request, targets Targets) *http.Response {
 	return res
 }
 
-// connectWriter is the ResponseWriter of a CONNECT. goproxy hijacks the connection, sets no deadline, and ignores the bytes that
-// net/http has already read after the CONNECT. So Hijack returns a connection that has a deadline, and begins with these bytes.
+// connectWriter is the ResponseWriter of a CONNECT. goproxy hijacks the connection, sets no deadline, and ignores the bytes
+// that net/http has already read after the CONNECT. So Hijack returns a connection that has a deadline, and begins with these
+// bytes.
 type connectWriter struct{ http.ResponseWriter }
 
 var _ http.Hijacker = connectWriter{}

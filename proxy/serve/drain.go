@@ -17,16 +17,16 @@ const (
 	// net/http counts an HTTP/2 connection as idle shortly before it sends the last frames of an answer. Without the pause they
 	// would be lost.
 	flushPause = 250 * time.Millisecond
-	// cutOffTimeout bounds the time for which the handlers of requests that were cut off may go on. They record the end of their
-	// requests in metrics and logs.
+	// cutOffTimeout bounds the time for which the handlers of requests that were cut off may go on. They record the end of
+	// their requests in metrics and logs.
 	cutOffTimeout = time.Second
 	// drainPollInterval is the pause between two checks whether a handler still runs.
 	drainPollInterval = 10 * time.Millisecond
 )
 
 // Drain shuts down a server of [New] gracefully. It ends the watches first. It gives all other requests time, exec and
-// port-forward included, and then cuts off those that are left. (The Shutdown of net/http would wait for watches, which never end
-// by themselves, and would not wait for upgraded connections.) Drain is safe for concurrent use.
+// port-forward included, and then cuts off those that are left. (The Shutdown of net/http would wait for watches, which never
+// end by themselves, and would not wait for upgraded connections.) Drain is safe for concurrent use.
 type Drain struct {
 	server     *http.Server
 	endWatches func(spread time.Duration)
@@ -62,9 +62,9 @@ func (d *Drain) countRunning(next http.Handler) http.Handler {
 //  3. All requests end, and then all connections.
 //  4. If that takes longer than timeout, the requests that are left are cut off, and all connections are closed.
 //
-// cut is the number of requests that were cut off. clean reports whether all requests and connections have ended before timeout. If
-// clean is false, cut may still be 0: a connection may have been closed while no handler ran, in the middle of an incoming request
-// or of the last bytes of an answer.
+// cut is the number of requests that were cut off. clean reports whether all requests and connections have ended before
+// timeout. If clean is false, cut may still be 0: a connection may have been closed while no handler ran, in the middle of an
+// incoming request or of the last bytes of an answer.
 func (d *Drain) Shutdown(timeout time.Duration) (cut int64, clean bool) {
 	defer d.cancelAll()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -98,8 +98,8 @@ func (d *Drain) cutOff() {
 }
 
 // awaitConnections gives the server flushPause for its last frames. Then it waits until the server has closed all connections.
-// Meanwhile, the rest of a request may have come in and started a handler, so it waits for the handlers again. It returns false if
-// ctx ends first.
+// Meanwhile, the rest of a request may have come in and started a handler, so it waits for the handlers again. It returns false
+// if ctx ends first.
 func (d *Drain) awaitConnections(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():

@@ -16,12 +16,12 @@ func TestGoawayChance(t *testing.T) {
 		name                string
 		protoMajor          int
 		chance              float64
-		wantLeast, wantMost int // of the requests that close their connection
+		wantLeast, wantMost int // how many of 1000 requests close their connection
 	}{
-		{name: "never", protoMajor: 2},
-		{name: "always", protoMajor: 2, chance: 1, wantLeast: requests, wantMost: requests},
-		{name: "half of them", protoMajor: 2, chance: 0.5, wantLeast: requests / 4, wantMost: requests * 3 / 4}, // 15 standard deviations
-		{name: "over HTTP/1.1", protoMajor: 1, chance: 1},
+		{name: "never", protoMajor: 2, chance: 0, wantLeast: 0, wantMost: 0},
+		{name: "always", protoMajor: 2, chance: 1, wantLeast: 1000, wantMost: 1000},
+		{name: "about half", protoMajor: 2, chance: 0.5, wantLeast: 250, wantMost: 750}, // 500 ± 15 standard deviations
+		{name: "over HTTP/1.1", protoMajor: 1, chance: 1, wantLeast: 0, wantMost: 0},
 	} {
 		notDraining := func() bool { return false }
 		handler := CloseConnections(http.NotFoundHandler(), notDraining, tt.chance)

@@ -32,13 +32,13 @@ const (
 // fixedHosts are the hosts of every certificate. The last one is the API server in the kubeconfigs of pods.
 var fixedHosts = []string{"localhost", "127.0.0.1", "::1", "kubernetes.default.svc"}
 
-// SelfSigned returns the files of a pair, a serving certificate and its key: tls.crt and tls.key (0600) in dir. The certificate is
-// for hosts (DNS names or IP addresses), fixedHosts, listproxy, and the machine's name. Clients that trust the certificates in
-// tls.crt accept it.
+// SelfSigned returns the files of a pair, a serving certificate and its key: tls.crt and tls.key (0600) in dir. The certificate
+// is for hosts (DNS names or IP addresses), fixedHosts, listproxy, and the machine's name. Clients that trust the certificates
+// in tls.crt accept it.
 //
-// A pair in dir is used again if it is valid for another 30 days, and covers hosts and fixedHosts. (It need not cover the machine's
-// name, which changes from pod to pod.) Otherwise SelfSigned makes a new pair, which overwrites the files in dir. Clients must be
-// told to trust it.
+// A pair in dir is used again if it is valid for another 30 days, and covers hosts and fixedHosts. (It need not cover the
+// machine's name, which changes from pod to pod.) Otherwise SelfSigned makes a new pair, which overwrites the files in dir.
+// Clients must be told to trust it.
 //
 // SelfSigned is for trying listproxy out, since several replicas need the same pair. Only one process may use dir at a time.
 func SelfSigned(dir string, hosts []string) (certPath, keyPath string, err error) {
@@ -70,8 +70,8 @@ func isUsable(leaf *x509.Certificate, hosts []string, now time.Time) bool {
 	return now.Add(renewBefore).Before(leaf.NotAfter) && !slices.ContainsFunc(hosts, lacks)
 }
 
-// makePair makes a CA, and a certificate for hosts and listproxy that the CA signs. certPEM has the certificate, and after it the
-// CA's. keyPEM has the certificate's key. The CA's key is thrown away.
+// makePair makes a CA, and a certificate for hosts and listproxy that the CA signs. certPEM has the certificate, and after it
+// the CA's. keyPEM has the certificate's key. The CA's key is thrown away.
 func makePair(hosts []string) (certPEM, keyPEM []byte, err error) {
 	options := cert.SelfSignedCertKeyOptions{Host: "listproxy", MaxAge: selfSignedLifetime}
 	for _, host := range hosts {

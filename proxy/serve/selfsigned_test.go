@@ -60,14 +60,14 @@ func TestSelfSigned(t *testing.T) {
 	expect.Same(t, map[string]os.FileMode{"tls.crt": 0o644, "tls.key": 0o600}, modes)
 }
 
-// TestSelfSignedIsUsedAgain: SelfSigned returns the pair that is in the folder if it can be read, covers all hosts, and is valid for
-// another 30 days. If not, it makes a new one.
+// TestSelfSignedIsUsedAgain: SelfSigned returns the pair that is in the folder if it can be read, covers all hosts, and is
+// valid for another 30 days. If not, it makes a new one.
 func TestSelfSignedIsUsedAgain(t *testing.T) {
 	const day = 24 * time.Hour
 	for name, tt := range map[string]struct {
-		hosts         []string      // of the second call
-		after         time.Duration // between the two calls
-		change        func(t *testing.T, certPath, keyPath string)
+		hosts         []string                                     // of the second call; the first is for a.example and fd00::a
+		after         time.Duration                                // between the two calls
+		change        func(t *testing.T, certPath, keyPath string) // of the files, between the two calls; nil: none
 		wantUsedAgain bool
 	}{
 		"next start":             {hosts: []string{"a.example", "fd00::a", "127.0.0.1"}, wantUsedAgain: true},

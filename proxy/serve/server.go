@@ -16,12 +16,12 @@ import (
 
 const readHeaderTimeout = 32 * time.Second // as in kube-apiserver
 
-// New returns the HTTPS server for clients, with HTTP/1.1 and HTTP/2. The server bounds headers, idle connections, streams
-// and their buffers, but not the time of a request or an answer, since watches and uploads take long. Like kube-apiserver, it
-// sends no HTTP/2 pings, so a client that was stopped for a while keeps its streams. TCP keep-alive finds clients that are gone.
+// New returns the HTTPS server for clients, with HTTP/1.1 and HTTP/2. The server bounds headers, idle connections, streams and
+// their buffers, but not the time of a request or an answer, since watches and uploads take long. Like kube-apiserver, it sends
+// no HTTP/2 pings, so a client that was stopped for a while keeps its streams. TCP keep-alive finds clients that are gone.
 //
-// The server has two listeners. Call its ServeTLS(listener, "", "") with the listener of clients; tlsConfig has the certificate.
-// Call its Serve with the [Tunnels], whose connections already have TLS.
+// The server has two listeners. Call its ServeTLS(listener, "", "") with the listener of clients; tlsConfig has the
+// certificate. Call its Serve with the [Tunnels], whose connections already have TLS.
 func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Server {
 	return raiseHeaderValueLimit(&http.Server{
 		Handler:           withOpenConnection(handler),
@@ -33,8 +33,8 @@ func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Se
 		MaxHeaderBytes:    64 << 10, // as in other proxies; kube-apiserver takes 1 MiB
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 250,
-			// The two buffers bound the memory of uploads that the upstream does not read. One such upload must not stop the others
-			// on its connection, so the connection has room for sixteen.
+			// The two buffers bound the memory of uploads that the upstream does not read. One such upload must not stop the
+			// others on its connection, so the connection has room for sixteen.
 			MaxReceiveBufferPerStream:     128 << 10,
 			MaxReceiveBufferPerConnection: 2 << 20,
 		},

@@ -16,8 +16,8 @@ import (
 // Targets has the names under which clients know the one API server, as host:port in lower case. It is immutable.
 type Targets struct{ list []string }
 
-// NewTargets returns the targets for one API server: the host of upstream, which is the API server's URL, and the hosts in more,
-// each with or without a port.
+// NewTargets returns the targets for one API server: the host of upstream, which is the API server's URL, and the hosts in
+// more, each with or without a port.
 func NewTargets(upstream *url.URL, more []string) (Targets, error) {
 	var list []string
 	for _, s := range append([]string{upstream.Host}, more...) {

@@ -18,8 +18,8 @@ func mustTargets(t testing.TB, upstream string, further ...string) Targets {
 	return targets
 }
 
-// TestParseTarget: a target of the configuration is a name or an address, perhaps in upper case. Without a port, the port is 443.
-// Any other text is refused, so that a wrong flag is noticed at the start.
+// TestParseTarget: a target of the configuration is a name or an address, perhaps in upper case. Without a port, the port is
+// 443. Any other text is refused, so that a wrong flag is noticed at the start.
 func TestParseTarget(t *testing.T) {
 	for in, want := range map[string]string{
 		"api.example:6443": "api.example:6443",

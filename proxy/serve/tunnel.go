@@ -11,10 +11,10 @@ import (
 	"github.com/elazarl/goproxy"
 )
 
-// Tunnels is a [net.Listener] whose connections are tunnels. A client opens a tunnel to the API server by a CONNECT request to the
-// server of [NewConnectServer]. The [http.Server] of the main port serves the tunnels, so requests inside a tunnel are handled
-// like all others. Inside a tunnel, the client believes that it talks to the API server, so the certificate of the main port must
-// have the API server's names, too. Tunnels is safe for concurrent use.
+// Tunnels is a [net.Listener] whose connections are tunnels. A client opens a tunnel to the API server by a CONNECT request to
+// the server of [NewConnectServer]. The [http.Server] of the main port serves the tunnels, so requests inside a tunnel are
+// handled like all others. Inside a tunnel, the client believes that it talks to the API server, so the certificate of the main
+// port must have the API server's names, too. Tunnels is safe for concurrent use.
 type Tunnels struct {
 	targets   Targets
 	tlsConfig *tls.Config   // TLS of the connections inside the tunnels
@@ -29,12 +29,12 @@ func NewTunnels(targets Targets, tlsConfig *tls.Config) *Tunnels {
 	return &Tunnels{targets: targets, tlsConfig: tlsConfig, opened: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// tunnelGranted is the answer to a CONNECT that is granted. It says HTTP/1.1 even if the CONNECT was sent in HTTP/1.0, as a server
-// should (RFC 9110, 2.5).
+// tunnelGranted is the answer to a CONNECT that is granted. It says HTTP/1.1 even if the CONNECT was sent in HTTP/1.0, as a
+// server should (RFC 9110, 2.5).
 const tunnelGranted = "HTTP/1.1 200 Connection established\r\n\r\n"
 
-// open grants a CONNECT, and waits until Accept takes the tunnel. goproxy calls open with the *tunnelConn that [connectWriter] has
-// made. open writes the answer within the deadline that connectWriter has set, and then removes that deadline.
+// open grants a CONNECT, and waits until Accept takes the tunnel. goproxy calls open with the *tunnelConn that [connectWriter]
+// has made. open writes the answer within the deadline that connectWriter has set, and then removes that deadline.
 func (t *Tunnels) open(_ *http.Request, conn net.Conn, _ *goproxy.ProxyCtx) {
 	_, err := io.WriteString(conn, tunnelGranted)
 	if err == nil {
@@ -74,8 +74,8 @@ func (t *Tunnels) Addr() net.Addr { return &net.UnixAddr{Name: "tunnel", Net: "t
 // tunnelConn is the connection with the client that a tunnel runs over. Its RemoteAddr is the client's address.
 type tunnelConn struct {
 	net.Conn
-	// in has all bytes that come in the tunnel. It begins with those that net/http has read after the CONNECT, since a client may
-	// begin its TLS handshake before it has the answer (RFC 9110, 9.3.6).
+	// in has all bytes that come in the tunnel. It begins with those that net/http has read after the CONNECT, since a client
+	// may begin its TLS handshake before it has the answer (RFC 9110, 9.3.6).
 	in io.Reader
 }
 

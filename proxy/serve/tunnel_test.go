@@ -22,7 +22,7 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// ports has the port for CONNECT, without TLS of its own, and the server of its tunnels.
+// ports has the port for CONNECT, and the server of its tunnels. In these tests the port has no TLS of its own.
 type ports struct {
 	connect string              // the address of the port for CONNECT
 	drain   *Drain              // of the server of the tunnels
@@ -60,9 +60,9 @@ func openPorts(t *testing.T, handler http.Handler) *ports {
 	return p
 }
 
-// TestRefusedRequests: the port for CONNECT accepts only a CONNECT to the API server, and a tunnel only HTTP over TLS. Nothing is
-// sent to the host that a request names. (TestTargets has more spellings of a host; TestAttacks has more
-// requests, the main port and HTTP/2.)
+// TestRefusedRequests: the port for CONNECT accepts only a CONNECT to the API server, and a tunnel only HTTP over TLS. Nothing
+// is sent to the host that a request names. (TestTargets has more spellings of a host; TestAttacks has more requests, the main
+// port and HTTP/2.)
 func TestRefusedRequests(t *testing.T) {
 	otherServer := proxytest.Listen(t) // must get no connection
 	other := otherServer.Addr().String()
@@ -77,10 +77,10 @@ func TestRefusedRequests(t *testing.T) {
 		forbidden  = metav1.StatusReasonForbidden
 		notAllowed = metav1.StatusReasonMethodNotAllowed
 		noStatus   = metav1.StatusReason("") // the answer is net/http's own, or goproxy's
-		anyError   = 0
+		anyError   = 0                       // any status from 400 on
 	)
 	const toUpstream = " HTTP/1.1\r\nHost: " + upstreamName
-	connectTo := map[string]func(t *testing.T) net.Conn{
+	connectTo := map[string]func(t *testing.T) net.Conn{ // opens the connection on which a request is sent
 		"port":               func(t *testing.T) net.Conn { return dial(t, p.connect) },
 		"tunnel":             func(t *testing.T) net.Conn { return p.startTLS(p.openTunnel(t, noEarlyBytes)) },
 		"tunnel without TLS": func(t *testing.T) net.Conn { return p.openTunnel(t, noEarlyBytes) },
@@ -116,19 +116,24 @@ func TestRefusedRequests(t *testing.T) {
 		{to: "tunnel without TLS", head: "GET /api" + toUpstream, wantCode: 400, wantReason: noStatus},
 	} {
 		t.Run(tt.to+"/"+tt.head, func(t *testing.T) {
-			res := exchange(t, connectTo[tt.to](t), tt.head+"\r\nProxy-Authorization: Basic aHVudGVyMg==")
+			conn := connectTo[tt.to](t)
+			res := exchange(t, conn, tt.head+"\r\nProxy-Authorization: Basic aHVudGVyMg==")
 			switch {
 			case tt.wantReason != noStatus:
 				proxytest.AssertStatus(t, res, tt.wantCode, tt.wantReason)
-			case res.StatusCode < 400 || tt.wantCode != anyError && res.StatusCode != tt.wantCode:
-				t.Errorf("the answer is %s, want %d (0: any error)", res.Status, tt.wantCode)
+			case tt.wantCode != anyError:
+				expect.Same(t, tt.wantCode, res.StatusCode)
+			case res.StatusCode < 400:
+				t.Errorf("the answer is %s, want an error", res.Status)
 			}
 		})
 	}
+	// The log has no credentials.
 	for _, text := range p.records.Above(slog.LevelDebug - 1) {
 		proxytest.AssertNotContains(t, text, "aHVudGVyMg")
 		proxytest.AssertNotContains(t, text, "password")
 	}
+	// The other server got no connection.
 	_ = otherServer.(*net.TCPListener).SetDeadline(time.Now().Add(100 * time.Millisecond))
 	if conn, err := otherServer.Accept(); err == nil {
 		t.Errorf("a connection came from %v", conn.RemoteAddr())
@@ -190,16 +195,16 @@ func TestIdleTunnelEnds(t *testing.T) {
 		const tunnel = "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: x\r\n\r\n"
 		for _, tt := range []struct {
 			name  string
-			head  string
-			reads bool // whether the client reads the answer at once
+			head  string // what the client sends
+			reads bool   // the client reads the answer at once, not after connectTimeout
 		}{
 			{name: "nothing", head: "", reads: true},
 			{name: "a refused request without its body", head: proxytest.StuckUpload, reads: true},
 			{name: "half a CONNECT", head: "CONNECT api.exam", reads: true},
 			{name: "a CONNECT without TLS", head: tunnel, reads: true},
 			{name: "a CONNECT and half a TLS record", head: tunnel + "\x16\x03", reads: true},
-			{name: "a CONNECT whose answer is not read", head: tunnel},
-			{name: "a refused CONNECT whose answer is not read", head: "CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n"},
+			{name: "a CONNECT whose answer is not read", head: tunnel, reads: false},
+			{name: "a refused CONNECT whose answer is not read", head: "CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n", reads: false},
 		} {
 			begun := time.Now()
 			conn, err := port.Dial(t.Context(), "", "")
@@ -247,9 +252,12 @@ func TestTunnels(t *testing.T) {
 	p := openPorts(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, "%s %s%s at %s", r.Method, r.Host, r.RequestURI, r.Context().Value(http.LocalAddrContextKey))
 	}))
+	// A request in a tunnel, whose TLS began with the CONNECT.
 	idle := p.startTLS(&earlyConn{open: func(early string) net.Conn { return p.openTunnel(t, early) }})
 	res := exchange(t, idle, "GET /early HTTP/1.1\r\nHost: "+upstreamName)
 	expect.Same(t, "GET "+upstreamName+"/early at "+p.connect, proxytest.ReadAll(t, res.Body))
+
+	// The server shuts down, and does not wait for the idle tunnel.
 	cut, clean := p.drain.Shutdown(24 * time.Hour) // longer than a test may last
 	expect.Same(t, int64(0), cut)
 	expect.Same(t, true, clean)

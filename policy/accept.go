@@ -64,8 +64,8 @@ func parseAccept(values []string, watch bool) Accept {
 // routes. The router, go-restful, compares each clause, without its parameters, with the media types of the route
 // (Route.matchesAccept). "application/*" or "*" alone is none of them, so it gets a 406.
 //
-// The media types of a route are those of the API server's serializers (k8s.io/apiserver, endpoints/installer.go), except two
-// kinds:
+// The route has the media types of the API server's serializers (k8s.io/apiserver, endpoints/installer.go). isRouted leaves out
+// two kinds of them:
 //
 //   - types with ";stream=watch", which a clause without its parameters never equals
 //   - application/cbor, which only some API servers have (a feature gate)

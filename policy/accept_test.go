@@ -31,7 +31,7 @@ const builtinResource, customResource = false, true
 
 // The tests in this file compare parseAccept with the API server's own code, which reads an Accept header in two steps:
 //
-//  1. The router of a built-in resource accepts or refuses the header (upstream.isRouted). Custom resources have no such router.
+//  1. The router of a built-in resource accepts or refuses the header (upstream.isRouted). Custom resources have none.
 //  2. The endpoint chooses a media type and a kind (negotiation.NegotiateMediaTypeOptions).
 
 // TestAccept: a list with one of these headers is answered, or forwarded for the wanted reason. (TestAcceptCombinations builds

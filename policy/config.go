@@ -41,8 +41,9 @@ type Evaluation struct {
 	Rule Rule
 }
 
-// Evaluate decides about a list or watch. [Parse] has returned req and parseReason. If watches are not answered from memory,
-// every watch has reason.Watch, whatever parseReason is, since the operator should first learn that watches are switched off.
+// Evaluate decides about a list or watch. [Parse] has returned req and parseReason. If the rule does not answer watches from
+// memory, every watch has reason.Watch, even if parseReason is another reason: the operator should first learn that watches are
+// switched off.
 func (c *Config) Evaluate(req *Request, parseReason reason.Reason) Evaluation {
 	rule := c.RuleFor(req.Group, req.Resource)
 	switch {

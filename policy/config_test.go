@@ -275,8 +275,8 @@ func TestWrongFile(t *testing.T) {
 	}
 }
 
-// FuzzParseFile: ParseFile returns an error that begins with the file's name, or a File with a Config whose rules are within
-// bounds and never keep Events.
+// FuzzParseFile: ParseFile returns an error that begins with the file's name, or a File. The rules of that File's Config have a
+// historyWindow of 1s to 1h, or none, and never keep Events.
 func FuzzParseFile(f *testing.F) {
 	example, err := os.ReadFile("../docs/policy.example.yaml")
 	expect.NoError(f, err)

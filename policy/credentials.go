@@ -12,8 +12,7 @@ type CredentialKind int
 const (
 	// NoToken means that kube-apiserver sees no token, and treats the caller as anonymous.
 	NoToken CredentialKind = iota
-	// AmbiguousToken means several Authorization headers, or a token that two parsers may read differently, like "Bearer abc
-	// def".
+	// AmbiguousToken means several Authorization headers, or one that two parsers may read differently: "Bearer abc def".
 	AmbiguousToken
 	// PlainToken means one token, in the spelling that every parser reads alike.
 	PlainToken

@@ -72,7 +72,7 @@ func (r *Request) setListParameter(name, value string) bool {
 		return ok
 	case "timeout":
 		// The timeout is the request's deadline at the API server; 0 means the default. listproxy answers without a deadline,
-		// but usually within a second, so only requests with a shorter timeout are forwarded.
+		// so requests with a timeout below a second are forwarded.
 		timeout, err := time.ParseDuration(value)
 		return err == nil && (timeout == 0 || timeout >= time.Second)
 	case "timeoutSeconds":

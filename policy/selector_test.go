@@ -161,8 +161,8 @@ func checkSingle(t *testing.T, r *Request, namespaced bool, want scope) {
 // want is the scope that the upstream reads. decision says how listproxy would serve the list.
 func checkServed(t *testing.T, r *Request, namespaced bool, atZero LimitAtZero, want scope, decision Decision) {
 	t.Helper()
-	// 1. The upstream refuses metadata.namespace for resources of the cluster, and for PodCertificateRequests, the only resource of
-	// their group in these tests.
+	// 1. The upstream refuses metadata.namespace for resources of the cluster, and for PodCertificateRequests, the only
+	// resource of their group in these tests.
 	noNamespaceField := !namespaced || r.Group == "certificates.k8s.io"
 	isRefused := r.selectsNamespace() && noNamespaceField
 
@@ -170,8 +170,8 @@ func checkServed(t *testing.T, r *Request, namespaced bool, atZero LimitAtZero, 
 	isPaged := decision.Limit > 0 || decision.Semantics == Continue
 	pagesDiffer := isPaged && !want.single && want.namespace != r.Namespace
 
-	// 3. The upstream reads at exactly this revision, or at one of its choice if revision is 0. The revision depends on whether the
-	// upstream reads a single object.
+	// 3. The upstream reads at exactly this revision, or at one of its choice if revision is 0. The revision depends on
+	// whether the upstream reads a single object.
 	revision, _, err := storage.ValidateListOptions("/pods/", storage.APIObjectVersioner{}, storage.ListOptions{
 		ResourceVersion:      r.Options.ResourceVersion,
 		ResourceVersionMatch: metav1.ResourceVersionMatch(r.Options.ResourceVersionMatch),

@@ -43,10 +43,10 @@ func (r *Request) Single(namespaced bool) (namespace, name string, isSingle bool
 // namespaced says whether the resource has namespaces. The special cases are:
 //
 //   - kube-apiserver refuses metadata.namespace: the resource has no namespaces, or does not accept that field.
-//   - A list of a single object with a limit, such as metadata.name=x&limit=1&resourceVersion=5. The limit would mean "exactly at
-//     revision 5", but kube-apiserver reads a single object in its newest state.
-//   - A list over all namespaces in pages that selects metadata.namespace=x. kube-apiserver reads the first page from the namespace
-//     x, and later pages from all namespaces.
+//   - The list is of a single object, and has limit=1 and resourceVersion=5, but no resourceVersionMatch. In other lists, the
+//     limit then means "exactly at revision 5", but kube-apiserver reads a single object in its newest state.
+//   - The list is over all namespaces, has pages, and selects metadata.namespace=x. kube-apiserver reads the first page from
+//     the namespace x, and later pages from all namespaces.
 //
 // checkSelectors does not check other fields, since it does not know which fields the resource has.
 func (r *Request) checkSelectors(namespaced bool, limitAtZero LimitAtZero) reason.Reason {

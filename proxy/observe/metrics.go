@@ -46,8 +46,8 @@ const (
 	LabelCode           = "code"
 )
 
-// metrics has the counters and histograms of requests: those of callers, and those that listproxy itself sends to the API
-// server. A feed's requests keep a resource current in memory. The gauges of state are in proxy/admin.
+// metrics has the counters and histograms of callers' requests, and of requests to the API server. Some of these come from
+// feeds: a feed keeps one resource current in memory. The gauges of state are in proxy/admin.
 type metrics struct {
 	// Updated by Record.end, for a caller's request:
 	requests       *prometheus.CounterVec

@@ -131,11 +131,11 @@ func TestCallersDoNotSample(t *testing.T) {
 }
 
 // TestCodesOfSpans: a span has the status code that the client got. A span without a code is an error.
-// (TestRequestsAreCounted has more ways to a code.)
+// (TestRequestsAreCounted has more cases.)
 func TestCodesOfSpans(t *testing.T) {
 	for name, tt := range map[string]struct {
 		handle     func(observetest.Seen)
-		wantCode   string // "": the span has none
+		wantCode   string // empty: the span has no code
 		wantStatus codes.Code
 	}{
 		"a handler that writes nothing": {handle: func(observetest.Seen) {}, wantCode: "200"},

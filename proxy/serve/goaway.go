@@ -9,7 +9,8 @@ import (
 
 // CloseConnections returns a handler that answers like next, and makes some clients close their connection after the answer:
 //
-//   - While isDraining returns true, every client closes it, and so sends no request on a connection that is about to be closed.
+//   - While isDraining returns true, every client closes its connection. So none sends a request on one that is about to be
+//     closed by the server.
 //   - Over HTTP/2, the client of a request closes it with the probability goawayChance (0 to 1). The client then opens another
 //     connection, which may lead to another replica. kube-apiserver's WithProbabilisticGoaway does the same, but its package
 //     imports all of priority and fairness.

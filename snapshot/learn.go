@@ -106,7 +106,7 @@ func (f *feed) learnEndBookmark(ctx context.Context, s *source.Stream) (*wire.Bo
 
 // watchNothing opens a watch of a name that cannot exist.
 func (f *feed) watchNothing(ctx context.Context, query url.Values, timeout time.Duration) (*source.Stream, error) {
-	namespace, selector := f.source.NonexistentKey()
+	namespace, selector := f.source.EmptySelection()
 	query.Set("fieldSelector", selector)
 	query.Set("allowWatchBookmarks", "true")
 	return f.source.Watch(ctx, namespace, query, timeout)

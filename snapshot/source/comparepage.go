@@ -14,11 +14,11 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// ListState has the objects of a collection at one revision, and how the upstream writes them as a list.
+// ListState is listproxy's state of a collection at one revision. ComparePage compares it with the upstream's.
 type ListState struct {
-	// Revision is the resourceVersion of the list.
+	// Revision is the resourceVersion of the state.
 	Revision uint64
-	// Envelope writes lists of the collection as the upstream does.
+	// Envelope writes lists of the collection as the upstream does: all bytes around the objects.
 	Envelope *wire.Envelope
 	// Tree has the objects.
 	Tree index.Tree
@@ -42,17 +42,18 @@ func IsMismatch(err error) bool {
 	return ok
 }
 
-// ComparePage compares one page of a state with the upstream's page at the same revision: the objects, the bytes around them,
-// the number of objects that follow, and the headers. The page begins with the key start and has at most limit objects. list reads
-// the upstream's page. If the pages differ, the error is a [MismatchError].
+// ComparePage reads one page of a list from the upstream, and compares it with the same page of a state. It compares the
+// objects, the bytes around them, the number of objects that follow, and the headers. If the pages differ, the error is a
+// [MismatchError].
 //
-// next is the key with which the state's next page begins; "" after the last page. It is valid even if there is an error.
+// The page is at the state's revision, begins with the key start, and has at most limit objects. list sends the request. next
+// is the key with which the state's next page begins; "" after the last page. It is valid even if there is an error.
 func (s *Source) ComparePage(
 	ctx context.Context, list listFunc, state ListState, start string, limit int64,
 ) (next string, err error) {
 	ours := state.Tree.Page(state.Envelope, index.Query{Start: start, Limit: limit}, nil)
 	query := s.PageQuery(state.Revision, start, limit)
-	if state.Envelope.Sharded { // An upstream that still supports shards repeats the selector in the list.
+	if state.Envelope.Sharded { // The upstream repeats the selector in the list, unless it does not support shards any more.
 		query.Set("shardSelector", wire.AllShards)
 	}
 	theirs, err := list(ctx, "", query)
@@ -62,10 +63,10 @@ func (s *Source) ComparePage(
 	return ours.Next, err
 }
 
-// listFunc is [Source.List] or [Source.ListRetrying].
+// listFunc reads a list from the upstream: [Source.List] or [Source.ListRetrying].
 type listFunc func(ctx context.Context, namespace string, query url.Values) (ListResponse, error)
 
-// compare compares a page of a state, which begins with the key start, with the upstream's page.
+// compare compares ours, the page of a state that begins with the key start, with theirs, the upstream's page.
 func (s *Source) compare(ctx context.Context, state ListState, start string, ours index.Page, theirs ListResponse) error {
 	if theirs.Meta.Revision != state.Revision {
 		return wire.Inconsistent("a list at revision %d that was asked for at %d", theirs.Meta.Revision, state.Revision)
@@ -76,7 +77,8 @@ func (s *Source) compare(ctx context.Context, state ListState, start string, our
 	}
 	objectDiff, byteDiff := s.compareObjects(ours.Objects, theirs.Items)
 	countsAgree := ours.Remaining == theirs.Meta.Remaining || state.isUncounted(theirs)
-	// Differences in objects come first: they show that the state is wrong, and not only how it is written.
+	// Differences in objects and counts come first: they show that the state is wrong. The others concern only how it is
+	// written.
 	switch {
 	case objectDiff != nil:
 		return objectDiff
@@ -105,7 +107,8 @@ func (s *Source) compareObjects(objects []*index.Object, items [][]byte) (object
 		if err != nil {
 			return &MismatchError{Difference: fmt.Sprintf("object %d of a page cannot be read upstream", i+1)}, nil
 		}
-		// Both sides are sorted by key and agree up to here. So if the two keys differ, the lower one is missing on the other side.
+		// Both sides are sorted by key and agree up to here. So if the two keys differ, the lower one is missing on the other
+		// side.
 		key := index.JoinKey(m.Namespace, m.Name)
 		if i == len(objects) || key < objects[i].Key {
 			return &MismatchError{Difference: key + " is upstream, but not here"}, nil
@@ -126,15 +129,15 @@ func (s *Source) compareObjects(objects []*index.Object, items [][]byte) (object
 	return nil, byteDiff
 }
 
-// isUncounted reports whether the upstream did not count the objects after a page: Kubernetes 1.37 does not count them in a
-// list with a shard selector.
+// isUncounted reports whether the upstream has not counted the objects that follow its page. With a shard selector, Kubernetes
+// 1.37 does not count them, and 1.36 does.
 func (s ListState) isUncounted(theirs ListResponse) bool {
 	return s.Envelope.Sharded && theirs.Meta.Remaining == 0
 }
 
-// isWrittenAs reports whether listproxy would write a page with the same bytes, content type and headers as the upstream's page
-// theirs. headers are the headers that every caller of the upstream's page gets. The objects of both pages must have the same
-// bytes.
+// isWrittenAs reports whether listproxy would write a page of the state with the same bytes, content type and headers as
+// theirs, the upstream's page. headers are the headers of theirs that every caller gets. The objects of both pages must have
+// the same bytes.
 func (s ListState) isWrittenAs(page index.Page, theirs ListResponse, headers http.Header) bool {
 	meta := wire.ListMeta{Revision: s.Revision}
 	if !s.isUncounted(theirs) {

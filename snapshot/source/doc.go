@@ -5,6 +5,6 @@
 //	comparisons of a state with kube-apiserver's lists    comparepage.go
 //	probes for kube-apiserver's current revision          probe.go
 //
-// [Freshness] decides when to send a probe (freshness.go, freshnessevents.go, probeschedule.go). It is a state machine that reads
-// no clock and does nothing by itself.
+// [Freshness] decides when to send a probe (freshness.go, freshnessevents.go, probeschedule.go). It is a state machine that
+// reads no clock and does nothing by itself.
 package source

@@ -7,27 +7,30 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// Freshness decides how a feed that reads a stream proves that its state is new. The feed records what happens
-// (freshnessevents.go), and Next returns what to do. A Freshness reads no clock and does nothing by itself.
+// Freshness decides when a feed sends requests to prove that its state is new. A feed keeps the state of one collection up to
+// date by the events of a watch, its stream. It records what happens (freshnessevents.go), and Next returns what to do. A
+// Freshness reads no clock and does nothing by itself.
 //
-// The events of the stream do not prove how new the state is: later ones may be on their way. A feed has two means of proof:
+// The stream alone does not show how new the state is: later events may be on their way. So a feed sends two kinds of requests:
 //
-//   - A probe asks the upstream for its current revision. Once the state has reached that revision, the state has every
-//     change from before the probe was sent. A probe also makes the upstream's watch cache ask etcd for the current revision, so
-//     the next bookmark has that revision.
-//   - A progress watch is a second, short watch, opened only for its bookmark. The bookmark moves the state to a revision when
-//     the stream is quiet.
+//   - A probe asks the upstream for its current revision, say 30. Once the stream has brought the state to revision 30, the
+//     probe has proven the state: it has every change from before the probe was sent.
+//   - A progress watch is a second, short watch, opened only for its bookmark. It helps if no object changes, so that the
+//     stream sends nothing and the state stays below 30. The probe has made the upstream's watch cache ask etcd for the current
+//     revision, so the bookmark is at revision 30, and brings the state there.
 //
-// Both prove something only if the answer and the stream are of one timeline. A timeline is one history of etcd. An etcd that was
-// restored from a backup begins another timeline, whose revisions cannot be compared with those of the first.
+// Both prove something only if the answer and the stream are of one timeline. A timeline is one history of etcd. An etcd that
+// was restored from a backup begins another timeline, whose revisions cannot be compared with those of the first.
 //
-// The states of a probe:
+// A probe passes through these states:
 //
-//	in flight  The probe is sent, and neither answered, refused nor failed.
-//	pending    The probe is answered, but the state has not reached the answer's revision yet.
-//	proven     The state has reached the answer's revision: the probe has proven the state.
-//	refused    The upstream answered the probe with an error, such as 429.
-//	failed     The probe got no answer.
+//	requested  The feed wants the next probe soon, but not within probePause after the last one.
+//	awaited    A request waits for the probe, or for a later one.
+//	in flight  The probe is sent. It may end as pending, refused or failed.
+//	pending    The upstream has answered with its revision. The state has not reached that revision yet.
+//	proven     The state has reached the revision of the answer.
+//	refused    The upstream has answered with an error, such as 429.
+//	failed     No answer came.
 //
 // For example, the state is at revision 20:
 //
@@ -40,23 +43,24 @@ import (
 //	900 ms  it sends a bookmark at revision 30  ProgressSentBookmark,
 //	                                            StateReached                OpenProgressWatch
 //
-// At the end, the probe has proven the state. Another progress watch is opened at once, since another list is likely to come.
+// Now the probe has proven the state. Another progress watch is opened at once, since another list is likely to come.
 type Freshness struct {
 	schedule probeSchedule
 	// lastProbe is the last probe that was sent.
 	lastProbe Probe
-	// awaitedProbe is the highest number of a probe for which a request waits. A later probe serves the request, too.
+	// awaitedProbe is the highest number of a probe for which a request has waited. A later probe serves the request, too.
 	awaitedProbe uint64
 	// awaitedAt is the time at which awaitedProbe last rose.
 	awaitedAt time.Time
-	// repeatProgressUntil is the end of repeatProgressFor after the last request for the newest state.
+	// repeatProgressUntil is the time until which another progress watch follows each one that has helped: repeatProgressFor
+	// after the last request for the newest state.
 	repeatProgressUntil time.Time
 	// probePauseEnd is the end of the pause after a probe that was refused or failed.
 	probePauseEnd time.Time
 	// progressPauseEnd is the end of the pause after a progress watch that failed.
 	progressPauseEnd time.Time
-	// progressPause is the length of the pause after the last progress watch, unless the upstream asked for a longer pause. It
-	// is 0 if that watch did not fail.
+	// progressPause is the length of the pause after the last progress watch, not counting a longer pause for which the
+	// upstream asked. It is 0 if that watch did not fail.
 	progressPause time.Duration
 	// missingBookmarks is the number of progress watches in a row that reached their timeout without a bookmark.
 	missingBookmarks int
@@ -76,24 +80,24 @@ type streamState struct {
 	// probeFailedAt is the time at which a probe last failed.
 	probeFailedAt time.Time
 
-	// pending are the answers whose revision the state has still to reach, at most maxPending, in the order of their probes.
-	// Their revisions ascend: if an answer has a lower revision than one before, the feed leaves the stream, since that answer is
-	// of another timeline. Copies of a Freshness share the memory of pending, so only the feed may use it.
+	// pending has the answers to pending probes, at most maxPending, in the order of the probes. Their revisions ascend: the
+	// feed leaves the stream if an answer has a lower revision than an answer before, since the lower one is of another
+	// timeline. Copies of a Freshness share the memory of pending, so only the feed may use it.
 	pending []probeAnswer
 	// progressOpen reports whether a progress watch is open.
 	progressOpen bool
-	// progressHelped reports whether the bookmark of the last progress watch proved something that the stream had not.
+	// progressHelped reports whether the bookmark of the last progress watch was at a higher revision than the state.
 	progressHelped bool
 }
 
-// probeAnswer is the upstream's revision, as the answer to a probe gave it at a time.
+// probeAnswer is the upstream's answer to a probe.
 type probeAnswer struct {
 	probe    Probe
-	revision uint64
-	at       time.Time
+	revision uint64    // The upstream's current revision.
+	at       time.Time // The time at which the answer came.
 }
 
-// maxPending bounds the number of pending answers, however long the stream lags.
+// maxPending is the largest number of pending answers, however far the stream lags behind.
 const maxPending = 256
 
 // ShortWatch is the timeout of a watch that is opened only for its bookmark: kube-apiserver sends a bookmark two seconds before
@@ -105,7 +109,7 @@ const ShortWatch = 3 * time.Second
 const BookmarkEvery = 65 * time.Second
 
 // NewFreshness returns a Freshness that keeps a state younger than bound. A spread from 0 to 1 makes the pauses between
-// probes a little shorter, so that replicas with different spreads do not ask at the same times.
+// probes a little shorter (see newProbeSchedule), so that replicas with different spreads do not send probes at the same times.
 func NewFreshness(bound time.Duration, spread float64) Freshness {
 	return Freshness{schedule: newProbeSchedule(bound, spread)}
 }
@@ -115,23 +119,24 @@ type Step int
 
 // The steps.
 const (
-	Wait Step = iota // Nothing is to do now.
+	Wait Step = iota // Do nothing now.
 	SendProbe
 	OpenProgressWatch
-	LeaveStream // Open another stream: this one may be of another timeline than the answers to probes.
+	LeaveStream // End the stream and open another: it may be of another timeline than the answers to probes.
 )
 
 // Action is what the feed must do.
 type Action struct {
 	Step Step
-	// Wake is the time at which to call Next again if the step is Wait and nothing happens before; zero if there is no such time.
+	// Wake is the time at which to call Next again if the step is Wait and nothing happens before; zero if there is no such
+	// time.
 	Wake time.Time
 }
 
 // never is later than any time at which something is due.
 var never = time.Unix(1<<40, 0)
 
-// Next returns what must be done now. proven is the last probe that has proven the state.
+// Next returns what the feed must do now. proven is the last probe that has proven the state.
 func (f *Freshness) Next(now time.Time, proven Probe) Action {
 	probeAt := f.nextProbe(now, proven)
 	progressAt := f.nextProgress(now, proven)
@@ -150,12 +155,12 @@ func (f *Freshness) Next(now time.Time, proven Probe) Action {
 	return Action{Step: Wait, Wake: wake}
 }
 
-// nextProbe returns the time at which to send a probe; never while one is in flight. A probe is due at the earliest of these
-// times, but not in a pause:
+// nextProbe returns the time at which to send a probe. It returns never while a probe is in flight. A probe is due at the
+// earliest of these times, but not before the end of a pause:
 //
-//   - the schedule's next probe;
-//   - probePause after the last probe, if a probe is requested;
-//   - now, if a request waits and needs a probe.
+//   - the time of the schedule's next probe
+//   - probePause after the last probe, if a probe is requested
+//   - now, if a request waits and needs a probe
 func (f *Freshness) nextProbe(now time.Time, proven Probe) time.Time {
 	if f.probeInFlight {
 		return never
@@ -168,25 +173,28 @@ func (f *Freshness) nextProbe(now time.Time, proven Probe) time.Time {
 		at = earlier(at, now)
 	}
 	pauseEnd := f.probePauseEnd
-	if f.BookmarksMissing() { // An answer would prove nothing before the next progress watch.
+	if f.BookmarksMissing() { // Without bookmarks, an answer proves nothing.
 		pauseEnd = later(pauseEnd, f.progressPauseEnd)
 	}
 	return later(at, pauseEnd)
 }
 
-// progressDelay is the time that the stream gets to reach the answer to a probe before a progress watch is opened.
+// progressDelay is the time that the stream has to reach the answer to a probe. After it, a progress watch is opened.
 const progressDelay = 100 * time.Millisecond
 
-// repeatProgressFor is the time after a request for the newest state in which another progress watch follows each one that has
-// helped, so that bookmarks keep coming.
+// repeatProgressFor is how long after a request for the newest state progress watches follow one another, as long as they help.
+// So the next request finds a bookmark on its way.
 const repeatProgressFor = 3 * time.Second
 
-// nextProgress returns the time at which to open a progress watch, but not in a pause; never if one is open, or if none is due:
+// nextProgress returns the time at which to open a progress watch. It returns never if one is open, and if no case applies. The
+// first case that applies counts. In a pause after a progress watch that failed, the time is the end of the pause.
 //
-//	case                                                                 a progress watch is due
-//	the last one helped, requests keep coming, the timeline is certain   now
-//	an answer is pending, a request waits                                progressDelay after the answer
-//	an answer is pending, no request waits                               the same, but not before the state's progressAge
+//	case                                                         a progress watch is due
+//	The last progress watch helped, requests for the newest      now
+//	state keep coming, and the timeline is certain.
+//	An answer is pending, and a request waits.                   progressDelay after the answer
+//	An answer is pending, and no request waits.                  progressDelay after the answer, or when the state is as old as
+//	                                                             the schedule's progressAge, whichever is later
 func (f *Freshness) nextProgress(now time.Time, proven Probe) time.Time {
 	switch {
 	case f.progressOpen:
@@ -203,37 +211,39 @@ func (f *Freshness) nextProgress(now time.Time, proven Probe) time.Time {
 	return later(at, f.progressPauseEnd)
 }
 
-// longestWait is the longest time for which a request waits, counted from awaitedAt. Watches wait longest.
+// longestWait is the longest time for which a request waits for a probe. (A watch waits this long, and a list less.)
 const longestWait = 30 * time.Second
 
-// requestWaits reports whether a request waits for a later probe than the last one that has proven the state.
+// requestWaits reports whether a request still waits: the awaited probe is later than proven, the last one that has proven the
+// state.
 func (f *Freshness) requestWaits(now time.Time, proven Probe) bool {
 	return f.awaitedProbe > proven.Number && now.Sub(f.awaitedAt) < longestWait
 }
 
-// needsProbe reports whether a request waits, and no pending answer can serve the request, since all are answers to probes before
-// awaitedProbe. For example, the awaited probe was refused or failed, or the stream has ended since.
+// needsProbe reports whether a request waits for a probe that must still be sent. If the awaited probe or a later one is
+// pending, the request needs no other. But if the awaited probe was refused or failed, or its answer was dropped with the
+// stream, a new probe must take its place.
 func (f *Freshness) needsProbe(now time.Time, proven Probe) bool {
-	serves := func(a probeAnswer) bool { return a.probe.Number >= f.awaitedProbe }
-	return f.requestWaits(now, proven) && !slices.ContainsFunc(f.pending, serves)
+	servesRequest := func(a probeAnswer) bool { return a.probe.Number >= f.awaitedProbe }
+	return f.requestWaits(now, proven) && !slices.ContainsFunc(f.pending, servesRequest)
 }
 
-// TimelineUncertain reports whether the server that answers now may have another timeline than the stream. The timeline is
-// uncertain in two cases, until the stream sends something again:
+// TimelineUncertain reports whether probes may now be answered from another timeline than the stream's. There are two cases,
+// which last until the stream sends something again:
 //
 //   - A probe has failed since the stream last sent something. Another server may answer the next probe. (The feed keeps the
 //     stream. If the connection is dead, the pings of the connection end the stream.)
-//   - The stream has been silent for longer than BookmarkEvery.
+//   - The stream has sent nothing for longer than BookmarkEvery, not even a bookmark.
 func (f *Freshness) TimelineUncertain(now time.Time) bool {
 	return f.probeFailedAt.After(f.heardAt) || clock.Age(f.heardAt, now) > BookmarkEvery
 }
 
-// maxMissingBookmarks is the number of progress watches in a row without a bookmark that show that the upstream sends no bookmarks,
-// for example because its watch cache is off for the resource.
+// maxMissingBookmarks is the number of progress watches in a row without a bookmark after which the upstream seems to send
+// none, for example because its watch cache is off for the resource.
 const maxMissingBookmarks = 3
 
-// missingBookmarksPause is the pause after a progress watch, for probes and progress watches, while the upstream seems to send no
-// bookmarks.
+// missingBookmarksPause is the pause after a progress watch while the upstream seems to send no bookmarks. In this pause, the
+// feed neither sends probes nor opens progress watches.
 const missingBookmarksPause = time.Minute
 
 // BookmarksMissing reports whether the upstream seems to send no bookmarks. Then no state can be proven to be the newest.
@@ -255,8 +265,8 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// EarliestProof returns the time, perhaps in the past, at which both pauses are over, in probes and in progress watches. Before
-// this time, only the stream can prove something.
+// EarliestProof returns the earliest time at which the feed may both send a probe and open a progress watch: the end of the
+// pauses in them, which may be in the past. Before this time, only the stream can prove something.
 func (f *Freshness) EarliestProof() time.Time { return later(f.probePauseEnd, f.progressPauseEnd) }
 
 // ProbePauseEnd returns the end of the pause after a probe that was refused or failed.

@@ -7,157 +7,126 @@ import (
 
 // The numbers of probes.
 const (
-	provenNumber = 7 // of the probe that is sent, and has proven the state, when a test starts
-	nextNumber   = 8
-	laterNumber  = 9
+	provenNumber = 7 // The probe was sent, and has proven the state, when a test begins.
+	nextNumber   = 8 // The next probe after it.
+	laterNumber  = 9 // The probe after the next.
 )
 
-// newTestFreshness returns a Freshness whose stream was opened now, and whose last probe was sent now.
-func newTestFreshness(now time.Time) *Freshness {
-	f := &Freshness{schedule: newProbeSchedule(90*time.Second, 0), lastProbe: Probe{Number: provenNumber, Sent: now}}
-	f.StreamOpened(now)
+// upstream is the upstream's revision. In the tests, each probe is answered with it.
+const upstream = 30
+
+// start is the time at which each test begins.
+var start = time.Now()
+
+// at returns the time that is a duration after the start.
+func at(after time.Duration) time.Time { return start.Add(after) }
+
+// newTestFreshness returns a Freshness of a stream that was opened at the start. The last probe was sent at the start.
+func newTestFreshness() *Freshness {
+	f := &Freshness{schedule: newProbeSchedule(90*time.Second, 0), lastProbe: Probe{Number: provenNumber, Sent: start}}
+	f.StreamOpened(start)
 	return f
 }
 
-// TestFreshness: Next returns the step that is due after some events. If none is, it returns when to call Next again.
-func TestFreshness(t *testing.T) {
-	start := time.Now()
-	at := start.Add
-	const upstream = 30 // the upstream's revision
-	type event = func(f *Freshness)
-	sequence := func(events ...event) event {
-		return func(f *Freshness) {
-			for _, happen := range events {
-				happen(f)
-			}
+// event is something that happens, as the feed records it in f.
+type event func(f *Freshness)
+
+// inOrder returns the event that these events happen, one after the other.
+func inOrder(events ...event) event {
+	return func(f *Freshness) {
+		for _, happen := range events {
+			happen(f)
 		}
 	}
-	threeTimes := func(e event) event { return sequence(e, e, e) }
-	// Probes.
-	awaitProbe := func(number uint64) event { return func(f *Freshness) { f.ProbeAwaited(start, number) } }
-	probeRequested := (*Freshness).ProbeRequested
-	probeSent := func(f *Freshness) { f.ProbeSent(Probe{Number: f.lastProbe.Number + 1, Sent: start}) }
-	probeAnswered := func(f *Freshness) { f.ProbeAnswered(start, upstream) }
-	probeFailedAt := func(after time.Duration) event {
-		return func(f *Freshness) {
-			f.ProbeSent(Probe{Number: nextNumber, Sent: at(after)})
-			f.ProbeFailed(at(after))
-		}
-	}
-	probeRefused := func(pause time.Duration) event { return func(f *Freshness) { f.ProbeRefused(start, pause) } }
-	answerPending := sequence(probeSent, probeAnswered)
-	answerAwaitedAt := func(after time.Duration) event { // a list waits until the state reaches the answer to a probe
-		return func(f *Freshness) {
-			sent := Probe{Number: f.lastProbe.Number + 1, Sent: at(after)}
-			f.ProbeAwaited(at(after), sent.Number)
-			f.ProbeSent(sent)
-			f.ProbeAnswered(at(after), upstream)
-		}
-	}
-	answerAwaited := answerAwaitedAt(0)
-	// The stream.
-	streamOpened := func(f *Freshness) { f.StreamOpened(start) }
-	streamSentAt := func(after time.Duration) event { return func(f *Freshness) { f.StreamSentEvent(at(after)) } }
-	streamReaches := func(revision uint64) event { return func(f *Freshness) { f.StateReached(revision) } }
-	// Progress watches.
-	progressOpened := (*Freshness).ProgressOpened
-	progressFailed := func(retryAfter time.Duration) event {
-		return func(f *Freshness) { f.ProgressFailed(start, retryAfter) }
-	}
-	progressHelped := func(f *Freshness) { f.ProgressSentBookmark(true) }
-	progressTimedOut := func(f *Freshness) { f.ProgressTimedOut(start) }
-	noBookmark := sequence(progressOpened, progressTimedOut)
+}
 
-	waitForEvent := Action{}
-	probe := Action{Step: SendProbe}
-	progress := Action{Step: OpenProgressWatch}
-	leave := Action{Step: LeaveStream}
-	wakeAfter := func(after time.Duration) Action { return Action{Wake: at(after)} }
-	scheduled := wakeAfter(18 * time.Second) // for the next probe, after a fifth of the bound
-	for name, tt := range map[string]struct {
-		happened []event
-		after    time.Duration // since the start; Next is called then
-		want     Action
-	}{
-		// When a probe is sent.
-		"nothing happened":      {want: scheduled},
-		"the next probe is due": {after: 18 * time.Second, want: probe},
-		"a probe is in flight":  {happened: []event{probeSent}, after: time.Hour, want: waitForEvent},
-		"a list awaits a proof": {happened: []event{awaitProbe(nextNumber)}, want: probe},
-		"a list awaits a later probe": {
-			happened: []event{probeSent, awaitProbe(laterNumber), probeAnswered, streamReaches(upstream)}, want: probe,
-		},
-		"the stream ended before it reached an awaited answer": {happened: []event{answerAwaited, streamOpened}, want: probe},
-		"a list waits for a revision":                          {happened: []event{probeRequested}, want: wakeAfter(probePause)},
-		"a list awaited a proof that has come":                 {happened: []event{awaitProbe(provenNumber)}, want: scheduled},
-		"the upstream refused an awaited probe for 5s": {
-			happened: []event{awaitProbe(nextNumber), probeSent, probeRefused(5 * time.Second)}, want: wakeAfter(5 * time.Second),
-		},
-		"the stream ended before an answer": {happened: []event{awaitProbe(nextNumber), probeSent, streamOpened}, want: probe},
-		"the upstream refused a probe for 5s": {
-			happened: []event{probeRefused(5 * time.Second), probeRefused(time.Second), awaitProbe(laterNumber)},
-			want:     wakeAfter(5 * time.Second),
-		},
-		"no answer, and a list awaits a proof": {
-			happened: []event{awaitProbe(nextNumber), probeFailedAt(0)}, want: wakeAfter(probePause),
-		},
-		"no answer several times, and a list awaits a proof": {
-			happened: []event{awaitProbe(nextNumber), threeTimes(probeFailedAt(0))}, after: probePause, want: probe,
-		},
+func threeTimes(e event) event { return inOrder(e, e, e) }
 
-		// When a progress watch is opened.
-		"the stream has not reached an awaited answer yet": {happened: []event{answerAwaited}, want: wakeAfter(progressDelay)},
-		"the stream has not reached an awaited answer in time": {
-			happened: []event{answerAwaited, streamReaches(upstream - 1)}, after: progressDelay, want: progress,
-		},
-		"the stream has not reached an awaited answer for longer than a list waits": {
-			happened: []event{answerAwaited, streamSentAt(longestWait)}, after: longestWait, want: probe,
-		},
-		"the stream has not reached the answer to a requested probe in time": {
-			happened: []event{probeRequested, answerPending}, after: progressDelay, want: progress,
-		},
-		"the stream has not reached an answer, and the state is old": {
-			happened: []event{answerPending, streamSentAt(80 * time.Second)}, after: 84 * time.Second, want: progress,
-		},
-		"a progress watch is open": {happened: []event{answerAwaited, progressOpened}, after: progressDelay, want: scheduled},
-		"a progress watch has failed": {
-			happened: []event{answerAwaited, progressOpened, progressFailed(0)}, after: progressDelay,
-			want: wakeAfter(minProgressPause),
-		},
-		"the upstream refused a progress watch for 10s": {
-			happened: []event{answerAwaited, progressOpened, progressFailed(10 * time.Second)}, after: progressDelay,
-			want: wakeAfter(10 * time.Second),
-		},
-		"three progress watches had no bookmark": {
-			happened: []event{threeTimes(noBookmark), awaitProbe(laterNumber), probeRequested},
-			want:     wakeAfter(missingBookmarksPause),
-		},
-		"three progress watches had no bookmark, some time ago": {
-			happened: []event{threeTimes(noBookmark), streamSentAt(missingBookmarksPause)},
-			after:    missingBookmarksPause, want: probe,
-		},
-		"a progress watch helped, and lists keep coming": {
-			happened: []event{answerAwaited, progressOpened, progressHelped, streamReaches(upstream)}, want: progress,
-		},
-		"a progress watch helped after a requested probe": {
-			happened: []event{probeRequested, answerPending, progressOpened, progressHelped}, want: wakeAfter(progressDelay),
-		},
+// What happens to probes. Without a time in its name, an event happens at the start.
+var (
+	probeRequested event = (*Freshness).ProbeRequested
+	probeSent      event = func(f *Freshness) { f.ProbeSent(Probe{Number: f.lastProbe.Number + 1, Sent: start}) }
+	probeAnswered  event = func(f *Freshness) { f.ProbeAnswered(start, upstream) }
+	// sentAndAnswered: the next probe is sent and answered. No request waits for it.
+	sentAndAnswered = inOrder(probeSent, probeAnswered)
+	// awaitedAndAnswered: a list waits for the next probe, which is sent and answered.
+	awaitedAndAnswered = awaitedAndAnsweredAt(0)
+)
 
-		// When a progress watch would prove nothing.
-		"no answer since the stream last sent something": {
-			happened: []event{probeFailedAt(time.Millisecond), answerAwaited}, after: time.Second, want: leave,
-		},
-		"no answer before the stream last sent something": {
-			happened: []event{probeFailedAt(time.Millisecond), streamSentAt(2 * time.Millisecond), answerAwaited},
-			after:    time.Second, want: progress,
-		},
-		"the stream was silent for longer than bookmarks take": {
-			happened: []event{answerAwaitedAt(70 * time.Second)}, after: 71 * time.Second, want: leave,
-		},
-	} {
+func awaitedAndAnsweredAt(after time.Duration) event {
+	return func(f *Freshness) {
+		next := Probe{Number: f.lastProbe.Number + 1, Sent: at(after)}
+		f.ProbeAwaited(at(after), next.Number)
+		f.ProbeSent(next)
+		f.ProbeAnswered(at(after), upstream)
+	}
+}
+
+// probeAwaited returns the event that a list waits for the probe with a number.
+func probeAwaited(number uint64) event { return func(f *Freshness) { f.ProbeAwaited(start, number) } }
+
+func probeRefused(pause time.Duration) event {
+	return func(f *Freshness) { f.ProbeRefused(start, pause) }
+}
+
+// probeFailedAt returns the event that a probe is sent and fails, both at one time.
+func probeFailedAt(after time.Duration) event {
+	return func(f *Freshness) {
+		f.ProbeSent(Probe{Number: nextNumber, Sent: at(after)})
+		f.ProbeFailed(at(after))
+	}
+}
+
+// What happens to the stream.
+
+func streamOpened(f *Freshness) { f.StreamOpened(start) }
+
+func streamSentAt(after time.Duration) event {
+	return func(f *Freshness) { f.StreamSentEvent(at(after)) }
+}
+
+func streamReached(revision uint64) event { return func(f *Freshness) { f.StateReached(revision) } }
+
+// What happens to progress watches.
+var (
+	progressOpened   event = (*Freshness).ProgressOpened
+	progressHelped   event = func(f *Freshness) { f.ProgressSentBookmark(true) }
+	progressTimedOut event = func(f *Freshness) { f.ProgressTimedOut(start) }
+	// withoutBookmark: a progress watch is opened, and reaches its timeout without a bookmark.
+	withoutBookmark = inOrder(progressOpened, progressTimedOut)
+)
+
+func progressFailed(retryAfter time.Duration) event {
+	return func(f *Freshness) { f.ProgressFailed(start, retryAfter) }
+}
+
+// What Next returns.
+var (
+	sendProbe         = Action{Step: SendProbe}
+	openProgressWatch = Action{Step: OpenProgressWatch}
+	leaveStream       = Action{Step: LeaveStream}
+	waitForEvent      = Action{Step: Wait}
+	// waitForSchedule: wait until the schedule's next probe is due, a fifth of the bound of 90 s after the last one.
+	waitForSchedule = waitUntil(18 * time.Second)
+)
+
+// waitUntil returns the action to wait until a time after the start.
+func waitUntil(after time.Duration) Action { return Action{Step: Wait, Wake: at(after)} }
+
+// nextTest is a case for [Freshness.Next].
+type nextTest struct {
+	happened []event
+	after    time.Duration // the time from the start to the call of Next
+	want     Action
+}
+
+// checkNext compares what Next returns with the case's want. provenNumber is the last probe that has proven the state.
+func checkNext(t *testing.T, tests map[string]nextTest) {
+	t.Helper()
+	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			f := newTestFreshness(start)
-			sequence(tt.happened...)(f)
+			f := newTestFreshness()
+			inOrder(tt.happened...)(f)
 			proven := Probe{Number: provenNumber, Sent: start}
 			if got := f.Next(at(tt.after), proven); got != tt.want {
 				t.Errorf("%v after the start: got %+v, want %+v", tt.after, got, tt.want)
@@ -166,14 +135,120 @@ func TestFreshness(t *testing.T) {
 	}
 }
 
-// TestPendingAnswersAreBounded: at most maxPending answers are pending, however long a stream lags. Even so, the state counts as
-// about as new as the last probe whose answer it has reached.
+// TestNextSendsProbe: a probe is sent when the schedule says so. It is sent earlier if a request waits for its proof, but not
+// in the pause after a probe that was refused or failed.
+func TestNextSendsProbe(t *testing.T) {
+	checkNext(t, map[string]nextTest{
+		"nothing happened":      {want: waitForSchedule},
+		"the next probe is due": {after: 18 * time.Second, want: sendProbe},
+		"a probe is in flight":  {happened: []event{probeSent}, after: time.Hour, want: waitForEvent},
+
+		// A request waits.
+		"a list awaits a proof": {happened: []event{probeAwaited(nextNumber)}, want: sendProbe},
+		"a list awaits a later probe than the one that has proven the state": {
+			happened: []event{probeSent, probeAwaited(laterNumber), probeAnswered, streamReached(upstream)}, want: sendProbe,
+		},
+		"a list awaited a proof that has come": {happened: []event{probeAwaited(provenNumber)}, want: waitForSchedule},
+		"the stream ended before an awaited answer": {
+			happened: []event{probeAwaited(nextNumber), probeSent, streamOpened}, want: sendProbe,
+		},
+		"the stream ended before it reached an awaited answer": {
+			happened: []event{awaitedAndAnswered, streamOpened}, want: sendProbe,
+		},
+		"the stream has not reached an awaited answer for longer than a list waits": {
+			happened: []event{awaitedAndAnswered, streamSentAt(longestWait)}, after: longestWait, want: sendProbe,
+		},
+		"a list waits for a revision": {happened: []event{probeRequested}, want: waitUntil(probePause)},
+
+		// The upstream refused the probe, or did not answer.
+		"the upstream refused an awaited probe for 5s": {
+			happened: []event{probeAwaited(nextNumber), probeSent, probeRefused(5 * time.Second)},
+			want:     waitUntil(5 * time.Second),
+		},
+		"the upstream refused one probe for 5s and another for 1s": {
+			happened: []event{probeRefused(5 * time.Second), probeRefused(time.Second), probeAwaited(laterNumber)},
+			want:     waitUntil(5 * time.Second),
+		},
+		"no answer, and a list awaits a proof": {
+			happened: []event{probeAwaited(nextNumber), probeFailedAt(0)}, want: waitUntil(probePause),
+		},
+		"no answer several times, and a list awaits a proof": {
+			happened: []event{probeAwaited(nextNumber), threeTimes(probeFailedAt(0))}, after: probePause, want: sendProbe,
+		},
+
+		// The upstream sends no bookmarks, so a probe would prove nothing.
+		"three progress watches had no bookmark": {
+			happened: []event{threeTimes(withoutBookmark), probeAwaited(laterNumber), probeRequested},
+			want:     waitUntil(missingBookmarksPause),
+		},
+		"three progress watches had no bookmark, some time ago": {
+			happened: []event{threeTimes(withoutBookmark), streamSentAt(missingBookmarksPause)},
+			after:    missingBookmarksPause, want: sendProbe,
+		},
+	})
+}
+
+// TestNextOpensProgressWatch: a progress watch is opened if the stream has not reached the answer to a probe in time. The time
+// is progressDelay if a request waits, and otherwise lasts until the state is old. Another one follows one that has helped.
+func TestNextOpensProgressWatch(t *testing.T) {
+	checkNext(t, map[string]nextTest{
+		"the stream has not reached an awaited answer yet": {
+			happened: []event{awaitedAndAnswered}, want: waitUntil(progressDelay),
+		},
+		"the stream has not reached an awaited answer in time": {
+			happened: []event{awaitedAndAnswered, streamReached(upstream - 1)}, after: progressDelay, want: openProgressWatch,
+		},
+		"the stream has not reached the answer to a requested probe in time": {
+			happened: []event{probeRequested, sentAndAnswered}, after: progressDelay, want: openProgressWatch,
+		},
+		"the stream has not reached an answer, and the state is old": {
+			happened: []event{sentAndAnswered, streamSentAt(80 * time.Second)}, after: 84 * time.Second, want: openProgressWatch,
+		},
+		"a progress watch is open": {
+			happened: []event{awaitedAndAnswered, progressOpened}, after: progressDelay, want: waitForSchedule,
+		},
+		"a progress watch has failed": {
+			happened: []event{awaitedAndAnswered, progressOpened, progressFailed(0)}, after: progressDelay,
+			want: waitUntil(minProgressPause),
+		},
+		"the upstream refused a progress watch for 10s": {
+			happened: []event{awaitedAndAnswered, progressOpened, progressFailed(10 * time.Second)}, after: progressDelay,
+			want: waitUntil(10 * time.Second),
+		},
+		"a progress watch helped, and lists keep coming": {
+			happened: []event{awaitedAndAnswered, progressOpened, progressHelped, streamReached(upstream)}, want: openProgressWatch,
+		},
+		"a progress watch helped, and no list has come": {
+			happened: []event{probeRequested, sentAndAnswered, progressOpened, progressHelped}, want: waitUntil(progressDelay),
+		},
+	})
+}
+
+// TestNextLeavesStream: instead of a progress watch, the stream is left if the server that answers now may be another than the
+// stream's. This is so after a probe that failed, or a long silence of the stream, until the stream sends something.
+func TestNextLeavesStream(t *testing.T) {
+	checkNext(t, map[string]nextTest{
+		"a probe failed after the stream last sent something": {
+			happened: []event{probeFailedAt(time.Millisecond), awaitedAndAnswered}, after: time.Second, want: leaveStream,
+		},
+		"a probe failed before the stream last sent something": {
+			happened: []event{probeFailedAt(time.Millisecond), streamSentAt(2 * time.Millisecond), awaitedAndAnswered},
+			after:    time.Second, want: openProgressWatch,
+		},
+		"the stream was silent for longer than BookmarkEvery": {
+			happened: []event{awaitedAndAnsweredAt(70 * time.Second)}, after: 71 * time.Second, want: leaveStream,
+		},
+	})
+}
+
+// TestPendingAnswersAreBounded: at most maxPending answers are pending, however long the stream lags. Even so, once the stream
+// has reached the last answer, the last probe has proven the state.
 func TestPendingAnswersAreBounded(t *testing.T) {
-	const last = 10 * maxPending
-	f := newTestFreshness(time.Now())
+	const last = 10 * maxPending // The number of the last probe. Each probe is answered with its number as the revision.
+	f := newTestFreshness()
 	for number := uint64(nextNumber); number <= last; number++ {
 		f.ProbeSent(Probe{Number: number})
-		f.ProbeAnswered(time.Now(), number)
+		f.ProbeAnswered(start, number)
 		if n := len(f.pending); n > maxPending {
 			t.Fatalf("got %d pending answers, want at most %d", n, maxPending)
 		}
@@ -182,26 +257,20 @@ func TestPendingAnswersAreBounded(t *testing.T) {
 		t.Errorf("at the last revision: got probe %d, want %d", proof.Number, last)
 	}
 	if proof := f.StateReached(last); proof != (Probe{}) {
-		t.Errorf("once more: got probe %d, want none", proof.Number)
+		t.Errorf("at the last revision once more: got probe %d, want none", proof.Number)
 	}
 }
 
-// TestSameAnswerOnceMore: if the upstream answers several probes with one revision, the last of them proves the state, but a
-// progress watch is due since the first.
+// TestSameAnswerOnceMore: two probes are answered with one revision. The second probe proves the state, but a progress watch is
+// due since the first answer.
 func TestSameAnswerOnceMore(t *testing.T) {
-	const upstream = 30 // the upstream's revision
-	start := time.Now()
-	f := newTestFreshness(start)
-	for i, number := range []uint64{nextNumber, laterNumber} {
-		sentAt := start.Add(time.Duration(i) * progressDelay)
-		f.ProbeAwaited(sentAt, number)
-		f.ProbeSent(Probe{Number: number, Sent: sentAt})
-		f.ProbeAnswered(sentAt, upstream)
-	}
-	if next := f.Next(start.Add(progressDelay), Probe{Number: provenNumber, Sent: start}); next.Step != OpenProgressWatch {
-		t.Errorf("progressDelay after the first answer: got %+v, want a progress watch", next)
+	f := newTestFreshness()
+	awaitedAndAnswered(f)                  // nextNumber
+	awaitedAndAnsweredAt(progressDelay)(f) // laterNumber
+	if next := f.Next(at(progressDelay), Probe{Number: provenNumber, Sent: start}); next != openProgressWatch {
+		t.Errorf("progressDelay after the first answer: got %+v, want %+v", next, openProgressWatch)
 	}
 	if proof := f.StateReached(upstream); proof.Number != laterNumber {
-		t.Errorf("got probe %d, want %d", proof.Number, laterNumber)
+		t.Errorf("the state has reached both answers: got probe %d, want %d", proof.Number, laterNumber)
 	}
 }

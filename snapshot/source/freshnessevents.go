@@ -2,8 +2,9 @@ package source
 
 import "time"
 
-// With the methods in this file, a feed records in its [Freshness] what happens to probes, to the stream and to progress watches.
-// A method has the name of the event.
+// With the methods in this file, a feed records in its [Freshness] what happens to probes, to the stream and to progress
+// watches. A method has the name of the event. (A probe is a request for the upstream's current revision. A progress watch is a
+// second, short watch, opened only for its bookmark.)
 
 // ProbeAwaited records that a request for the newest state waits for the probe with a number, or for a later probe.
 func (f *Freshness) ProbeAwaited(now time.Time, number uint64) {
@@ -12,7 +13,7 @@ func (f *Freshness) ProbeAwaited(now time.Time, number uint64) {
 	}
 }
 
-// raiseAwaitedProbe raises awaitedProbe to a higher number. It reports whether the number is higher.
+// raiseAwaitedProbe sets awaitedProbe to the number if the number is higher. It returns whether it has set it.
 func (f *Freshness) raiseAwaitedProbe(now time.Time, number uint64) bool {
 	if number <= f.awaitedProbe {
 		return false
@@ -22,15 +23,16 @@ func (f *Freshness) raiseAwaitedProbe(now time.Time, number uint64) bool {
 	return true
 }
 
-// probePause is the shortest time from a probe to the next one that the feed requests, since the upstream itself may not have
-// reached the revision yet for which a request waits. It is also the pause after a probe that got no answer.
+// probePause is the shortest time between a probe and a requested one. For example, a list waits for revision 50, but the
+// upstream itself is only at 49: without a pause, one probe would follow another until the upstream has reached 50. probePause
+// is also the pause after a probe that failed.
 const probePause = 500 * time.Millisecond
 
-// ProbeRequested records that a probe is needed, for example because a request waits for a revision. The probe is due probePause
-// after the last one.
+// ProbeRequested records that the feed wants a probe soon, for example because a request waits for a revision. The probe is due
+// probePause after the last one.
 func (f *Freshness) ProbeRequested() { f.probeRequested = true }
 
-// ProbeSent records that a probe is sent. A probe that was requested counts as awaited.
+// ProbeSent records that a probe is sent. If a probe was requested, this one counts as awaited.
 func (f *Freshness) ProbeSent(sent Probe) {
 	if f.probeRequested {
 		f.raiseAwaitedProbe(sent.Sent, sent.Number)
@@ -40,12 +42,14 @@ func (f *Freshness) ProbeSent(sent Probe) {
 	f.probeRequested = false
 }
 
-// ProbeAnswered records the revision with which the upstream answered the probe. StateReached must be called afterwards.
+// ProbeAnswered records the revision with which the upstream answered the probe. The caller must call StateReached afterwards,
+// since the state may have reached this revision already.
 func (f *Freshness) ProbeAnswered(now time.Time, revision uint64) {
 	f.probeInFlight = false
 	answer := probeAnswer{probe: f.lastProbe, revision: revision, at: now}
 	// The new answer replaces the last pending one if both have the same revision, or if there is no room: the later probe
-	// proves more. The answer that is replaced hands on its time, since a progress watch has been due since then.
+	// proves more. The new answer takes over the time of the replaced one. With a time of its own, it would put off the
+	// progress watch, which is due progressDelay after the replaced answer.
 	if n := len(f.pending); n > 0 {
 		last := f.pending[n-1]
 		if last.revision == revision || n == maxPending {
@@ -56,7 +60,7 @@ func (f *Freshness) ProbeAnswered(now time.Time, revision uint64) {
 	f.pending = append(f.pending, answer)
 }
 
-// RefusalPause returns the shortest pause after a probe that was refused.
+// RefusalPause returns the shortest pause after a probe that was refused: half the time between two scheduled probes.
 func (f *Freshness) RefusalPause() time.Duration { return f.schedule.pause / 2 }
 
 // ProbeRefused records that the upstream has refused a probe, and begins a pause.
@@ -81,8 +85,8 @@ func (f *Freshness) StreamOpened(now time.Time) { f.streamState = streamState{he
 // StreamSentEvent records that the stream has sent something.
 func (f *Freshness) StreamSentEvent(at time.Time) { f.heardAt = at }
 
-// StreamSentBookmark records that the stream has sent a bookmark. If the upstream seemed to send none, the missingBookmarksPause
-// ends.
+// StreamSentBookmark records that the stream has sent a bookmark. If the upstream seemed to send none, the
+// missingBookmarksPause ends.
 func (f *Freshness) StreamSentBookmark(now time.Time) {
 	if f.BookmarksMissing() {
 		f.missingBookmarks = 0
@@ -90,10 +94,10 @@ func (f *Freshness) StreamSentBookmark(now time.Time) {
 	}
 }
 
-// StateReached records the revision that the state has reached, and removes the pending answers up to this revision. It returns
-// the probe of the last of these answers, which proves the state; zero if there are none.
-func (f *Freshness) StateReached(to uint64) (proof Probe) {
-	for len(f.pending) > 0 && f.pending[0].revision <= to {
+// StateReached records that the state has reached a revision. It removes the pending answers up to this revision, and returns
+// the probe of the last of them, which has now proven the state. It returns the zero Probe if there are no such answers.
+func (f *Freshness) StateReached(revision uint64) (proof Probe) {
+	for len(f.pending) > 0 && f.pending[0].revision <= revision {
 		proof = f.pending[0].probe
 		f.pending = f.pending[1:]
 	}
@@ -103,8 +107,8 @@ func (f *Freshness) StateReached(to uint64) (proof Probe) {
 // ProgressOpened records that a progress watch is opened.
 func (f *Freshness) ProgressOpened() { f.progressOpen = true }
 
-// ProgressSentBookmark records that the progress watch has ended with a bookmark. helped reports whether the bookmark proved
-// something that the stream had not.
+// ProgressSentBookmark records that the progress watch has ended with a bookmark. helped reports whether the bookmark was at a
+// higher revision than the state.
 func (f *Freshness) ProgressSentBookmark(helped bool) {
 	f.progressOpen = false
 	f.progressHelped = helped
@@ -112,11 +116,12 @@ func (f *Freshness) ProgressSentBookmark(helped bool) {
 	f.missingBookmarks = 0
 }
 
-// minProgressPause is the shortest pause after a progress watch that failed. The pause doubles with each failure in a row, up to
-// RefusalPause.
+// minProgressPause is the shortest pause after a progress watch that failed. The pause doubles with each failure in a row, up
+// to RefusalPause.
 const minProgressPause = time.Second
 
-// ProgressFailed records that the progress watch has ended without a bookmark, and begins a pause of at least retryAfter.
+// ProgressFailed records that the progress watch has ended without a bookmark, and begins a pause. retryAfter is the shortest
+// pause for which the upstream asked, or 0.
 func (f *Freshness) ProgressFailed(now time.Time, retryAfter time.Duration) {
 	f.progressOpen = false
 	f.progressHelped = false

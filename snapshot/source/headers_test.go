@@ -11,11 +11,13 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// sourceOf returns a source of the collection r. Its requests are answered by answer.
-func sourceOf(r CollectionKey, answer func(*http.Request) *http.Response) *Source {
+// newTestSource returns a source of a collection. The function answer answers its requests.
+func newTestSource(collection CollectionKey, answer func(*http.Request) *http.Response) *Source {
 	transport := proxytest.Transport(func(r *http.Request) (*http.Response, error) { return answer(r), nil })
 	return &Source{
-		Base: &url.URL{Scheme: "https", Host: "upstream"}, Collection: r, Client: &http.Client{Transport: transport},
+		Client:     &http.Client{Transport: transport},
+		Base:       &url.URL{Scheme: "https", Host: "upstream"},
+		Collection: collection,
 	}
 }
 
@@ -24,55 +26,57 @@ const (
 	tokenWarning      = `299 - "Use tokens from the TokenRequest API"`
 )
 
-// TestHeadersFail: for a list with warnings, Headers asks for /version, to learn which warnings concern only listproxy's own
-// token. It fails if that request is refused.
+// TestHeadersFail: for a list with warnings, Headers requests /version, to learn which warnings are about listproxy's own
+// token. Headers returns an error if that request is refused.
 func TestHeadersFail(t *testing.T) {
 	for _, code := range []int{http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusBadGateway} {
-		s := sourceOf(CollectionKey{}, func(r *http.Request) *http.Response { return inmemory.Answer(r, code, "") })
+		s := newTestSource(CollectionKey{}, func(r *http.Request) *http.Response { return inmemory.Answer(r, code, "") })
 		if got, err := s.Headers(t.Context(), ListResponse{Header: http.Header{"Warning": {tokenWarning}}}); err == nil {
-			t.Errorf("the version is answered %d: got headers %q, want an error", code, got)
+			t.Errorf("the upstream answers /version with %d: got headers %q, want an error", code, got)
 		}
 	}
 }
 
 // TestHeaders: Headers returns the headers of a list that every client gets. It leaves out warnings about listproxy's own
-// token, which come with any answer. It makes a request for those only if the list has warnings.
+// token. The upstream sends these with any answer to listproxy, also to GET /version. Headers requests /version only if the
+// list has warnings.
 func TestHeaders(t *testing.T) {
 	const hsts = "max-age=3600"
 	for name, tt := range map[string]struct {
-		anyAnswer    []string // the warnings with any answer to listproxy
-		list         []string // the warnings with the list
-		wantWarnings []string
-		wantRequests int // the number of requests for the warnings with any answer
+		listWarnings    []string // the warnings that come with the list
+		versionWarnings []string // the warnings that come with /version
+		wantWarnings    []string
+		wantRequests    int // the number of requests for /version
 	}{
 		"no warning": {},
 		"a warning about the token": {
-			anyAnswer: []string{tokenWarning}, list: []string{tokenWarning}, wantRequests: 1,
+			listWarnings: []string{tokenWarning}, versionWarnings: []string{tokenWarning}, wantRequests: 1,
 		},
 		"warnings about the token and the resource": {
-			anyAnswer: []string{tokenWarning}, list: []string{tokenWarning, deprecatedWarning},
+			listWarnings: []string{tokenWarning, deprecatedWarning}, versionWarnings: []string{tokenWarning},
 			wantWarnings: []string{deprecatedWarning}, wantRequests: 1,
 		},
 		"two warnings about the resource": {
-			list: []string{deprecatedWarning, "299 - b"}, wantWarnings: []string{deprecatedWarning, "299 - b"}, wantRequests: 1,
+			listWarnings: []string{deprecatedWarning, "299 - b"},
+			wantWarnings: []string{deprecatedWarning, "299 - b"}, wantRequests: 1,
 		},
 		"a warning about the token that the list does not have": {
-			anyAnswer: []string{tokenWarning}, list: []string{deprecatedWarning},
+			listWarnings: []string{deprecatedWarning}, versionWarnings: []string{tokenWarning},
 			wantWarnings: []string{deprecatedWarning}, wantRequests: 1,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			requests := 0
-			s := sourceOf(CollectionKey{Representation: media.JSON}, func(r *http.Request) *http.Response {
+			s := newTestSource(CollectionKey{Representation: media.JSON}, func(r *http.Request) *http.Response {
 				expect.Same(t, "/version", r.URL.Path)
 				requests++
 				answer := inmemory.Answer(r, http.StatusForbidden, "")
-				answer.Header["Warning"] = tt.anyAnswer
+				answer.Header["Warning"] = tt.versionWarnings
 				return answer
 			})
 			got, err := s.Headers(t.Context(), ListResponse{Header: http.Header{
 				"Date": {"today"}, "Audit-Id": {"1"}, "Content-Type": {media.JSONType}, "X-Kubernetes-Pf-Flowschema-Uid": {"2"},
-				"Cache-Control": {"no-cache, private"}, "Strict-Transport-Security": {hsts}, "Warning": tt.list,
+				"Cache-Control": {"no-cache, private"}, "Strict-Transport-Security": {hsts}, "Warning": tt.listWarnings,
 			}})
 			expect.NoError(t, err)
 			want := http.Header{"Cache-Control": {"no-cache, private"}, "Strict-Transport-Security": {hsts}}

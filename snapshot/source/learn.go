@@ -15,6 +15,8 @@ import (
 
 // Learned says in which form the upstream writes a resource, and about how large the resource is.
 type Learned struct {
+	// Envelope says how the upstream writes lists: all bytes around the objects. It also has the fields that selectors may
+	// name.
 	Envelope *wire.Envelope
 	// Count is an estimate of the number of objects.
 	Count int64
@@ -27,18 +29,20 @@ type Learned struct {
 // sampleSize is the number of objects that are read to estimate the mean size.
 const sampleSize = 20
 
-// learnTries is the number of tries of [Source.Learn] to see an object in a list and in a watch at the same revision.
+// learnTries is how often [Source.Learn] tries to see an object in a list and in a watch at the same revision.
 const learnTries = 5
 
-// Learn learns in three steps:
+// Learn sends requests to learn how the upstream writes the collection:
 //
-//	request                        function        learns
-//	an empty list                  learnEmptyList  the fields that selectors may name, and the form of an empty list
-//	a list of sampleSize objects   learnSample     the envelope, the number of objects, and their mean size
-//	a watch of the first of these  findInWatch     the form of items, and whether listproxy can write events
+//	request                       function        learns
+//	an empty list                 learnEmptyList  the fields that selectors may name, and the form of an empty list
+//	a list of sampleSize objects  learnSample     the envelope, the number of objects, and their mean size
+//	a watch of the first object   findInWatch     the form of objects in both, and whether listproxy can write events
 //
-// If that object changes between the list and the watch, Learn repeats both. If there are no objects, the last step is left
-// out, and the form of items stays unknown.
+// If the first object changes between the list and the watch, Learn repeats both. If there are no objects, Learn sends no
+// watch, and the form of objects in lists and events stays unknown (see [wire.ItemForm]).
+//
+// candidates returns the fields that the upstream may accept in a selector.
 func (s *Source) Learn(ctx context.Context, candidates fieldsFunc) (Learned, error) {
 	empty, err := s.learnEmptyList(ctx, candidates)
 	if err != nil {
@@ -53,11 +57,11 @@ func (s *Source) Learn(ctx context.Context, candidates fieldsFunc) (Learned, err
 	return Learned{}, errors.New("the first object changes too often to be seen in a list and in a watch at the same revision")
 }
 
-// fieldsFunc returns the fields that the upstream may accept in a selector, besides the name and the namespace.
+// fieldsFunc returns fields that a selector may name, besides the name and the namespace.
 type fieldsFunc func(context.Context) ([]wire.Field, error)
 
-// learnEmptyList returns the envelope of an empty list, without content type and headers, but with the fields that the
-// upstream accepts in a selector.
+// learnEmptyList lists an object that does not exist. It returns the envelope of this empty list, with the fields that the
+// upstream accepts in a selector, but without content type and headers.
 func (s *Source) learnEmptyList(ctx context.Context, candidates fieldsFunc) (*wire.Envelope, error) {
 	all := []wire.Field{{Name: wire.NamespaceField}}
 	if !s.Collection.Representation.IsMetadata() {
@@ -82,14 +86,14 @@ func (s *Source) learnEmptyList(ctx context.Context, candidates fieldsFunc) (*wi
 	return envelope, nil
 }
 
-// probeFields returns an empty list, and those candidates that the upstream accepts in a selector. Older API servers accept
-// fewer fields.
+// probeFields reads an empty list. It also returns those candidates that the upstream accepts in a selector: older API servers
+// accept fewer fields.
 func (s *Source) probeFields(ctx context.Context, candidates []wire.Field) (emptyList []byte, accepted []wire.Field, err error) {
 	emptyList, _, err = s.Probe(ctx, candidates...)
 	if !Answered(err, http.StatusBadRequest) {
 		return emptyList, candidates, err
 	}
-	// The upstream does not accept one of the fields. There are few, so each is tried by itself.
+	// The upstream does not accept at least one of the fields. There are few, so each is tried by itself.
 	for _, field := range candidates {
 		_, _, err := s.Probe(ctx, field)
 		switch {
@@ -103,10 +107,10 @@ func (s *Source) probeFields(ctx context.Context, candidates []wire.Field) (empt
 	return emptyList, accepted, err
 }
 
-// learnSample learns from one list of a few objects. empty is the envelope of an empty list. found is false if the first
-// object changed before a watch sent it.
+// learnSample learns from a list of a few objects, and from a watch of the first of them. empty is the envelope of an empty
+// list. found is false if the first object changed before a watch sent it, so the caller should try again.
 func (s *Source) learnSample(ctx context.Context, empty *wire.Envelope) (learned Learned, found bool, err error) {
-	sample, sharded, err := s.sample(ctx)
+	sample, sharded, err := s.listSample(ctx)
 	if err != nil {
 		return Learned{}, false, err
 	}
@@ -118,7 +122,7 @@ func (s *Source) learnSample(ctx context.Context, empty *wire.Envelope) (learned
 	if sharded {
 		envelope.Paths = envelope.Paths.WithUID() // A shard selector selects objects by the hash of their UID.
 	}
-	if len(sample.Items) == 0 {
+	if len(sample.Items) == 0 { // There is no object to look for in a watch, and no need to try again.
 		return Learned{Envelope: envelope}, true, nil
 	}
 	first := sample.Items[0]
@@ -137,9 +141,10 @@ func (s *Source) learnSample(ctx context.Context, empty *wire.Envelope) (learned
 	}, true, nil
 }
 
-// sample lists the first few objects. sharded reports whether the upstream supports shard selectors. To learn that, sample asks
-// for all shards: an API server that knows shard selectors repeats the selector in the list, and an older one ignores it.
-func (s *Source) sample(ctx context.Context) (sample ListResponse, sharded bool, err error) {
+// listSample lists the first sampleSize objects. sharded reports whether the upstream supports shard selectors. To learn that,
+// the request selects all shards: an API server that knows shard selectors repeats the selector in the list, and an older one
+// ignores it.
+func (s *Source) listSample(ctx context.Context) (sample ListResponse, sharded bool, err error) {
 	limit := strconv.Itoa(sampleSize)
 	sample, err = s.List(ctx, "", url.Values{"limit": {limit}, "shardSelector": {wire.AllShards}})
 	if err != nil {
@@ -154,8 +159,8 @@ func (s *Source) sample(ctx context.Context) (sample ListResponse, sharded bool,
 	return sample, sharded, err
 }
 
-// findInWatch finds an item of a list in a watch: it returns the event with the same object at the same revision. found is
-// false if no watch sends such an event.
+// findInWatch opens watches to find an item of a list in an event: the same object at the same revision. found is false if no
+// watch sends such an event.
 func (s *Source) findInWatch(ctx context.Context, item []byte) (ev wire.Event, found bool, err error) {
 	ctx, cancel := context.WithTimeout(WithPurpose(ctx, ForLearn), AnswerTimeout)
 	defer cancel()
@@ -166,8 +171,8 @@ func (s *Source) findInWatch(ctx context.Context, item []byte) (ev wire.Event, f
 	if meta.Revision == 0 {
 		return wire.Event{}, false, fmt.Errorf("%w: an object without resourceVersion", wire.ErrForm)
 	}
-	// A watch from resourceVersion 0 first sends the object as it is now. If the object has changed since it was listed, a
-	// watch from the revision before may still send it as it was listed.
+	// A watch from resourceVersion 0 begins with the object as it is now. If the object has changed since the list, a watch
+	// from the revision before the listed one may still send the object as it was listed.
 	for _, from := range []uint64{0, meta.Revision - 1} {
 		ev, found, err = s.findInWatchFrom(ctx, meta, from)
 		if err != nil || found {
@@ -177,7 +182,7 @@ func (s *Source) findInWatch(ctx context.Context, item []byte) (ev wire.Event, f
 	return wire.Event{}, false, nil
 }
 
-// findInWatchFrom looks for the event in one watch, which begins at the revision from. meta is the metadata of the item.
+// findInWatchFrom opens one watch from a revision, and looks in it for the event of the object with the metadata meta.
 func (s *Source) findInWatchFrom(ctx context.Context, meta wire.ObjectMeta, from uint64) (ev wire.Event, found bool, err error) {
 	stream, err := s.Watch(ctx, meta.Namespace, url.Values{
 		"resourceVersion": {strconv.FormatUint(from, 10)},
@@ -201,8 +206,8 @@ func (s *Source) findInWatchFrom(ctx context.Context, meta wire.ObjectMeta, from
 	return wire.Event{}, false, nil // The watch ended or broke without the event, and Learn tries again.
 }
 
-// EnvelopeOf returns the envelope of a list. What the list does not show, like the fields for selectors, is copied from known,
-// the envelope of another list of the same collection.
+// EnvelopeOf returns the envelope of a list. A list does not show everything, for example not the fields that selectors may
+// name. The rest is copied from known, the envelope of another list of the same collection.
 func (s *Source) EnvelopeOf(ctx context.Context, list ListResponse, known *wire.Envelope) (*wire.Envelope, error) {
 	envelope, err := wire.LearnEnvelope(s.Encoding(), list.Body, list.Header.Get("Content-Type"), known.EmptyItems)
 	if err != nil {

@@ -2,8 +2,8 @@ package source
 
 import "time"
 
-// lifetime says how long the upstream was asked to keep a watch open. For the upstream, the timeout begins at some time
-// between sentAt and answeredAt: a request may first wait in a queue there.
+// lifetime says how long the upstream was asked to keep a watch open. The upstream counts the timeout from some time between
+// sentAt and answeredAt, which listproxy does not know: a request may first wait in a queue there.
 type lifetime struct {
 	// sentAt is the time at which the request was sent.
 	sentAt time.Time
@@ -13,22 +13,23 @@ type lifetime struct {
 	timeout time.Duration
 }
 
-// maxEarlyEnd is how long before its timeout a watch may seem to end, because the upstream's clock runs faster than ours.
+// maxEarlyEnd is how long before its timeout a watch may seem to end, because the upstream's clock runs faster than
+// listproxy's.
 const maxEarlyEnd = time.Second
 
-// LatestEnd returns the latest time at which a watch can have ended whose end is noticed now. That is the end of its timeout if
-// the timeout has passed, and now if not. (A process or a machine that stood still notices the end late.)
+// LatestEnd returns the latest time at which the watch can have ended, if its end is noticed now. Usually this is now. But a
+// process or a machine that stood still notices the end late. So if the timeout has passed, it is the end of the timeout.
 func (l lifetime) LatestEnd(now time.Time) time.Time {
 	timedOut := l.answeredAt.Add(l.timeout)
-	// The timeout has passed if either clock says so: the monotonic clock stands still while the machine sleeps (see clock.Age),
-	// and the wall clock may be set back. Round(0) strips the monotonic reading.
+	// The timeout has passed if either clock says so: the monotonic clock stands still while the machine sleeps (see
+	// clock.Age), and the wall clock may be set back. Round(0) strips the monotonic reading.
 	if now.Before(timedOut) && now.Round(0).Before(timedOut.Round(0)) {
 		return now
 	}
 	return timedOut
 }
 
-// reachedTimeout reports whether a watch may have been open for its timeout if its end is noticed now.
+// reachedTimeout reports whether the watch may have ended at its timeout, if its end is noticed now.
 func (l lifetime) reachedTimeout(now time.Time) bool {
 	return now.Sub(l.sentAt) >= l.timeout-maxEarlyEnd
 }

@@ -14,25 +14,22 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestLifetime: LatestEnd returns the time at which the end of a watch was noticed, but none after its timeout, counted from
-// the answer. reachedTimeout returns true from maxEarlyEnd before the timeout is over, counted from the request.
+// TestLifetime: the timeout of a watch begins at some time between the request and its answer.
+//
+//   - LatestEnd returns the time at which the end was noticed, but at most the end of a timeout that begins with the answer.
+//   - reachedTimeout is true from maxEarlyEnd before the end of a timeout that begins with the request.
 func TestLifetime(t *testing.T) {
 	sent := time.Now()
-	life := lifetime{sentAt: sent, answeredAt: sent.Add(20 * time.Second), timeout: time.Minute}
+	life := lifetime{sentAt: sent, answeredAt: sent.Add(20 * time.Second), timeout: 60 * time.Second}
+	const earliest = 60*time.Second - maxEarlyEnd
 	for name, tt := range map[string]struct {
-		noticedAfter       time.Duration // since the request was sent
-		wantEndAfter       time.Duration
+		noticedAfter       time.Duration // the time from the request to the end as it was noticed
+		wantEndAfter       time.Duration // the time from the request to LatestEnd
 		wantReachedTimeout bool
 	}{
-		"before the timeout": {
-			noticedAfter: life.timeout - maxEarlyEnd - 1, wantEndAfter: life.timeout - maxEarlyEnd - 1,
-		},
-		"maxEarlyEnd before the timeout": {
-			noticedAfter: life.timeout - maxEarlyEnd, wantEndAfter: life.timeout - maxEarlyEnd, wantReachedTimeout: true,
-		},
-		"long after the timeout": {
-			noticedAfter: time.Hour, wantEndAfter: 20*time.Second + life.timeout, wantReachedTimeout: true,
-		},
+		"before the timeout":             {noticedAfter: earliest - 1, wantEndAfter: earliest - 1},
+		"maxEarlyEnd before the timeout": {noticedAfter: earliest, wantEndAfter: earliest, wantReachedTimeout: true},
+		"long after the timeout":         {noticedAfter: time.Hour, wantEndAfter: 80 * time.Second, wantReachedTimeout: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			noticed := sent.Add(tt.noticedAfter)
@@ -46,18 +43,19 @@ func TestLifetime(t *testing.T) {
 	}
 }
 
-// TestLifetimeOfASuspendedMachine: LatestEnd is the end of the timeout even if only the wall clock has passed it.
+// TestLifetimeOfASuspendedMachine: a machine was suspended beyond the timeout of a watch, so only the wall clock has passed the
+// timeout. LatestEnd still returns the end of the timeout.
 func TestLifetimeOfASuspendedMachine(t *testing.T) {
 	now := time.Now()
-	const suspended = time.Hour // the monotonic clock stood still
+	const suspended = time.Hour
 	life := lifetime{answeredAt: proxytest.EarlierByTheWallClock(now, suspended), timeout: time.Minute}
 	if got, want := clock.Age(life.LatestEnd(now), now), suspended-life.timeout; got != want {
 		t.Errorf("the watch ended %v ago, want %v", got, want)
 	}
 }
 
-// TestLateWatch: a watch whose answer does not begin in time is given up. Its error says so, and wraps [context.Canceled]: only
-// this watch is known to be slow, so there is no outage.
+// TestLateWatch: Watch gives up if the upstream does not begin to answer in time. The error says so. It wraps
+// [context.Canceled] and so does not count as an outage, since only this watch is known to be slow.
 func TestLateWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := proxytest.Transport(func(r *http.Request) (*http.Response, error) {

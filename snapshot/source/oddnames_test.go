@@ -10,7 +10,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestNameSelector: NameSelector selects names that have the separators of field selectors, as names of RBAC objects may.
+// TestNameSelector: NameSelector selects a name even if the name has the separators of field selectors. Names of RBAC objects
+// may have them.
 func TestNameSelector(t *testing.T) {
 	const separators = "a,b=c"
 	selector, err := fields.ParseSelector(NameSelector(separators))

@@ -14,7 +14,7 @@ import (
 )
 
 // TestProbe: Probe lists one name that cannot exist, and returns the list's revision. However many objects there are, such a
-// list costs kube-apiserver the lookup of one key, and one seat.
+// list costs kube-apiserver the lookup of one key, and one seat (of API priority and fairness).
 func TestProbe(t *testing.T) {
 	for resource, tt := range map[string]struct {
 		namespaced bool
@@ -27,7 +27,7 @@ func TestProbe(t *testing.T) {
 			GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: resource},
 			Namespaced:           tt.namespaced, Representation: media.JSON,
 		}
-		s := sourceOf(key, func(r *http.Request) *http.Response {
+		s := newTestSource(key, func(r *http.Request) *http.Response {
 			expect.Same(t, tt.wantPath, r.URL.Path)
 			expect.Same(t, url.Values{"fieldSelector": {"metadata.name=" + probeName + ",spec.nodeName="}}, r.URL.Query())
 			return inmemory.Answer(r, http.StatusOK, `{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`)

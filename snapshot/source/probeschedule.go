@@ -2,35 +2,47 @@ package source
 
 import "time"
 
-// probeSchedule says when a feed asks the upstream for its current revision (a probe), so that the feed's state stays young.
+// probeSchedule says when a feed sends a probe, so that the feed's state stays younger than a bound. (A probe is a request for
+// the upstream's current revision. A state that has reached this revision is as new as the probe.) For example, with a bound of
+// 90 s:
+//
+//	0 s            the state is as new as the last probe
+//	18 s           pause: the next probe is sent
+//	at most 83 s   the stream's next bookmark reaches the answer, so the state is at least as new as that probe
+//	84 s           progressAge: without such a bookmark, a progress watch is opened
+//	90 s           the bound
 type probeSchedule struct {
 	// pause is the time from one probe to the next.
 	pause time.Duration
-	// progressAge is the age of the state at which a progress watch is opened (a second, short watch, for its bookmark).
+	// progressAge is the age of the state at which a progress watch is opened: a second, short watch, only for its bookmark.
 	progressAge time.Duration
 }
 
-// newProbeSchedule returns the schedule that keeps a state younger than bound. A spread from 0 to 1 shortens the pause by up
-// to a fifth, so that feeds with different spreads do not ask at the same times.
+// newProbeSchedule returns the schedule that keeps a state younger than bound. The pause is a fifth of the bound. A spread of 1
+// makes the pause a fifth shorter, and a spread of 0 leaves it as it is. So feeds with different spreads do not send their
+// probes at the same times.
 func newProbeSchedule(bound time.Duration, spread float64) probeSchedule {
 	longestPause := bound / 5
 	pause := longestPause - time.Duration(spread*float64(longestPause/5))
-	// The next bookmark of the stream proves as much as a progress watch, costs the upstream nothing, and comes
-	// BookmarkEvery after the last probe at the latest. So if the bound leaves time for that bookmark, the feed waits for
-	// it, until only two short watches fit before the bound.
+	// A bookmark of the stream proves as much as a progress watch, and costs the upstream nothing. The next one after a probe
+	// comes within BookmarkEvery. If the bound leaves time for it, the feed waits for it as long as it can: a progress watch is
+	// only opened when the rest of the bound is two short watches long.
 	if latestAge := bound - 2*ShortWatch; latestAge > BookmarkEvery+pause {
 		return probeSchedule{pause: pause, progressAge: latestAge}
 	}
 	return probeSchedule{pause: pause, progressAge: bound / 2}
 }
 
-// next returns the time at which to send the next probe, if the last one was sent at lastSent, and the state was current at
-// currentAt. The next probe is due after the pause, or when the state reaches progressAge, if that is earlier. If the last probe was
-// sent after the state had reached progressAge, the next one waits for the pause.
+// next returns the time at which to send the next probe. lastSent is the time at which the last one was sent, and currentAt is
+// the time at which the state was last known to be current.
+//
+// The next probe is due after the pause. It is due earlier, when the state reaches progressAge, so that the progress watch
+// proves as much as it can. But this needs only one probe: if the last one was sent after that time, the next one waits for the
+// pause.
 func (s probeSchedule) next(lastSent, currentAt time.Time) time.Time {
 	at := lastSent.Add(s.pause)
-	if oldAt := currentAt.Add(s.progressAge); lastSent.Before(oldAt) {
-		at = earlier(at, oldAt)
+	if progressAt := currentAt.Add(s.progressAge); lastSent.Before(progressAt) {
+		at = earlier(at, progressAt)
 	}
 	return at
 }

@@ -31,8 +31,8 @@ func WithCollection(ctx context.Context, key CollectionKey) context.Context {
 	return context.WithValue(ctx, collectionContextKey{}, key)
 }
 
-// Describe returns the purpose of a request with the context ctx, and the collection that the request reads. All results are
-// empty for a request that reads no collection.
+// Describe returns the purpose of a request with the context ctx, and the collection that the request reads: for example
+// "list", "deployments.apps", "v1" and "json". All results are empty for a request that reads no collection.
 func Describe(ctx context.Context) (purpose, resource, version, representation string) {
 	key, ok := ctx.Value(collectionContextKey{}).(CollectionKey)
 	if !ok {

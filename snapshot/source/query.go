@@ -35,24 +35,27 @@ func ExactQuery(revision uint64) url.Values {
 // NameSelector returns the field selector for a name.
 func NameSelector(name string) string { return wire.NameField + "=" + fields.EscapeValue(name) }
 
-// The namespace and the name of an object that does not exist: only names of RBAC objects may have a '~', and nobody gives them
-// this name.
+// The namespace and the name of an object that does not exist. Only names of RBAC objects may have a '~', and nobody gives this
+// name to one.
 const (
 	probeNamespace = "default"
 	probeName      = "~listproxy-probe"
 )
 
-// NonexistentKey returns the namespace and the field selector of a list or a watch of one object that does not exist.
-func (s *Source) NonexistentKey() (namespace, fieldSelector string) {
+// EmptySelection returns the namespace and the field selector with which a list or a watch has no objects. They select one
+// object that does not exist, so the upstream looks up a single key.
+func (s *Source) EmptySelection() (namespace, fieldSelector string) {
 	if s.Collection.Namespaced {
 		namespace = probeNamespace
 	}
 	return namespace, NameSelector(probeName)
 }
 
-// Key returns an object's key: the API server orders objects by their keys. The error is a [wire.InconsistencyError] if the
-// object has no name, or if it has a namespace in a cluster-scoped resource or none in a namespaced one. The error is
-// [wire.ErrForm] if the name or the namespace is not UTF-8.
+// Key returns an object's key, "namespace/name" or "name". The API server orders objects by their keys. The error is
+//
+//   - a [wire.InconsistencyError] if the object has no name, has a namespace in a cluster-scoped resource, or has none in a
+//     namespaced resource
+//   - [wire.ErrForm] if the name or the namespace is not UTF-8
 func (s *Source) Key(m wire.ObjectMeta) (string, error) {
 	if m.Name == "" || (m.Namespace != "") != s.Collection.Namespaced {
 		return "", wire.Inconsistent("an object without a name, or with a namespace that does not fit the resource")

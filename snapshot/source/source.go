@@ -22,11 +22,12 @@ type Source struct {
 	Base *url.URL
 	// Collection names the collection.
 	Collection CollectionKey
-	// Token returns the upstream's continue token for a page that begins with the key start.
+	// Token returns the upstream's continue token for the page at a revision that begins with the key start.
 	Token func(revision uint64, start string) string
 }
 
-// AnswerTimeout is the longest time that a list takes with its whole answer, and a watch until its answer begins.
+// AnswerTimeout is the longest time from a request to the end of the answer. For a watch, it is the longest time to the
+// beginning of the answer.
 const AnswerTimeout = 60 * time.Second
 
 // maxListBytes is the largest size, in bytes, of the body of one list or page: the body is held in memory.
@@ -85,7 +86,7 @@ func (s *Source) List(ctx context.Context, namespace string, query url.Values) (
 	return list, nil
 }
 
-// maxListTries is the number of tries of [Source.ListRetrying].
+// maxListTries is how often [Source.ListRetrying] sends a request at most.
 const maxListTries = 6
 
 // ListRetrying is like [Source.List], but tries again after a pause if the upstream is busy ([IsBusy]). It is for a list whose
@@ -101,13 +102,13 @@ func (s *Source) ListRetrying(ctx context.Context, namespace string, query url.V
 	}
 }
 
-// Probe lists an object that cannot exist. It returns the body of the empty list and its revision, which is the upstream's
-// current one. A probe costs the upstream little: its watch cache asks etcd for the current revision, and looks up one key.
-// (With limit=1 instead, kube-apiserver 1.36 would walk all objects after the page.)
+// Probe lists an object that does not exist. It returns the body of the empty list, and the list's revision, which is the
+// upstream's current one. A probe costs the upstream little: its watch cache asks etcd for the current revision, and looks up
+// one key. (With limit=1 instead, kube-apiserver 1.36 would walk all objects after the page.)
 //
-// The field selector also names the given fields, to learn whether the upstream accepts them: if not, it answers 400.
+// The field selector also names the given fields. If the upstream does not accept one of them in a selector, it answers 400.
 func (s *Source) Probe(ctx context.Context, fields ...wire.Field) (body []byte, revision uint64, err error) {
-	namespace, selectsNothing := s.NonexistentKey()
+	namespace, selectsNothing := s.EmptySelection()
 	terms := []string{selectsNothing}
 	for _, field := range fields {
 		terms = append(terms, field.Name+"=")
@@ -123,8 +124,9 @@ func (s *Source) Probe(ctx context.Context, fields ...wire.Field) (body []byte, 
 	return list.Body, list.Meta.Revision, nil
 }
 
-// Watch begins a watch. It sets watch and timeoutSeconds in query; the timeout is truncated to seconds. The watch goes on until
-// ctx ends, the upstream ends it, or the stream is stopped. The caller must stop the stream, however the watch ends.
+// Watch begins a watch. It sets the parameters watch and timeoutSeconds in query, and truncates the timeout to seconds. The
+// watch goes on until ctx ends, the upstream ends it, or the stream is stopped. The caller must stop the stream, however the
+// watch ends.
 func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, timeout time.Duration) (*Stream, error) {
 	query.Set("watch", "true")
 	// Without a timeout, the upstream would choose how long the watch lasts.

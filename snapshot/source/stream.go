@@ -28,8 +28,8 @@ type Stream struct {
 // maxPendingEvents is the number of decoded events that may wait for the reader.
 const maxPendingEvents = 64
 
-// start begins to read the events from the body of the answer. The body is closed when the stream ends. ctx is the context
-// of the request.
+// start starts a goroutine that reads the events from the body of the answer, and closes the body when the stream ends. ctx is
+// the context of the request.
 func (s *Stream) start(ctx context.Context, encoding wire.Encoding, body io.ReadCloser) {
 	events := make(chan wire.Event, maxPendingEvents)
 	s.Events = events
@@ -41,8 +41,8 @@ func (s *Stream) start(ctx context.Context, encoding wire.Encoding, body io.Read
 }
 
 // EndedAtTimeout reports whether the upstream has ended the stream as planned: at its timeout, and between two events. now is
-// the time at which the end was noticed. After any other end, even a clean one, the upstream may have restarted, or another server
-// may answer from now on.
+// the time at which the end was noticed. After any other end, even a clean one, the upstream may have restarted, or another
+// server may answer from now on.
 func (s *Stream) EndedAtTimeout(now time.Time) bool {
 	isOrderly := errors.Is(s.Err, wire.ErrEnded) && errors.Is(s.Err, io.EOF) // ended by the upstream, and between two events
 	return s.reachedTimeout(now) && isOrderly
@@ -55,8 +55,8 @@ func (s *Stream) Stop() {
 	}
 }
 
-// decodeEvents decodes the events in body and sends them to events, until body or ctx ends. It returns the cause, which is never
-// nil.
+// decodeEvents decodes the events in body and sends them to events, until body or ctx ends. It returns the cause, which is
+// never nil.
 func decodeEvents(ctx context.Context, encoding wire.Encoding, body io.Reader, events chan<- wire.Event) error {
 	in := bufio.NewReaderSize(body, 64<<10)
 	var record []byte // Its memory is used again: ParseEvent copies what it keeps.

@@ -7,10 +7,10 @@ import "time"
 //
 // The age is the larger of two differences, by the monotonic clock and by the wall clock:
 //
-//   - The monotonic clock (CLOCK_MONOTONIC) stands still while a laptop is suspended or a virtual machine is paused. By this clock
-//     alone, things would seem too young afterwards.
-//   - The wall clock may be set. If it is set forward, things are old too early, which costs another probe. If it is set back, the
-//     monotonic clock decides.
+//   - The monotonic clock (CLOCK_MONOTONIC) stands still while a laptop is suspended or a virtual machine is paused. By this
+//     clock alone, things would seem too young afterwards.
+//   - The wall clock may be set. If it is set forward, things are old too early, which costs another probe. If it is set back,
+//     the monotonic clock decides.
 //
 // Do not use Age where a small age is the safe one: for pauses, or for things that must reach some age before they count.
 func Age(at, now time.Time) time.Duration {

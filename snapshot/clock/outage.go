@@ -2,8 +2,9 @@ package clock
 
 import "time"
 
-// Outage is a time in which no API server answers. It begins when one of listproxy's own requests gets no answer, or one of
-// its streams breaks. The zero Outage stands for none.
+// Outage is a time in which no API server answers. It begins when one of listproxy's own requests gets no answer, or when one
+// of its streams (watches of the API server) breaks. In an outage, listproxy goes on answering from what it knows: nobody can
+// get anything newer. The zero Outage stands for none.
 type Outage struct {
 	// Ongoing reports whether no API server answers now.
 	Ongoing bool
@@ -15,11 +16,15 @@ type Outage struct {
 	Ended time.Time
 }
 
-// resumeWithin is the longest time that streams may take to be opened again after an outage.
-const resumeWithin = 5 * time.Second
+// maxReopenTime is the longest time that streams may take to be opened again after an outage.
+const maxReopenTime = 5 * time.Second
 
-// AsOf returns the time at which to measure the age of something that an API server has sent. This is now, or in an outage
-// LastHeard, if that is less than bound ago: since then, no API server can have sent anybody anything newer.
+// AsOf returns the time at which to measure the age of something that an API server has sent. Usually this is now. In an outage
+// it is LastHeard, so that nothing becomes older: since LastHeard, no API server can have sent anybody anything newer. But once
+// LastHeard is as long ago as bound, it is now again.
+//
+// For example, with a bound of 90 s, something was sent 10 s before LastHeard. In an outage, it stays 10 s old until 90 s after
+// LastHeard. Then it is 100 s old.
 func (o Outage) AsOf(now time.Time, bound time.Duration) time.Time {
 	if o.Ongoing && Age(o.LastHeard, now) < bound {
 		return o.LastHeard
@@ -27,12 +32,13 @@ func (o Outage) AsOf(now time.Time, bound time.Duration) time.Time {
 	return now
 }
 
-// AsOfWithoutStream is AsOf for something that a stream keeps up to date, while no stream is open. After its end, an outage counts
-// as ongoing for as long again as it has lasted, but at most for resumeWithin, since streams are opened again in this time.
+// AsOfWithoutStream is AsOf for something that a stream keeps up to date, while no stream is open. After an outage, streams
+// must first be opened again. So the outage counts as ongoing for some time after its end: as long as it has lasted, but at
+// most maxReopenTime. After an outage of 2 s this is 2 s, and after one of 60 s it is 5 s.
 func (o Outage) AsOfWithoutStream(now time.Time, bound time.Duration) time.Time {
 	if !o.Ongoing {
 		lasted := Age(o.Began, o.Ended)
-		o.Ongoing = Age(o.Ended, now) < min(lasted, resumeWithin)
+		o.Ongoing = Age(o.Ended, now) < min(lasted, maxReopenTime)
 	}
 	return o.AsOf(now, bound)
 }

@@ -5,55 +5,59 @@ import (
 	"time"
 )
 
-// TestAsOf: in an outage, ages are measured at the time at which an API server was last heard, until the bound is over. What a
-// stream keeps up to date has as much time again after the outage, but no more than resumeWithin.
+// TestAsOf: in an outage, AsOf returns the time at which an API server was last heard, until this is as long ago as the bound.
+// At other times it returns now. AsOfWithoutStream does the same, but for it an outage ends later: by as long as the outage has
+// lasted, but at most by maxReopenTime.
 func TestAsOf(t *testing.T) {
-	const bound = time.Minute
-	heard := time.Now()
-	at := heard.Add
-	never := Outage{}
-	ongoing := Outage{Ongoing: true, LastHeard: heard}
-	ended := func(began, ended time.Duration) Outage {
-		return Outage{LastHeard: heard, Began: at(began), Ended: at(ended)}
+	const bound = 60 * time.Second
+	const moment = time.Nanosecond
+	heard := time.Now() // An API server was last heard then. All times in the cases are counted from it.
+	lasting := Outage{Ongoing: true, LastHeard: heard, Began: heard}
+	outage := func(began, ended time.Duration) Outage {
+		return Outage{LastHeard: heard, Began: heard.Add(began), Ended: heard.Add(ended)}
 	}
-	endedAfter := func(length time.Duration) Outage { return ended(0, length) }
 	for name, tt := range map[string]struct {
 		outage            Outage
-		now               time.Duration // since an API server was last heard
-		frozen            bool          // AsOf returns the time at which an API server was last heard; false: now
-		frozenForStreamed bool          // The same of AsOfWithoutStream.
+		now               time.Duration
+		want              time.Duration // the time that AsOf returns; 0 is the time at which an API server was last heard
+		wantWithoutStream time.Duration // the same for AsOfWithoutStream
 	}{
-		"no outage": {outage: never, now: time.Second},
+		"no outage": {outage: Outage{LastHeard: heard}, now: 1 * time.Second, want: 1 * time.Second, wantWithoutStream: 1 * time.Second},
 
-		"an outage, within the bound": {outage: ongoing, now: bound - 1, frozen: true, frozenForStreamed: true},
-		"an outage, beyond the bound": {outage: ongoing, now: bound},
+		"in an outage, just before the bound": {outage: lasting, now: bound - moment, want: 0, wantWithoutStream: 0},
+		"in an outage, at the bound":          {outage: lasting, now: bound, want: bound, wantWithoutStream: bound},
 
-		"just after a short outage":      {outage: endedAfter(time.Second), now: 2*time.Second - 1, frozenForStreamed: true},
-		"some time after a short outage": {outage: endedAfter(time.Second), now: 2 * time.Second},
-		"some time after a short outage of a quiet upstream": {
-			outage: ended(4*time.Second, 5*time.Second), now: 6 * time.Second,
+		"less than 1s after an outage of 1s": {
+			outage: outage(0, 1*time.Second), now: 2*time.Second - moment, want: 2*time.Second - moment, wantWithoutStream: 0,
+		},
+		"1s after an outage of 1s": {
+			outage: outage(0, 1*time.Second), now: 2 * time.Second, want: 2 * time.Second, wantWithoutStream: 2 * time.Second,
+		},
+		"1s after an outage of 1s that began 4s after an API server was heard": {
+			outage: outage(4*time.Second, 5*time.Second), now: 6 * time.Second, want: 6 * time.Second, wantWithoutStream: 6 * time.Second,
 		},
 
-		"just after a long outage": {
-			outage: endedAfter(20 * time.Second), now: 20*time.Second + resumeWithin - 1, frozenForStreamed: true,
+		"less than 5s after an outage of 20s": {
+			outage: outage(0, 20*time.Second), now: 25*time.Second - moment, want: 25*time.Second - moment, wantWithoutStream: 0,
 		},
-		"some time after a long outage": {outage: endedAfter(20 * time.Second), now: 20*time.Second + resumeWithin},
-		"just after a long outage, within the bound": {
-			outage: endedAfter(bound - 2*time.Second), now: bound - 1, frozenForStreamed: true,
+		"5s after an outage of 20s": {
+			outage: outage(0, 20*time.Second), now: 25 * time.Second, want: 25 * time.Second, wantWithoutStream: 25 * time.Second,
 		},
-		"just after a long outage, beyond the bound": {outage: endedAfter(bound - 2*time.Second), now: bound},
+		"less than 5s after an outage of 58s, just before the bound": {
+			outage: outage(0, 58*time.Second), now: bound - moment, want: bound - moment, wantWithoutStream: 0,
+		},
+		"less than 5s after an outage of 58s, at the bound": {
+			outage: outage(0, 58*time.Second), now: bound, want: bound, wantWithoutStream: bound,
+		},
 	} {
-		asOf := func(frozen bool) time.Time {
-			if frozen {
-				return heard
+		t.Run(name, func(t *testing.T) {
+			now := heard.Add(tt.now)
+			if got := tt.outage.AsOf(now, bound).Sub(heard); got != tt.want {
+				t.Errorf("AsOf: got %v after an API server was last heard, want %v", got, tt.want)
 			}
-			return at(tt.now)
-		}
-		if got, want := tt.outage.AsOf(at(tt.now), bound), asOf(tt.frozen); !got.Equal(want) {
-			t.Errorf("%s: AsOf: got %v after an API server was last heard, want %v", name, got.Sub(heard), want.Sub(heard))
-		}
-		if got, want := tt.outage.AsOfWithoutStream(at(tt.now), bound), asOf(tt.frozenForStreamed); !got.Equal(want) {
-			t.Errorf("%s: AsOfWithoutStream: got %v after an API server was last heard, want %v", name, got.Sub(heard), want.Sub(heard))
-		}
+			if got := tt.outage.AsOfWithoutStream(now, bound).Sub(heard); got != tt.wantWithoutStream {
+				t.Errorf("AsOfWithoutStream: got %v after an API server was last heard, want %v", got, tt.wantWithoutStream)
+			}
+		})
 	}
 }

@@ -22,16 +22,16 @@ import (
 // is joined from compressed segments. This works because deflate streams that end at a byte boundary can be joined, and
 // CRC-32s can be combined.
 //
-// Only the key and the size of an object decide whether it ends a segment (see cut). So if an object changes, the other segments
-// mostly stay the same. The cache has one version of each segment, under a hash of its first and last object (see cacheKey). A
-// segment has the number of each object's version, which shows whether the segment is current.
+// Only the key and the size of an object decide whether it ends a segment (see cut). So if an object changes, the other
+// segments mostly stay the same. The cache has one version of each segment. Its key is a hash of the segment's first and last
+// object (see cacheKey). A segment has the number of each object's version, which shows whether the segment is current.
 //
-// For example, the objects are a to f, and c and f end segments. The list is [a b c] , [d e f] with an uncompressed comma between
-// the segments. After b has changed to b', the key of [a b' c] finds [a b c]. Only the pieces around b are compressed again (see
-// segment).
+// For example, the objects are a to f, and c and f end segments. The list is [a b c] , [d e f] with an uncompressed comma
+// between the segments. Then b changes to b'. The segment [a b' c] has the same first and last object as [a b c], so [a b c] is
+// found in the cache. Only the pieces around b are compressed again (see segment).
 //
-// A Compressor is safe for concurrent use. If several requests need the same segment at the same time, one request compresses the
-// segment, and the other requests wait for it.
+// A Compressor is safe for concurrent use. If several requests need the same segment at the same time, one request compresses
+// the segment, and the other requests wait for it.
 type Compressor struct {
 	// mu guards segments. It is held for reading during each use of the cache, since ristretto's Close races with Get and Set.
 	mu sync.RWMutex
@@ -41,15 +41,15 @@ type Compressor struct {
 	flights singleflight.Group
 	// encoders has values of type *encoder.
 	encoders sync.Pool
-	// found and made are counters of CompressorStats.
+	// found and made count segments for CompressorStats: found in the cache, and compressed.
 	found, made atomic.Uint64
 }
 
 const (
 	// gzipLevel is the level that kube-apiserver uses (endpoints/handlers/responsewriters).
 	gzipLevel = 1
-	// usualCompressedSize is the usual size of a compressed segment in bytes, from which the number of the cache's counters
-	// follows.
+	// usualCompressedSize is the usual size of a compressed segment in bytes. The number of the cache's counters follows from
+	// it.
 	usualCompressedSize = 16 << 10
 )
 
@@ -93,14 +93,15 @@ func (c *Compressor) Write(w io.Writer, envelope *wire.Envelope, head []byte, ob
 // before the tail. If proceed returns false, WriteEvents ends the gzip member there.
 //
 // written is the number of objects in the member, and plainLength is the member's length before compression (modulo 2³²). If w
-// fails, both numbers also count bytes that were lost.
+// fails, both also count objects and bytes that did not reach the client.
 func (c *Compressor) WriteEvents(
 	w io.Writer, envelope *wire.Envelope, objects []*index.Object, tail []byte, proceed func() bool,
 ) (written int, plainLength uint32, err error) {
 	return c.write(w, format{envelope: envelope, events: true}, nil, objects, tail, proceed)
 }
 
-// write writes a list or initial events, as [Compressor.Write] and [Compressor.WriteEvents] say.
+// write writes a list or initial events: the head, the segments of the objects, and the tail. It calls proceed as
+// [Compressor.WriteEvents] says.
 func (c *Compressor) write(
 	w io.Writer, f format, head []byte, objects []*index.Object, tail []byte, proceed func() bool,
 ) (written int, plainLength uint32, err error) {
@@ -120,7 +121,7 @@ func (c *Compressor) write(
 func (c *Compressor) writeObjects(m *member, f format, objects []*index.Object, proceed func() bool) (written int) {
 	for m.err == nil && written < len(objects) {
 		next, _ := cut(objects[written:], segmentTarget)
-		s := c.findOrCompress(f, next) // It comes before proceed, since it may take long.
+		s := c.findOrCompress(f, next) // This may take long, so proceed is called afterwards.
 		if !proceed() {
 			break
 		}
@@ -134,7 +135,8 @@ func (c *Compressor) writeObjects(m *member, f format, objects []*index.Object, 
 }
 
 // findOrCompress returns the segment of the objects. It takes the cached segment if that has exactly these versions of the
-// objects. If not, it makes a segment of the objects, in which it reuses pieces of the cached segment, and keeps the new segment.
+// objects. If not, it makes a segment of the objects, in which it reuses pieces of the cached segment, and keeps the new
+// segment.
 func (c *Compressor) findOrCompress(f format, objects []*index.Object) *segment {
 	key := cacheKey(f, objects)
 	cached := c.find(key, f.events)
@@ -155,7 +157,8 @@ func (c *Compressor) findOrCompress(f format, objects []*index.Object) *segment 
 var hashSeed = maphash.MakeSeed()
 
 // cacheKey returns the key of a segment in the cache: a hash of its first and last object, the collection and the format. All
-// versions of a segment have the same key. If two segments happen to share a key, their format and numbers differ.
+// versions of a segment have the same key. Two segments may have the same hash by chance. So whoever finds a segment compares
+// its format (find) and the numbers of its objects (findOrCompress).
 func cacheKey(f format, objects []*index.Object) uint64 {
 	first, last := objects[0], objects[len(objects)-1]
 	return maphash.Comparable(hashSeed, struct {
@@ -170,7 +173,8 @@ func cacheKey(f format, objects []*index.Object) uint64 {
 	})
 }
 
-// flightKey returns the key of a segment in flights: the versions of all its objects. Each version of a segment has its own key.
+// flightKey returns the key of a segment in flights: the format, and the versions of all its objects. Unlike cacheKey, it
+// differs between the versions of a segment, so requests share a compression only if they need the same version.
 func flightKey(f format, objects []*index.Object) string {
 	text := strconv.AppendBool(make([]byte, 0, len("false")+8*len(objects)), f.events)
 	for _, o := range objects {

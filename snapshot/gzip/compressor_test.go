@@ -34,7 +34,8 @@ var (
 	listMeta = wire.ListMeta{Revision: 7, Continue: "x"}
 )
 
-// newObjects returns n objects of about size bytes each, numbered from first on. With another first, they have other bytes.
+// newObjects returns n objects of about size bytes each. Their numbers and names begin at first. first is also the seed of
+// their random bytes, so objects with another first have other bytes.
 func newObjects(first, n, size int) []*index.Object {
 	random := rand.New(rand.NewPCG(uint64(first), 1))
 	members := make([]string, 64) // the objects share them, so that they can be compressed
@@ -44,7 +45,7 @@ func newObjects(first, n, size int) []*index.Object {
 	}
 	objects := make([]*index.Object, n)
 	for i := range objects {
-		name := fmt.Sprintf("object-%06d", first+i-1)
+		name := fmt.Sprintf("object-%06d", first+i)
 		var text bytes.Buffer
 		fmt.Fprintf(&text, `{"metadata":{"name":%q,"uid":"%016x"},"spec":{`, name, random.Uint64())
 		for text.Len() < size {
@@ -56,7 +57,7 @@ func newObjects(first, n, size int) []*index.Object {
 	return objects
 }
 
-// newVersion returns a new version of an object, with another number and with bytes added at the end.
+// newVersion returns a new version of an object, with this number, and with added at the end of its bytes.
 func newVersion(number uint64, o *index.Object, added string) *index.Object {
 	return index.NewObject(number, o.Key, 2, append(bytes.Clone(o.Bytes), added...))
 }
@@ -70,7 +71,7 @@ func newTestCompressor(t testing.TB, cacheSize int64) *Compressor {
 	return c
 }
 
-// checkList writes a list with c, and checks what a client reads.
+// checkList writes a list of objects with c, and checks that a client reads it.
 func checkList(t testing.TB, c *Compressor, objects []*index.Object) {
 	t.Helper()
 	var out bytes.Buffer
@@ -78,7 +79,7 @@ func checkList(t testing.TB, c *Compressor, objects []*index.Object) {
 	checkWritten(t, &out, objects)
 }
 
-// writeList writes a list with c.
+// writeList writes a list of objects with c.
 func writeList(c *Compressor, out io.Writer, objects []*index.Object) error {
 	head, tail := envelope.Frame(listMeta, len(objects), 0)
 	return c.Write(out, envelope, head, objects, tail)
@@ -112,7 +113,7 @@ func readMember(t testing.TB, in *bytes.Buffer) []byte {
 	return got
 }
 
-// countKept waits for the cache of c, and returns the number of segments in it, and their size in bytes.
+// countKept waits until the cache of c has taken in all segments. It returns their number and their size in bytes.
 func countKept(c *Compressor) (segments int, size int64) {
 	c.segments.Wait()
 	c.segments.IterValues(func(s *segment) bool {
@@ -127,10 +128,10 @@ func countKept(c *Compressor) (segments int, size int64) {
 // last list. The cache keeps segments, and no more bytes than its size.
 func TestWriteAfterChanges(t *testing.T) {
 	const (
-		listSize = 10 * segmentTarget // about ten segments, since segmentTarget is the average
-		lists    = 12
+		listSize = 10 * segmentTarget // in bytes: about ten segments, since segmentTarget is the average
+		lists    = 12                 // the number of lists, with changes between them
 	)
-	for name, tt := range map[string]struct{ objectSize, cacheSize int }{
+	for name, tt := range map[string]struct{ objectSize, cacheSize int }{ // in bytes
 		"small objects":                 {objectSize: 60, cacheSize: largeCache},
 		"objects of half a piece":       {objectSize: pieceTarget / 2, cacheSize: largeCache},
 		"objects longer than a segment": {objectSize: 8 * segmentTarget, cacheSize: largeCache},
@@ -147,15 +148,15 @@ func TestWriteAfterChanges(t *testing.T) {
 				if n, size := countKept(c); n == 0 || size > int64(tt.cacheSize) {
 					t.Fatalf("got %d segments with %d bytes in the cache, want some with at most %d", n, size, tt.cacheSize)
 				}
-				if random.IntN(lists) == 0 { // checkEvents takes long, so it runs about once
+				if isChosen := random.IntN(lists) == 0; isChosen { // checkEvents takes long, so it runs for about one list
 					checkEvents(t, c, objects)
 				}
 				objects = slices.Clone(objects)
-				for range min(1+random.IntN(3), len(objects)) {
+				for range min(1+random.IntN(3), len(objects)) { // one to three changes
 					objects = changeObject(objects, next, random)
 					next++
 				}
-				if len(objects) == 0 {
+				if len(objects) == 0 { // All were removed.
 					objects = newObjects(1, 1, 10)
 				}
 			}
@@ -163,7 +164,7 @@ func TestWriteAfterChanges(t *testing.T) {
 	}
 }
 
-// changeObject removes or changes a random object, or adds one after it. A new object or version gets the number next.
+// changeObject removes or changes a random object, or adds an object after it. A new object or version gets the number next.
 func changeObject(objects []*index.Object, next uint64, random *rand.Rand) []*index.Object {
 	at := random.IntN(len(objects))
 	o := objects[at]
@@ -174,31 +175,35 @@ func changeObject(objects []*index.Object, next uint64, random *rand.Rand) []*in
 		bytesOfAnother := objects[random.IntN(len(objects))].Bytes
 		return slices.Insert(objects, at+1, index.NewObject(next, o.Key+"+", 2, bytesOfAnother))
 	}
-	objects[at] = newVersion(next, o, "  "[:random.IntN(3)])
+	noneToTwoSpaces := "  "[:random.IntN(3)]
+	objects[at] = newVersion(next, o, noneToTwoSpaces)
 	return objects
 }
 
-// checkEvents checks what WriteEvents writes if proceed always returns true, and if it returns false at any of its calls.
+// checkEvents checks what WriteEvents writes if proceed always returns true, and if it returns false at one of its calls: at
+// the first, at the second, and so on.
 func checkEvents(t *testing.T, c *Compressor, objects []*index.Object) {
 	t.Helper()
-	calls := checkEventsUntil(t, c, objects, math.MaxInt)
-	for stopAt := range calls {
-		checkEventsUntil(t, c, objects, stopAt)
+	const never = math.MaxInt
+	allCalls := checkEventsUntil(t, c, objects, never)
+	for maxCalls := range allCalls {
+		checkEventsUntil(t, c, objects, maxCalls)
 	}
 }
 
-// checkEventsUntil writes the initial events of a watch. The calls of proceed are counted from 0, and the call stopAt returns false.
-// A client must read the events of the objects that WriteEvents says it has written. If no call returned false, these must be all
-// objects, and the client must read the tail, too. checkEventsUntil returns the number of calls that returned true.
-func checkEventsUntil(t *testing.T, c *Compressor, objects []*index.Object, stopAt int) (calls int) {
+// checkEventsUntil writes the initial events of a watch. The function proceed returns true at the first maxCalls calls, and
+// then false. A client must read the events of the objects that WriteEvents says it has written. If proceed never returned
+// false, these must be all objects, and the client must read the tail, too. checkEventsUntil returns how often proceed returned
+// true.
+func checkEventsUntil(t *testing.T, c *Compressor, objects []*index.Object, maxCalls int) (calls int) {
 	t.Helper()
 	const tail = "the end\n"
 	isStopped := false
 	proceed := func() bool {
 		if isStopped {
-			t.Fatalf("proceed was called again after it returned false at call %d", stopAt)
+			t.Fatalf("proceed was called again after it had returned true %d times, and then false", maxCalls)
 		}
-		isStopped = calls == stopAt
+		isStopped = calls == maxCalls
 		if !isStopped {
 			calls++
 		}
@@ -214,8 +219,8 @@ func checkEventsUntil(t *testing.T, c *Compressor, objects []*index.Object, stop
 	}
 	got := readMember(t, &out)
 	if !bytes.Equal(got, want) || int(plainLength) != len(want) {
-		t.Fatalf("proceed may return false at call %d: a client reads %d bytes, and WriteEvents returns the plain length %d, "+
-			"not the %d bytes of the events", stopAt, len(got), plainLength, len(want))
+		t.Fatalf("proceed returns true at most %d times: a client reads %d bytes, and WriteEvents returns the plain length %d, "+
+			"not the %d bytes of the events", maxCalls, len(got), plainLength, len(want))
 	}
 	return calls
 }
@@ -228,8 +233,8 @@ func eventsOf(objects []*index.Object) (events []byte) {
 	return events
 }
 
-// TestJoinedMembers: Go's gzip reader, which client-go uses, returns all bytes that WriteEvents or WriteStored has written
-// before it waits for the next member, which may come much later.
+// TestJoinedMembers: a watch is a sequence of gzip members, and the next member may come much later. Go's gzip reader, which
+// client-go uses, returns all bytes that WriteEvents or WriteStored has written before it waits for the next member.
 func TestJoinedMembers(t *testing.T) {
 	c := newTestCompressor(t, largeCache)
 	objects := newObjects(1_000, 500, podSize)
@@ -252,7 +257,10 @@ func TestJoinedMembers(t *testing.T) {
 	}
 	expectRead(append(eventsOf(objects), "the end\n"...))
 	for _, later := range [][]byte{
-		[]byte("short"), bytes.Repeat([]byte("long"), maxStored), {}, bytes.Repeat([]byte("x"), maxStored),
+		[]byte("short"),
+		bytes.Repeat([]byte("long"), maxStored), // several stored blocks
+		{},
+		bytes.Repeat([]byte("x"), maxStored), // exactly one stored block
 	} {
 		half := len(later) / 2
 		expect.NoError(t, WriteStored(&conn, slices.Values([][]byte{later[:half], later[half:]})))
@@ -281,9 +289,9 @@ func TestListIsCompressedOnce(t *testing.T) {
 	objects := newObjects(1, 600, podSize)
 	checkList(t, c, objects)
 	c.segments.Wait()
-	made := c.Stats().Made
+	madeByFirst := c.Stats().Made
 	checkList(t, c, objects)
-	expect.Same(t, made, c.Stats().Made)
+	expect.Same(t, madeByFirst, c.Stats().Made)
 }
 
 // TestFewPiecesAreCompressedAgain: after a change of one object, compress makes at most two new pieces of its segment: the
@@ -293,7 +301,7 @@ func TestFewPiecesAreCompressedAgain(t *testing.T) {
 	objects := newObjects(1, 600, podSize)
 	f := format{envelope: envelope}
 	earlier := c.compress(f, objects, &segment{})
-	clear(earlier.deflated) // so a reused piece has only zero bytes, unlike a compressed piece
+	clear(earlier.deflated) // A reused piece now has only zero bytes, unlike a piece that is compressed again.
 	changed := slices.Clone(objects)
 	middle := len(objects) / 2
 	changed[middle] = newVersion(laterNumber, objects[middle], " ")
@@ -309,17 +317,17 @@ func TestFewPiecesAreCompressedAgain(t *testing.T) {
 	}
 }
 
-// TestEqualCacheKeys: Write writes the list's own objects, even if the cache has other objects under a segment's key, or the same
-// objects as events.
+// TestEqualCacheKeys: Write writes the list's own objects, even if two segments share a key by chance: the cache has other
+// objects under the key of the list's first segment, or the same objects as events.
 func TestEqualCacheKeys(t *testing.T) {
 	c := newTestCompressor(t, 1<<20)
-	const size = 50_000
-	objects, others := newObjects(1, 3, size), newObjects(1001, 3, size)
+	objects, others := newObjects(1, 3, 50_000), newObjects(1001, 3, 50_000)
 	list, events := format{envelope: envelope}, format{envelope: envelope, events: true}
 	first, _ := cut(objects, segmentTarget)
 	key := cacheKey(list, first)
 	for _, cached := range []*segment{c.compress(list, others, &segment{}), c.compress(events, first, &segment{})} {
-		c.segments.Set(key, cached, 1)
+		const size = 1 // So small that the cache keeps the segment.
+		c.segments.Set(key, cached, size)
 		c.segments.Wait()
 		if _, found := c.segments.Get(key); !found {
 			t.Fatal("the cache has no segment under the key")
@@ -328,25 +336,26 @@ func TestEqualCacheKeys(t *testing.T) {
 	}
 }
 
-// TestReusedPiecesFit: a segment has the bytes of its own objects, although compress takes pieces from an earlier segment. Not
-// every piece fits: in a list, each object of a segment except the first follows a comma, and a piece may refer to the piece
-// before it.
+// TestReusedPiecesFit: compress makes a segment with the bytes of its own objects, although it reuses pieces of an earlier
+// segment. After objects were removed or added at the beginning, not every earlier piece fits: in a list, all objects of a
+// segment but the first have a comma before them, and a piece may refer to the piece before it.
 func TestReusedPiecesFit(t *testing.T) {
 	c := newTestCompressor(t, 0)
 	list, events := format{envelope: envelope}, format{envelope: envelope, events: true}
 	// index.Object.KeyHash decides where pieces begin, and differs from process to process. So the usual size is tried often.
-	const usual, tries = 3000, 12
+	const usual, tries = 3000, 12 // usual, small and large are sizes of an object in bytes
 	const small, large = 300, 20_000
 	for try, size := range append(slices.Repeat([]int{usual}, tries), small, large) {
-		objects := newObjects(1+1000*try, max(3, 3*pieceTarget/size), size) // about three pieces
+		forThreePieces := max(3, 3*pieceTarget/size)
+		objects := newObjects(1+1000*try, forThreePieces, size)
 		for _, f := range []format{list, events} {
 			earlier := c.compress(f, objects, &segment{})
 			for i := range objects[:min(len(objects), 40)] {
-				fewer := objects[i:]
+				firstRemoved := objects[i:]
+				checkSegment(t, f, firstRemoved, c.compress(f, firstRemoved, earlier))
 				added := index.NewObject(uint64(100_000+i), "a", 1, objects[i].Bytes)
-				more := append([]*index.Object{added}, objects...)
-				checkSegment(t, f, fewer, c.compress(f, fewer, earlier))
-				checkSegment(t, f, more, c.compress(f, more, earlier))
+				oneAdded := append([]*index.Object{added}, objects...)
+				checkSegment(t, f, oneAdded, c.compress(f, oneAdded, earlier))
 			}
 		}
 	}
@@ -357,7 +366,7 @@ func checkSegment(t *testing.T, f format, objects []*index.Object, s *segment) {
 	t.Helper()
 	want := f.appendObjects(nil, 0, objects)
 	got, err := io.ReadAll(flate.NewReader(bytes.NewReader(s.deflated)))
-	if !errors.Is(err, io.ErrUnexpectedEOF) { // other segments may follow, so no block is marked as the last one
+	if !errors.Is(err, io.ErrUnexpectedEOF) { // Other segments may follow, so no block is marked as the last one.
 		t.Fatalf("after a segment: got error %v, want %v", err, io.ErrUnexpectedEOF)
 	}
 	if !bytes.Equal(got, want) {

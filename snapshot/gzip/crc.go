@@ -1,7 +1,11 @@
 package gzip
 
-// A CRC-32 of gzip (IEEE 802.3) is a polynomial with the coefficients 0 and 1. Its highest bit is the coefficient of the lowest
-// power, x⁰.
+// The checksum of a gzip member covers all its bytes, but each segment has a checksum of its own. crcJoin joins them without
+// the bytes.
+//
+// A CRC-32 of gzip (IEEE 802.3) is a polynomial with the coefficients 0 and 1, modulo another polynomial. The highest bit of
+// the checksum is the coefficient of the lowest power, x⁰. A byte that follows a text multiplies the polynomial of the text by
+// x⁸.
 const (
 	crcPolynomial = 0xedb88320 // the modulus, without x³²
 	crcOne        = 1 << 31    // the polynomial 1
@@ -24,9 +28,9 @@ func crcProduct(a, b uint32) uint32 {
 	return product
 }
 
-// crcShift returns x to the power of 8n. If n bytes follow a text, the checksum of the text is multiplied by crcShift(n).
+// crcShift returns x to the power of 8n. If n bytes follow a text, they multiply the checksum of the text by crcShift(n).
 func crcShift(n int64) uint32 {
-	power := uint32(crcOne >> 8) // x⁸, in the next round x¹⁶, and so on
+	power := uint32(crcOne >> 8) // x⁸, then x¹⁶, x³² and so on
 	shift := uint32(crcOne)
 	for ; n > 0; n >>= 1 {
 		if n&1 != 0 {

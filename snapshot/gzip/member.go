@@ -25,8 +25,8 @@ var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255}
 // maxStored is the largest number of bytes in a stored block of deflate.
 const maxStored = 1<<16 - 1
 
-// WriteStored writes a gzip member that holds the parts uncompressed, without copying them. It is for bytes that are written only
-// once.
+// WriteStored writes a gzip member that holds the parts uncompressed, without copying them. It is for bytes that are written
+// only once.
 func WriteStored(w io.Writer, parts iter.Seq[[]byte]) error {
 	m := member{w: w}
 	m.write(gzipHeader)
@@ -69,8 +69,8 @@ const (
 	final    = 1
 )
 
-// writeStoredHead writes the head of a stored block of n bytes: a byte with the first bit, the type (stored) and padding, then n
-// and its complement. All blocks and segments before the head end at a byte boundary.
+// writeStoredHead writes the head of a stored block of n bytes: a byte with the first bit, the type (stored) and padding, then
+// n and its complement. All blocks and segments before the head end at a byte boundary.
 func (m *member) writeStoredHead(firstBit byte, n int) {
 	head := [5]byte{firstBit}
 	binary.LittleEndian.PutUint16(head[1:], uint16(n))  // #nosec G115 -- at most maxStored
@@ -79,8 +79,8 @@ func (m *member) writeStoredHead(firstBit byte, n int) {
 }
 
 // end ends the member with two empty blocks. A final block alone would be valid gzip. But Go's gzip.Reader holds back the bytes
-// before a final block until the next member comes: in a watch, until the next event. After a block that is not final, the reader
-// returns the bytes at once.
+// before a final block until the next member comes: in a watch, until the next event. After a block that is not final, the
+// reader returns the bytes at once.
 func (m *member) end() {
 	m.writeStoredHead(notFinal, 0)
 	m.writeStoredHead(final, 0)

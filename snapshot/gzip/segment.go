@@ -21,8 +21,10 @@ import (
 //
 // If e changes, pieces 1 and 2 are compressed again.
 //
-// A piece with the index i may have the index j in a later segment, if i and j are 2 or higher. Pieces 0 and 1 must keep their
-// index, since in a list piece 0 has no comma before its first object, and piece 1 refers to piece 0.
+// The next version of a segment may have fewer or more pieces before a piece, so a piece may be reused with another index. For
+// example, piece 3 may become piece 2 or 4. But only the pieces from 2 on may change their index, and only to 2 or more. In a
+// list, piece 0 has no comma before its first object, and piece 1 refers to bytes of piece 0. All other pieces have and see all
+// commas.
 type segment struct {
 	// numbers has the index.Object.Number of each object.
 	numbers []uint64
@@ -33,26 +35,26 @@ type segment struct {
 	deflated []byte
 	// crc is the checksum (CRC-32) of the uncompressed bytes, and length is their number modulo 2³².
 	crc, length uint32
-	// shift is the crcShift of the number of uncompressed bytes (not modulo 2³²). crcJoin needs shift to join crc to the checksum of
-	// the bytes before the segment.
+	// shift is the crcShift of the number of uncompressed bytes. With it, crcJoin joins crc to the checksum of the bytes before
+	// the segment.
 	shift uint32
 }
 
-// piece is a part of a segment.
+// piece is a part of a segment. It begins where the piece before it ends.
 type piece struct {
-	// numbersEnd and deflatedEnd are the indexes in segment.numbers and segment.deflated at which the piece ends.
+	// The piece ends before segment.numbers[numbersEnd], and before segment.deflated[deflatedEnd].
 	numbersEnd, deflatedEnd int32
 	// crc is the checksum of the uncompressed bytes, and length is their number modulo 2³².
 	crc, length uint32
 }
 
 const (
-	// segmentTarget is the mean number of uncompressed bytes in a segment. Smaller segments cost more lookups in the cache,
-	// and compress less well, since no segment can refer to the bytes before it.
+	// segmentTarget is the mean number of uncompressed bytes in a segment. Smaller segments would cost more lookups in the
+	// cache, and compress less well, since no segment can refer to the bytes before it.
 	segmentTarget = 128 << 10
-	// pieceTarget is the mean number of uncompressed bytes in a piece. Smaller pieces cost time in the first compression of a
-	// list (1.5 times as long with 8 KiB), since for each piece the encoder clears its tables and reads the bytes to which the
-	// piece may refer. Larger pieces cost time in the compression after a change (twice as long with 32 KiB).
+	// pieceTarget is the mean number of uncompressed bytes in a piece. With 8 KiB, the first compression of a list would take
+	// 1.5 times as long: for each piece, the encoder clears its tables and reads the bytes to which the piece may refer. With
+	// 32 KiB, the compression after a change would take twice as long.
 	pieceTarget = 16 << 10
 	// pieceReference is the number of bytes to which a piece may refer, at the end of the piece before it. Neighbors are
 	// mostly alike, so 8 KiB serve as well as deflate's whole window of 32 KiB. Pods even compress better, since references
@@ -67,11 +69,12 @@ const (
 // cut splits the objects into their first part and the rest. With segmentTarget as the target, a part is a segment. With
 // pieceTarget, a part is a piece.
 //
-// An object ends a part if KeyHash/2³² < size/target. This condition has three consequences:
+// An object ends a part if KeyHash/2³² < size/target. For example, an object of 8 KiB ends a segment of 128 KiB with the
+// probability 1/16, and a piece of 16 KiB with the probability 1/2. This condition has three consequences:
 //
-//   - A change of an object moves no end but its own, since the condition depends on nothing else.
+//   - A change of an object can only add or remove the end at this object. All other ends stay where they are.
 //   - An end comes every target bytes on average, since KeyHash is as good as random.
-//   - An object that ends a segment also ends a piece, since pieceTarget is smaller.
+//   - An object that ends a segment also ends a piece, since pieceTarget is smaller than segmentTarget.
 func cut(objects []*index.Object, target uint64) (first, rest []*index.Object) {
 	for i, o := range objects {
 		if uint64(o.KeyHash)*target < uint64(len(o.Bytes))<<32 { // the condition in integers
@@ -87,14 +90,14 @@ type format struct {
 	events   bool
 }
 
-// appendObjects appends objects with the bytes that the format puts around each object. objects[0] has the index first in its
-// segment.
-func (f format) appendObjects(dst []byte, first int, objects []*index.Object) []byte {
+// appendObjects appends objects with the bytes that the format puts around each object. objects[0] is object firstIndex of its
+// segment: in a list, only object 0 has no comma before it.
+func (f format) appendObjects(dst []byte, firstIndex int, objects []*index.Object) []byte {
 	for i, o := range objects {
 		if f.events {
 			dst = f.envelope.AppendEvent(dst, wire.Added, o.Bytes)
 		} else {
-			dst = append(f.envelope.AppendItemHead(dst, first+i, len(o.Bytes)), o.Bytes...)
+			dst = append(f.envelope.AppendItemHead(dst, firstIndex+i, len(o.Bytes)), o.Bytes...)
 		}
 	}
 	return dst
@@ -128,18 +131,19 @@ func (s *segment) bytesOf(i int) []byte {
 	return s.deflated[s.pieceBefore(i).deflatedEnd:s.pieces[i].deflatedEnd]
 }
 
-// compress returns a segment of the objects. It reuses the valid pieces of an earlier segment in the same format.
+// compress returns a segment of the objects. From an earlier segment in the same format, it reuses the pieces that are still
+// valid.
 func (c *Compressor) compress(f format, objects []*index.Object, earlier *segment) *segment {
 	e := c.encoders.Get().(*encoder)
 	defer c.encoders.Put(e)
 	e.out.Reset()
 	s := &segment{events: f.events, numbers: make([]uint64, 0, len(objects)), shift: crcOne}
 	var previous []*index.Object // the objects of the piece before the current one
-	searchStart := 0             // the index after the last reused piece of earlier
+	searchStart := 0             // the index in earlier after the last reused piece
 	for len(objects) > 0 {
 		current, rest := cut(objects, pieceTarget)
 		var p piece
-		if i, found := earlier.findReusable(searchStart, previous, current, len(s.pieces)); found {
+		if i, reusable := earlier.findReusable(searchStart, previous, current, len(s.pieces)); reusable {
 			p = earlier.pieces[i]
 			e.out.Write(earlier.bytesOf(i))
 			searchStart = i + 1
@@ -155,7 +159,8 @@ func (c *Compressor) compress(f format, objects []*index.Object, earlier *segmen
 	return s
 }
 
-// appendPiece appends p, a piece of these objects. deflatedEnd is the index in segment.deflated at which the piece will end.
+// appendPiece appends p, a piece of these objects. It sets where p ends: after these objects, and at deflatedEnd in
+// segment.deflated.
 func (s *segment) appendPiece(p piece, objects []*index.Object, deflatedEnd int) {
 	for _, o := range objects {
 		s.numbers = append(s.numbers, o.Number)
@@ -169,10 +174,9 @@ func (s *segment) appendPiece(p piece, objects []*index.Object, deflatedEnd int)
 	s.length += p.length
 }
 
-// findReusable returns the position of the piece with the objects current, if that piece is valid in a later segment: as piece
-// newIndex, after a piece with the objects previous (see segment). It looks at the pieces from start on. found is false if there is
-// no such piece.
-func (s *segment) findReusable(start int, previous, current []*index.Object, newIndex int) (position int, found bool) {
+// findReusable finds the piece with the objects current, among the pieces from start on. It returns the index of this piece,
+// and whether the piece can be reused in a new segment: as piece newIndex, behind a piece with the objects previous.
+func (s *segment) findReusable(start int, previous, current []*index.Object, newIndex int) (i int, reusable bool) {
 	for i := start; i < len(s.pieces); i++ {
 		if !sameNumbers(s.numbersOf(i), current) {
 			continue
@@ -204,17 +208,17 @@ func newEncoder() *encoder {
 	return e
 }
 
-// compressPiece compresses the objects current, which follow a piece with the objects previous, and appends the result to out.
-// current[0] has the index first in its segment. The returned piece has only the checksum and the length.
-func (e *encoder) compressPiece(f format, previous, current []*index.Object, first int) piece {
-	e.plain = f.appendObjects(e.plain[:0], first, current)
-	e.reference = f.appendObjects(e.reference[:0], first-len(previous), previous)
+// compressPiece compresses the objects current, and appends the result to out. The result may refer to the objects previous,
+// which come before. current[0] is object firstIndex of its segment. The returned piece has only the checksum and the length.
+func (e *encoder) compressPiece(f format, previous, current []*index.Object, firstIndex int) piece {
+	e.plain = f.appendObjects(e.plain[:0], firstIndex, current)
+	e.reference = f.appendObjects(e.reference[:0], firstIndex-len(previous), previous)
 	e.deflate(e.plain, e.reference)
 	return piece{crc: crc32.ChecksumIEEE(e.plain), length: uint32(len(e.plain))} // #nosec G115 -- modulo 2³² is meant
 }
 
-// deflate compresses plain and appends the result to out. The result may refer to the last pieceReference bytes of reference, and
-// ends at a byte boundary.
+// deflate compresses plain and appends the result to out. The result may refer to the last pieceReference bytes of reference,
+// and ends at a byte boundary.
 func (e *encoder) deflate(plain, reference []byte) {
 	e.writer.ResetDict(&e.out, reference[max(0, len(reference)-pieceReference):])
 	_, _ = e.writer.Write(plain) // writing into memory does not fail

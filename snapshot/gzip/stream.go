@@ -5,9 +5,10 @@ import (
 	"io"
 )
 
-// Stream compresses the bytes that are written to it, for answers whose compressed segments are not kept. It compresses each Write
-// independently, so a few large Writes are best. It has an encoder, which is large, only while it compresses, and not while it
-// writes to a slow client. A Stream is for one goroutine, which must close it.
+// Stream compresses the bytes that are written to it into one gzip member. Unlike Compressor.Write, it keeps nothing for later
+// answers. It compresses each Write independently, so a few large Writes are best. It takes an encoder, which is large, only
+// while it compresses, and returns the encoder before it writes to a client that may be slow. A Stream is for one goroutine,
+// which must close it.
 type Stream struct {
 	compressor *Compressor
 	member     member

@@ -13,8 +13,8 @@ import (
 func TestStream(t *testing.T) {
 	c := newTestCompressor(t, 0)
 	random := rand.New(rand.NewPCG(1, 2))
-	const alphabet = "abc\x00\xff" // so few bytes that they can be compressed; some are not text
-	for _, sizes := range [][]int{nil, {0}, {1}, {1, 0, 100_000, 7, 1 << 20}, {maxStored, maxStored + 1}} {
+	const alphabet = "abc\x00\xff"                                                                          // Text of so few different bytes can be compressed.
+	for _, sizes := range [][]int{nil, {0}, {1}, {1, 0, 100_000, 7, 1 << 20}, {maxStored, maxStored + 1}} { // of the writes, in bytes
 		var want, out bytes.Buffer
 		s := c.NewStream(&out)
 		for _, n := range sizes {
@@ -36,7 +36,7 @@ func TestStream(t *testing.T) {
 
 var errBroken = errors.New("the client has gone")
 
-// brokenWriter accepts room bytes, and then fails.
+// brokenWriter fails at the Write that has more bytes than room is left for.
 type brokenWriter struct{ room int }
 
 func (b *brokenWriter) Write(p []byte) (int, error) {

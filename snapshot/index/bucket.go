@@ -3,19 +3,20 @@ package index
 import "slices"
 
 // Bucket is a set of objects with one property in common, for example all objects of one namespace. The zero Bucket has all
-// objects. Buckets serve to find the watches that a change concerns. For example, the pod ns/p on node n1 is changed:
+// objects.
+//
+// Buckets serve to find the watches that a change concerns. Each watch is kept in one bucket: the smallest that has all objects
+// of the watch ([Filter.NarrowestBucket]). When an object changes, only the watches in the object's buckets are looked at
+// ([Change.Buckets]). For example, the pod ns/p on node n1 has four buckets:
 //
 //	bucket           the watches that are kept in it
-//	all objects      those with no other bucket, such as watches with a label selector alone
-//	of namespace ns  those of namespace ns
-//	of node n1       those with the field selector spec.nodeName=n1
-//	of key ns/p      those of this pod
+//	all objects      watches that fit in no smaller bucket, such as those with a label selector alone
+//	of namespace ns  watches of namespace ns
+//	of node n1       watches with the field selector spec.nodeName=n1
+//	of key ns/p      watches of this pod
 //
-// The change is compared with the filters of the watches in these four buckets ([Change.Buckets]), and with no others. A watch is
-// kept only in the smallest bucket that has all its objects ([Filter.NarrowestBucket]).
-//
-// kube-apiserver dispatches events by the same properties (storage/cacher, its triggers and scopes). It also dispatches by a name
-// in all namespaces, for which there is no bucket here.
+// kube-apiserver dispatches events by the same properties (storage/cacher, its triggers and scopes). It also dispatches by a
+// name in all namespaces, for which there is no bucket here.
 type Bucket struct {
 	kind  bucketKind
 	value string
@@ -31,8 +32,8 @@ const (
 	ofKey
 )
 
-// NarrowestBucket returns the smallest bucket that has all objects of the filter. The value of the indexed field may be "", such as
-// the node of a pod without a node.
+// NarrowestBucket returns the smallest bucket that has all objects of the filter. The value of the indexed field may be "",
+// such as the node of a pod without a node.
 func (f *Filter) NarrowestBucket() Bucket {
 	switch {
 	case f.key != "":

@@ -12,19 +12,21 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Filter chooses the objects of a query: those in its scope and with its name that match the labels, all terms, and one of the
-// shards. It also makes the events of a watch from changes. It is safe for concurrent use.
+// Filter chooses the objects of a query. It also turns changes into the events of a watch. It is safe for concurrent use.
+//
+// A chosen object meets all of the conditions below: prefix, key, labels, terms and shards.
 type Filter struct {
-	prefix string          // All chosen objects have keys with this prefix.
-	key    string          // If it is set, only the object with this key is chosen.
-	labels labels.Selector // nil matches all objects
-	terms  []fieldTerm
-	// shards are ranges of hashes. An object matches a shard if the hash of its value from readSharded is in the range. Without
-	// shards, all objects match.
+	prefix string          // The object's key has this prefix.
+	key    string          // The object has this key; "" allows all keys.
+	labels labels.Selector // The selector matches the object's labels; nil matches all.
+	terms  []fieldTerm     // The object matches each of these terms of the field selector.
+	// shards are ranges of hashes. The hash of the value that hashedField returns for the object is in at least one of them.
+	// Without shards, all objects are chosen.
 	shards      []sharding.ShardRangeRequirement
-	readSharded func(*Object) string // nil if there are no shards
+	hashedField func(*Object) string // nil if there are no shards
 
-	// All chosen objects have the properties below. Tree.Page uses them to skip objects, and NarrowestBucket to choose a bucket.
+	// The fields below follow from the conditions, and all chosen objects have these properties. Tree.Page uses them to skip
+	// objects quickly, and NarrowestBucket to choose a bucket.
 
 	// required is the signature of the labels that the label selector requires.
 	required signature
@@ -35,7 +37,8 @@ type Filter struct {
 	namespace string
 }
 
-// NewFilter returns the filter of a query. Envelope.CanSelect must be true for q.Fields.
+// NewFilter returns the filter of a query. envelope has the fields by which the upstream can select. Its CanSelect must be true
+// for q.Fields.
 func NewFilter(envelope *wire.Envelope, q Query) Filter {
 	f := Filter{prefix: q.Scope.Prefix(), namespace: q.Scope.Namespace}
 	if q.Name != "" {
@@ -52,9 +55,9 @@ func NewFilter(envelope *wire.Envelope, q Query) Filter {
 	}
 	if q.Shards != nil {
 		f.shards = q.Shards.Requirements()
-		f.readSharded = (*Object).namespace
+		f.hashedField = (*Object).namespace
 		if f.shards[0].Key == wire.UIDField { // There is at least one range, and all have the same key.
-			f.readSharded = fieldReader(envelope.Paths.Find(wire.UIDField))
+			f.hashedField = fieldReader(envelope.Paths.Find(wire.UIDField))
 		}
 	}
 	return f
@@ -119,16 +122,18 @@ func (f *Filter) matchesFields(o *Object) bool {
 	return len(f.shards) == 0 || f.isInShards(o)
 }
 
-// isInShards reports whether the hash of the object's field is in one of the ranges.
+// isInShards reports whether the hash of the object's hashedField is in one of the ranges. A range has its start, but not its
+// end.
 func (f *Filter) isInShards(o *Object) bool {
-	hash := "0x" + sharding.HashField(f.readSharded(o)) // as Start and End are written
+	hash := "0x" + sharding.HashField(f.hashedField(o)) // as Start and End are written
 	return slices.ContainsFunc(f.shards, func(r sharding.ShardRangeRequirement) bool {
 		return !sharding.HexLess(hash, r.Start) && sharding.HexLess(hash, r.End)
 	})
 }
 
-// Event returns the type and the object of a watch's event for a change, or "" and nil if the watch gets no event. The event
-// must be sent with the revision of the change.
+// Event returns the type and the object of the event that a watch with this filter gets for a change. It returns "" and nil if
+// the watch gets no event. The caller must send the object with the revision of the change. For example, a watch of app=a gets
+// DELETED when the labels of an object change from app=a to app=b, and ADDED when they change back.
 func (f *Filter) Event(c Change) (eventType string, object *Object) {
 	matchedBefore := c.Before != nil && f.matches(c.Before)
 	matchesNow := c.After != nil && !c.Deleted && f.matches(c.After) // After a deletion, c.After is the object's last state.
@@ -139,8 +144,8 @@ func (f *Filter) Event(c Change) (eventType string, object *Object) {
 		return wire.Added, c.After
 	case matchedBefore && c.Deleted:
 		return wire.Deleted, c.After
-	case matchedBefore: // The object has left the selection.
-		return wire.Deleted, c.Before // The client sees the object as it was when it last matched.
+	case matchedBefore: // The object exists, but is not chosen any more.
+		return wire.Deleted, c.Before // The client sees the object as it was when it was last chosen.
 	}
 	return "", nil
 }

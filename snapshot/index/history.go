@@ -6,8 +6,8 @@ import (
 )
 
 // History has the versions of a collection in the order of their revisions. Its one writer appends the newest and forgets the
-// oldest. A copy of a History does not change, and many goroutines may read the copy while the writer goes on. This is safe since
-// Append writes only behind the end of every copy, and Forget makes a new slice.
+// oldest. The writer gives copies of the History to readers. A copy does not change, and many goroutines may read it while the
+// writer goes on. This is safe since Append writes only behind the end of all copies, and Forget makes a new slice.
 type History struct {
 	versions []*Version
 	// forgotten is the revision of the newest forgotten version; 0 if none was forgotten.
@@ -18,20 +18,22 @@ type History struct {
 type Version struct {
 	Revision uint64
 	Tree     Tree
-	// Change is the change from the previous version. It is zero for a state that was loaded, and if no watches are served.
+	// Change is the change from the previous version, for the events of watches. It is zero for a state that was loaded, and if
+	// listproxy serves no watches.
 	Change Change
-	// Put is the object that was created or updated; nil for a deletion, and for a state that was loaded. It is known even
-	// if Change is not.
+	// Put is the object that was created or updated; nil for a deletion, and for a state that was loaded. It is set even if
+	// listproxy serves no watches, and Change is zero.
 	Put *Object
-	// SupersededBytes is the number of bytes that are freed when the previous version is forgotten: the object that was
-	// replaced or removed, and the nodes of the trees that were copied.
+	// SupersededBytes is the number of bytes that only the previous version uses, and that are freed with it: the object that
+	// was replaced or removed, and the old nodes of the trees.
 	SupersededBytes int64
 }
 
 // Change is a change of one object.
 type Change struct {
-	// Before is the object before the change; nil if the object was created. After is the object after the change; for a
-	// deletion, the object's last state with the revision of the deletion.
+	// Before is the object before the change; nil if the object was created.
+	//
+	// After is the object after the change. For a deletion, it is the object's last state with the revision of the deletion.
 	Before, After *Object
 	Deleted       bool
 }
@@ -48,7 +50,7 @@ func (h *History) Forgotten() uint64 { return h.forgotten }
 // Len returns the number of versions.
 func (h *History) Len() int { return len(h.versions) }
 
-// Find returns the newest version at or before rev. There must be one.
+// Find returns the version that was the state at rev: the newest version at or before rev. There must be one.
 func (h *History) Find(rev uint64) *Version { return h.At(h.FirstAfter(rev) - 1) }
 
 // FirstAfter returns the index of the first version after rev; Len if there is none.

@@ -17,8 +17,8 @@ type Object struct {
 	// Bytes is the object as a list holds it.
 	Bytes []byte
 
-	// Number identifies this version of this object within the process. The high bits are the number of the collection, and the
-	// low ObjectNumberBits count the versions of objects in it. It is 0 for a deleted object, which is in no tree.
+	// Number identifies this version of this object within the process. Its low ObjectNumberBits count the versions of objects
+	// in the collection, and its high bits are the number of the collection. It is 0 for a deleted object, which is in no tree.
 	Number uint64
 	// KeyHash is a hash of the key. It decides where lists are split into compressed segments.
 	KeyHash uint32
@@ -28,7 +28,8 @@ type Object struct {
 	Fields []string
 }
 
-// ObjectNumberBits suffice for ten thousand versions a second in one collection for three years (see Object.Number).
+// ObjectNumberBits is the number of low bits of an Object.Number that count versions. They suffice for ten thousand versions a
+// second in one collection for three years. The other 24 bits suffice for 16 million collections.
 const ObjectNumberBits = 40
 
 // NewObject returns a version of an object. The number must be unique, or 0 for a deleted object. The caller sets Labels and

@@ -8,31 +8,33 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Query says which objects a page has, and how the list is written.
+// Query is a request for a list or for one page of it. It says which objects the page has, and how they are written.
 type Query struct {
 	Scope Scope
-	// Name is the name of the only object that can be in the page; "" if there may be several. It needs a Scope with a
-	// namespace, or a cluster-scoped resource.
+	// Name is the name of the only object that can be in the page; "" if there may be several. If the resource is namespaced,
+	// Scope must have a namespace.
 	Name string
 	// Start is the key with which the page begins, relative to the scope; "" for the scope's beginning.
 	Start string
-	// Limit is the largest number of objects in the page; 0 means no limit. A list of all namespaces whose Fields require a
-	// namespace has no pages: Start and Limit are zero. (Package policy forwards such pages.)
+	// Limit is the largest number of objects in the page; 0 means no limit. Start and Limit must be zero in a list of all
+	// namespaces whose Fields require a namespace (metadata.namespace=a): package policy forwards pages of such a list.
 	Limit int64
-	// Labels and Fields choose among the objects; nil chooses all. Envelope.CanSelect must be true for Fields.
+	// Labels and Fields choose among the objects; nil chooses all. wire.Envelope.CanSelect must be true for Fields.
 	Labels labels.Selector
 	Fields fields.Selector
-	// Shards chooses among the objects, too; nil chooses all. It needs Envelope.Sharded, and no Limit.
+	// Shards chooses among the objects, too: by ranges of hashes. nil chooses all. wire.Envelope.Sharded must be true, and
+	// Limit 0.
 	Shards sharding.Selector
-	// EndsWithIndex says which page is the last. For example, a list of a node's pods:
+	// EndsWithIndex says which page is the last if Fields require a value of the indexed field. For example, node n1 has two
+	// pods, which are followed by pods of other nodes. A list of n1's pods with the limit 2 has
 	//
-	//	true   The last page is the page with the node's last pod.
-	//	false  The pages go on to the end of the scope, so the last one may be empty.
+	//	true   one page, with both pods
+	//	false  two pages, and the second is empty
 	//
-	// It is true for NotOlderThan and Consistent, since kube-apiserver reads the index for these lists (storage/cacher,
-	// watchCache.waitUntilFreshAndList).
+	// It is true for lists of the semantics NotOlderThan and Consistent. For these, kube-apiserver reads the index, where no
+	// pods of other nodes follow (storage/cacher, watchCache.waitUntilFreshAndList).
 	EndsWithIndex bool
-	// Indented reports whether the list is indented JSON, which takes longer to write.
+	// Indented reports whether the list is written as indented JSON, which takes longer.
 	Indented bool
 }
 
@@ -51,8 +53,9 @@ type Page struct {
 	Remaining int64
 }
 
-// Page returns the page of a query. Page.Objects uses the memory of buf. Without selectors, Page visits only the objects on the
-// page: the tree counts the rest. It reads none of the objects' bytes.
+// Page returns the page of a query. envelope has the fields by which the upstream can select. Page.Objects uses the memory of
+// buf. Without selectors, Page visits only the objects on the page, and the tree counts the rest. It reads none of the objects'
+// bytes.
 func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
 	page := Page{Objects: buf[:0]}
 	f := NewFilter(envelope, q)
@@ -64,7 +67,8 @@ func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
 	}
 	scope := Scope{Namespace: f.namespace} // It is narrower than q.Scope if only q.Fields require a namespace.
 	from, end := scope.Prefix()+q.Start, scope.End()
-	// Most neighbours have the same labels, so visit compares labels with the selector only if they are unlike the last object's.
+	// Most neighbours have the same labels. So visit matches labels with the selector only if they differ from the last
+	// object's.
 	lastLabels := wire.Labels{}
 	labelsMatch := f.matchesLabels(lastLabels)
 	visit := func(o *Object) bool {
@@ -88,18 +92,21 @@ func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
 	return page
 }
 
-// hasIndexFor reports whether the filter requires a value of the field by which the tree has an index. The index does not decide
-// which objects a page has: it only finds them faster. But it may decide whether another page follows (see Query.EndsWithIndex).
+// hasIndexFor reports whether the filter requires a value of the field by which the tree has an index. The index does not
+// decide which objects a page has: it only finds them faster. But it may decide whether another page follows (see
+// Query.EndsWithIndex).
 func (t Tree) hasIndexFor(f *Filter) bool { return f.hasIndexedValue && t.byField != nil }
 
-// setNext sets Next and Remaining of a full page. As at kube-apiserver, there is a next page if any object follows before the key
-// end, even an object that the selectors do not choose. So the next page may be empty. With EndsWithIndex, there is a next page
-// only if an object with the required value of the indexed field follows.
+// setNext sets Next and Remaining of a full page. There is a next page if an object follows before the key end:
+//
+//   - Usually any object counts, even one that the selectors do not choose, as at kube-apiserver. So the next page may be
+//     empty.
+//   - With EndsWithIndex, only an object with the required value of the indexed field counts.
 func (t Tree) setNext(page *Page, q Query, f *Filter, end string) {
 	// The next page begins right after the last object, as at kube-apiserver (storage/continue.go).
 	next := page.Objects[len(page.Objects)-1].Key + "\x00"
 	hasNext := false
-	stopAtFirst := func(*Object) bool {
+	noteFirst := func(*Object) bool {
 		hasNext = true
 		return false
 	}
@@ -108,9 +115,9 @@ func (t Tree) setNext(page *Page, q Query, f *Filter, end string) {
 		page.Remaining = t.Count(next, end)
 		hasNext = page.Remaining > 0
 	case q.EndsWithIndex && t.hasIndexFor(f):
-		t.ascendIndex(f.indexedValue, next, end, stopAtFirst)
+		t.ascendIndex(f.indexedValue, next, end, noteFirst)
 	default:
-		t.Ascend(next, end, stopAtFirst)
+		t.Ascend(next, end, noteFirst)
 	}
 	if hasNext {
 		page.Next = next[len(q.Scope.Prefix()):]
@@ -121,14 +128,15 @@ func (t Tree) setNext(page *Page, q Query, f *Filter, end string) {
 func (p *Page) isFull(limit int64) bool { return limit > 0 && int64(len(p.Objects)) >= limit }
 
 const (
-	// lookCost is what it costs kube-apiserver to look at an object without encoding it, in the unit of Work. (Measured with
-	// 1.36.3: 20 ns to encode a byte, 1 to 2 µs to look at an object.)
+	// lookCost is what it costs kube-apiserver to look at an object without encoding it: as much as to encode 50 bytes.
+	// (Measured with 1.36.3: 20 ns to encode a byte, 1 to 2 µs to look at an object.)
 	lookCost = 50
 	// sampleSize is the number of objects from which the size of a list's objects is estimated.
 	sampleSize = 16
 )
 
-// Work estimates what a list costs kube-apiserver, in units of the time to encode one byte:
+// Work estimates what a list costs kube-apiserver. Its unit is the time to encode one byte, so a list of 1000 objects of 2 KiB
+// has the Work 2,048,000:
 //
 //   - A list by name costs nothing.
 //   - With selectors, each object of the scope from q.Start on costs lookCost, even if Fields require one namespace.

@@ -7,18 +7,19 @@ import (
 
 // run is a part of a tree: the objects from the run's first key up to the next run's first key. It is immutable.
 type run struct {
-	first string
-	// n is the number of objects. It is not one of the columns, so that Count need not read these.
+	first string // The first key that belongs to the run, whether or not there is an object with this key.
+	// n is the number of objects. It is here and not in columns, so that Count need not read the memory of columns.
 	n int
 	*columns
 }
 
-// columns has the objects of a run, and at the same indexes the signatures of their labels. So a search for a label reads
-// only the objects that probably have the label.
+// columns has the objects of a run, and at the same indexes the signatures of their labels. A search for a label compares only
+// the signatures (see signature), and reads only the objects that probably have the label.
 type columns struct {
 	objects    []*Object
 	signatures []signature
-	// union has the bits of all signatures. Neighbours mostly have the same labels, so a search often skips a whole run.
+	// union has the bits of all signatures. If it lacks a bit of a label, no object has the label, and a search skips the whole
+	// run. This happens often, since neighbours mostly have the same labels.
 	union signature
 }
 

@@ -9,9 +9,10 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// signature is a Bloom filter of a set of labels, with two bits for each label. A set can have a label only if its signature
-// has both bits of the label. So Tree.ascendRequired skips most sets that do not have the label. For example, a set has eight other
-// labels. They set about 22 % of the 64 bits, so the signature has both bits of the label only once in twenty times (0.22²).
+// signature is a Bloom filter of a set of labels: of its 64 bits, each label sets two. A set can have a label only if its
+// signature has both bits of the label. So Tree.ascendRequired, which searches for a label, skips most objects without the
+// label, and looks only at the signature of each. For example, the eight labels of an object set about 22 % of the bits. A
+// label that the object lacks has both bits among them with the probability 0.22², so 19 of 20 such objects are skipped.
 type signature uint64
 
 // signatureOf returns the signature of a set of labels.

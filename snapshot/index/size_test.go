@@ -7,21 +7,21 @@ import (
 	"testing"
 )
 
-// TestVersionSize: a version takes at most VersionSize bytes of memory, and at least half as many, whether an object is
-// replaced, added or removed.
+// TestVersionSize: VersionSize returns no less than the memory that a version takes in addition to its objects, and at most
+// twice as much, whether an object is replaced, added or removed.
 func TestVersionSize(t *testing.T) {
-	replace := func(version Tree, n int, objects []*Object) { version.Set(objects[n]) }
-	remove := func(version Tree, n int, objects []*Object) { version.Remove(objects[n].Key) }
-	removeAndAdd := func(version Tree, n int, objects []*Object) {
-		if n%2 == 0 {
-			version.Remove(objects[n].Key)
+	replace := func(tree Tree, n int, objects []*Object) { tree.Set(objects[n]) }
+	remove := func(tree Tree, n int, objects []*Object) { tree.Remove(objects[n].Key) }
+	removeAndAdd := func(tree Tree, n int, objects []*Object) {
+		if isEven := n%2 == 0; isEven {
+			tree.Remove(objects[n].Key)
 		} else {
-			version.Set(objects[n-1]) // which the version before has removed
+			tree.Set(objects[n-1]) // Change n-1 has removed it.
 		}
 	}
 	for _, indexed := range []bool{false, true} {
 		for name, tt := range map[string]changes{
-			"objects are replaced":                {apply: replace, replace: true},
+			"objects are replaced":                {apply: replace, replaceObjects: true},
 			"objects are removed":                 {apply: remove},
 			"objects are removed and added again": {apply: removeAndAdd},
 		} {
@@ -30,37 +30,40 @@ func TestVersionSize(t *testing.T) {
 	}
 }
 
-// changes are the changes that lead from each version to the next.
+// changes are the changes that lead from each version of a tree to the next.
 type changes struct {
-	// apply makes version n of a clone of the version before.
-	apply   func(version Tree, n int, objects []*Object)
-	replace bool // Each change replaces an object; false: it adds or removes one.
+	// apply makes change n of a tree. objects has the objects that the first version has, in random order.
+	apply          func(tree Tree, n int, objects []*Object)
+	replaceObjects bool // Each change replaces an object; false: each adds or removes one.
 }
 
-// checkVersionSize compares VersionSize with the memory that many versions take.
+// checkVersionSize makes many versions of a tree, and compares the memory that they take with VersionSize.
 func checkVersionSize(t *testing.T, indexed bool, c changes) {
 	t.Helper()
-	const versions = 2_000
+	// The first version.
 	tree := NewTree(indexed)
 	objects := make([]*Object, 10_000)
 	for i := range objects {
 		objects[i] = &Object{Key: fmt.Sprintf("namespace/name-%06d", i), Fields: []string{fmt.Sprintf("node-%03d", i%500)}}
 		tree.Set(objects[i])
 	}
-	var replaced *Object // nil means that the object is added; VersionSize is the same if it is removed
-	if c.replace {
-		replaced = objects[0]
+	var before *Object // nil if an object is added. VersionSize is the same for an object that is removed.
+	if c.replaceObjects {
+		before = objects[0]
 	}
-	maxSize := tree.VersionSize(replaced, objects[0])
+	maxSize := tree.VersionSize(before, objects[0])
 	rand.Shuffle(len(objects), func(i, j int) { objects[i], objects[j] = objects[j], objects[i] })
+
+	// The other versions, which are all kept.
+	const versions = 2_000
 	kept := make([]Tree, versions)
-	before := heapSize()
+	heapBefore := heapSize()
 	for n := range kept {
 		tree = tree.Clone()
 		c.apply(tree, n, objects)
 		kept[n] = tree
 	}
-	if size := (heapSize() - before) / versions; size < maxSize/2 || size > maxSize {
+	if size := (heapSize() - heapBefore) / versions; size < maxSize/2 || size > maxSize {
 		t.Errorf("a version takes %d bytes, want %d to %d (VersionSize)", size, maxSize/2, maxSize)
 	}
 	runtime.KeepAlive(kept)

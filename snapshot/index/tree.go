@@ -3,8 +3,10 @@ package index
 import "github.com/google/btree"
 
 // Tree is the state of a collection at one revision: the objects in the order of their keys, and an index by one field if the
-// collection has an indexed field. A Tree is a handle, like a map: Set and Remove change what all copies of the handle refer to.
-// Clone makes another tree, which may be read while the original is changed. Both share what they have in common.
+// collection has an indexed field (such as spec.nodeName of pods).
+//
+// A variable of type Tree is a handle, like a map: after b := a, Set and Remove of a also change b. Clone makes another tree,
+// which does not change with the original. Both share the memory of what they have in common.
 //
 // The objects are in runs of up to maxRun neighbours (run.go). A change copies one run, and the path to this run in the tree:
 //
@@ -22,8 +24,8 @@ type Tree struct {
 // object, so most updates of the object leave the index as it is.
 type indexEntry struct{ value, key string }
 
-// degree is the degree of the trees. Nodes are small, since the first change of an object after a Clone copies every node on the
-// path to it.
+// degree is the degree of the trees. Nodes are small, since the first change of an object after a Clone copies every node on
+// the path to it.
 const degree = 4
 
 // less orders the entries by value, and those with the same value by key.
@@ -54,7 +56,7 @@ func (t Tree) Clone() Tree {
 	return c
 }
 
-// runOf returns the run to which a key belongs.
+// runOf returns the run to which a key belongs: the last run whose first key is not above it.
 func (t Tree) runOf(key string) (found run) {
 	t.runs.DescendLessOrEqual(run{first: key}, func(r run) bool {
 		found = r
@@ -84,7 +86,7 @@ func (t Tree) Set(o *Object) (old *Object) {
 		old = r.objects[i]
 	}
 	switch {
-	case !found: // the run grows, and may be split
+	case !found: // The run grows, and may be split.
 		next := r.replace(i, 0, o)
 		if next.n > maxRun {
 			low, high := t.split(next, i)
@@ -92,9 +94,9 @@ func (t Tree) Set(o *Object) (old *Object) {
 			next = high
 		}
 		t.runs.ReplaceOrInsert(next)
-	case old.Labels != o.Labels: // the signature changes, too
+	case old.Labels != o.Labels: // The object and its signature change.
 		t.runs.ReplaceOrInsert(r.replace(i, 1, o))
-	default: // only the object changes
+	default: // Only the object changes, so the new run shares the signatures.
 		c := *r.columns
 		c.objects = splice(r.objects, i, 1, o)
 		t.runs.ReplaceOrInsert(run{first: r.first, n: r.n, columns: &c})
@@ -108,18 +110,19 @@ func (t Tree) Set(o *Object) (old *Object) {
 	return old
 }
 
-// split splits a run that has become too long because of a new object, at the index newIndex.
+// split splits a run that has become too long. newIndex is the index of the new object that has made it too long. The run is
+// split in the middle, except if objects are added in order, as a load does: then full runs stay full.
 func (t Tree) split(r run, newIndex int) (low, high run) {
 	cut := r.n / 2
 	last, _ := t.runs.Max()
 	if newIndex == r.n-1 && r.first == last.first {
-		cut = newIndex // A load appends: the full run stays full, and a new one begins.
+		cut = newIndex // The new object is the tree's last, so it begins a new run.
 	}
 	return r.part(r.first, 0, cut), r.part(r.objects[cut].Key, cut, r.n)
 }
 
-// Remove removes the object with a key and returns it, or nil if there is none. If the object's run becomes small, this run and the
-// run before it become one.
+// Remove removes the object with a key and returns it, or nil if there is none. If the object's run becomes small, it is joined
+// to the run before it, unless both together are too long.
 func (t Tree) Remove(key string) *Object {
 	r := t.runOf(key)
 	i, found := r.search(key)
@@ -150,8 +153,8 @@ func (t Tree) runBefore(r run) (before run, found bool) {
 	return before, found
 }
 
-// ascendRuns calls yield for the runs that may have objects with from <= key < end, in order, until yield returns false. The
-// objects at the indexes low <= i < high of the run have such keys. An empty end means no end.
+// ascendRuns calls yield for the runs that may have objects with from <= key < end, in order, until yield returns false. In
+// each run, these are the objects at the indexes low <= i < high. An empty end means no end.
 func (t Tree) ascendRuns(from, end string, yield func(r run, low, high int) bool) {
 	var last run // the run to which end belongs
 	if end != "" {
@@ -179,7 +182,7 @@ func (t Tree) Ascend(from, end string, yield func(*Object) bool) {
 	t.ascendRequired(noLabels, from, end, yield)
 }
 
-// ascendRequired is Ascend for the objects whose labels have all bits of a signature. It skips runs without such objects.
+// ascendRequired is Ascend for the objects whose signature has all bits of required. It skips whole runs without such objects.
 func (t Tree) ascendRequired(required signature, from, end string, yield func(*Object) bool) {
 	t.ascendRuns(from, end, func(r run, low, high int) bool {
 		if !r.union.has(required) {
@@ -194,7 +197,7 @@ func (t Tree) ascendRequired(required signature, from, end string, yield func(*O
 	})
 }
 
-// ascendIndex is Ascend for the objects whose indexed field has a value.
+// ascendIndex is Ascend for the objects whose indexed field has a value. It reads no other objects.
 func (t Tree) ascendIndex(value, from, end string, yield func(*Object) bool) {
 	t.byField.AscendGreaterOrEqual(indexEntry{value: value, key: from}, func(e indexEntry) bool {
 		isPastEnd := end != "" && e.key >= end

@@ -16,8 +16,8 @@ import (
 	"github.com/listproxy/listproxy/test/samples"
 )
 
-// TestTreeAgainstAMap: Page and Count of a tree that changes at random return what a walk over a sorted map finds. A Clone
-// does not change with the tree.
+// TestTreeAgainstAMap: a tree and a map get the same random changes. Page and Count of the tree return what a walk over the
+// sorted map finds. A Clone of the tree does not change with it.
 func TestTreeAgainstAMap(t *testing.T) {
 	const steps = 12_000
 	for seed := range uint64(2) {
@@ -89,7 +89,8 @@ func (m *checkedTree) pick(from ...string) string { return from[m.random.IntN(le
 
 func (m *checkedTree) flipCoin() bool { return m.random.IntN(2) == 0 }
 
-// pickName returns a namespace and a name. '-' and '0' are on either side of the '/' in keys.
+// pickName returns a random namespace and name. Keys are "namespace/name", and in ASCII '/' is between '-' and '0'. So the
+// order of keys is a-b/p1, a/p1, a0/p1.
 func (m *checkedTree) pickName() (namespace, name string) {
 	return m.pick("a", "a-b", "a0", "b"), fmt.Sprint("p", m.random.IntN(900))
 }
@@ -126,6 +127,7 @@ func (m *checkedTree) set() {
 		pairs = append(pairs, key, value)
 	}
 	key := JoinKey(namespace, name)
+	// The map and the tree get the same pod.
 	m.objects[key] = o
 	m.tree.Set(&Object{
 		Key:    key,
@@ -168,8 +170,8 @@ func (m *checkedTree) check(t *testing.T) {
 	}
 }
 
-// checkRuns compares the signatures of the runs, and the index, with the objects. Runs must be at least an eighth full on average,
-// since Count visits each run.
+// checkRuns compares the signatures of the runs, and the index, with the objects. Runs must be at least an eighth full on
+// average, since Count visits each run.
 func (m *checkedTree) checkRuns(t *testing.T) {
 	t.Helper()
 	expect.Same(t, m.tree.Len(), m.tree.byField.Len())
@@ -258,15 +260,16 @@ func (m *checkedTree) randomQuery(t *testing.T, keys []string) Query {
 	case mayUseName && hasName && q.Scope.Namespace != "":
 		q.Name = name
 	case mayStartLater && q.Limit > 0 && len(keys) > 0:
-		// The start is relative to the scope: the whole key in a list of all namespaces, and the name in a list of one. The other
-		// is odd, but allowed.
-		start := m.pick(keys...)
-		q.Start = m.pick(start, start[len("a/"):])
+		// The start is relative to the scope. In a list of all namespaces it is a key, and in a list of one namespace it is a
+		// name. But any text is allowed, so both are tried in both.
+		key := m.pick(keys...)
+		q.Start = m.pick(key, key[len("a/"):])
 	}
 	return q
 }
 
-// findPage finds the page of a query by a walk over all objects. It returns the page without its objects, and their keys.
+// findPage finds the page of a query by a walk over all objects of the map, whose sorted keys are keys. It returns the page
+// without its objects, and the objects' keys.
 func (m *checkedTree) findPage(q Query, keys []string) (page Page, found []string) {
 	node, byNode := q.Fields.RequiresExactMatch("spec.nodeName")
 	if !byNode {
@@ -277,13 +280,13 @@ func (m *checkedTree) findPage(q Query, keys []string) (page Page, found []strin
 		o := m.objects[key]
 		isInRange := strings.HasPrefix(key, prefix) && key >= prefix+q.Start && (q.Name == "" || key == prefix+q.Name)
 		isFull := q.Limit > 0 && int64(len(found)) == q.Limit
-		// kube-apiserver reads only the index, so objects of other nodes do not follow.
-		isSkipped := isFull && q.EndsWithIndex && byNode && o.fields["spec.nodeName"] != node
-		if !isInRange || isSkipped {
+		// With EndsWithIndex, only objects of the node count as following the page.
+		isNotInIndex := q.EndsWithIndex && byNode && o.fields["spec.nodeName"] != node
+		if !isInRange || (isFull && isNotInIndex) {
 			continue
 		}
 		switch {
-		case isFull:
+		case isFull: // The object follows the page.
 			page.Next = strings.TrimPrefix(found[len(found)-1], prefix) + "\x00"
 			if q.ChoosesAll() {
 				page.Remaining++
@@ -295,8 +298,8 @@ func (m *checkedTree) findPage(q Query, keys []string) (page Page, found []strin
 	return page, found
 }
 
-// TestNodeIndexEnds: with EndsWithIndex, the page with the last pod of a node is the last page. Without it, another page follows
-// if there are more pods.
+// TestNodeIndexEnds: a list of a node's pods is read in pages. With EndsWithIndex, the page with the node's last pod is the
+// last page. Without it, another page follows if any other pod follows.
 func TestNodeIndexEnds(t *testing.T) {
 	m := newCheckedTree(0)
 	for key, node := range map[string]string{"a/1": "n1", "a/2": "n2"} {
@@ -308,10 +311,10 @@ func TestNodeIndexEnds(t *testing.T) {
 	}
 }
 
-// TestCountWalksLittle: Count looks only at objects of the first and the last run of its range. (Set puts objects that come in
-// order into full runs.)
+// TestCountWalksLittle: Count looks only at objects of the first and the last run of its range. Of the runs between them, it
+// reads only the lengths. (Set puts objects that come in order into full runs.)
 func TestCountWalksLittle(t *testing.T) {
-	const objects, skipped = 20 * maxRun, 10
+	const objects, skipped = 20 * maxRun, 10 // skipped is the number of objects before the range
 	tree := NewTree(false)
 	for i := range objects {
 		tree.Set(&Object{Key: fmt.Sprintf("ns/%06d", i)})
@@ -321,7 +324,7 @@ func TestCountWalksLittle(t *testing.T) {
 	}
 	tree.runs.Ascend(func(r run) bool {
 		if isBetween := r.first > "ns/000100" && r.first < "ns/001000"; isBetween {
-			r.columns.objects = nil // to look at them would panic
+			r.columns.objects = nil // If Count looked at them, it would panic.
 		}
 		return true
 	})

@@ -18,7 +18,8 @@ type AnswerError struct {
 	Code int
 	// Message is the message of the Status in the answer or the event; "" if there is none.
 	Message string
-	// RetryAfter is the pause before the next request for which the upstream asks, at most maxRetryAfter; 0 if it asks for none.
+	// RetryAfter is the pause before the next request for which the upstream asks, at most maxRetryAfter; 0 if it asks for
+	// none.
 	RetryAfter time.Duration
 }
 
@@ -39,8 +40,8 @@ func ReadAnswerError(resp *http.Response) *AnswerError {
 // maxRetryAfter is the longest pause that a Retry-After header can cause.
 const maxRetryAfter = time.Minute
 
-// requestedPause returns the pause that a Retry-After header requests in seconds, as kube-apiserver writes it. It returns 0 for a
-// date, and if there is no such header.
+// requestedPause returns the pause that a Retry-After header requests in seconds, as kube-apiserver writes it. It returns 0 for
+// a date, and if there is no such header.
 func requestedPause(h http.Header) time.Duration {
 	seconds, err := strconv.ParseUint(h.Get("Retry-After"), 10, 31) // 31 bits of seconds fit a Duration.
 	if err != nil {

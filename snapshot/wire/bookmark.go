@@ -5,15 +5,15 @@ import (
 	"fmt"
 )
 
-// Bookmark writes the bookmarks of one collection as the upstream does. The object of a bookmark has only a type and a revision,
-// and an annotation if the bookmark ends the initial events. A Bookmark is immutable.
+// Bookmark writes the bookmarks of one collection as the upstream does. The object of a bookmark has only a type and a
+// revision, and an annotation if the bookmark ends the initial events. A Bookmark is immutable.
 type Bookmark struct {
 	envelope Envelope // It has only Encoding and ItemForm.
 	item     []byte   // The object of the learned bookmark, as an item.
 }
 
-// LearnBookmark returns a Bookmark that writes bookmarks like sent, which is from the upstream. It returns an error if no Bookmark
-// writes sent with the same bytes.
+// LearnBookmark returns a Bookmark that writes bookmarks like sent, which is from the upstream. It returns an error if no
+// Bookmark writes sent with the same bytes.
 func LearnBookmark(encoding Encoding, sent Event) (*Bookmark, error) {
 	if sent.Type != Bookmarked || !sent.Reproducible {
 		return nil, fmt.Errorf("%w: a bookmark has an unknown form", ErrForm)

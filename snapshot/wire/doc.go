@@ -14,6 +14,6 @@
 //	fieldpaths.go                              where an object has the values of selectable fields
 //
 // [Envelope] is everything in a list except its items. It is learned from a real list, and accepted only if it writes that list
-// with the same bytes. Package wire refuses bytes that it does not completely understand: with [ErrForm] while it learns, with an
-// [InconsistencyError] in a watch.
+// with the same bytes. Package wire refuses bytes that it does not completely understand: with [ErrForm] while it learns, with
+// an [InconsistencyError] in a watch.
 package wire

@@ -12,18 +12,19 @@ import (
 )
 
 // Encoding splits the upstream's lists and events into their parts, and writes the bytes around objects. It copies the bytes of
-// objects, and never decodes and encodes them again. For bytes that it does not completely understand, it returns errMalformed or
-// an [InconsistencyError].
+// objects, and never decodes and encodes them again. For bytes that it does not completely understand, it returns errMalformed
+// or an [InconsistencyError].
 //
-// These words have the same meaning in the whole package:
+// These words have the same meaning in the whole package. ([Envelope] has an example of a list, and [Envelope.AppendEventHead]
+// one of an event.)
 //
 //	item                 one object in a list
-//	separator            what a list in JSON has between two items: a comma
-//	item tag             what a list in protobuf has before each item: a field's tag and the length
-//	item head            the separator, if there is an item before, and the item tag
-//	list head, tail      what a list has before its first item, and after its last
-//	record               one event in a watch
-//	event head, end      what an event has before the item, and after it
+//	list head, tail      the bytes of a list before its first item, and after its last
+//	separator            the bytes between two items: a comma in JSON, none in protobuf
+//	item tag             the bytes that belong to an item and come before it: a field's tag and length in protobuf, none in JSON
+//	item head            the separator and the item tag; the first item has no separator
+//	record               the bytes of one event in a watch
+//	event head, end      the bytes of an event before the item, and after it
 //	[Event]              a parsed record
 //	Object of an Event   the bytes of the object in the record, which may differ from the item (see [ItemForm])
 type Encoding interface {
@@ -31,10 +32,11 @@ type Encoding interface {
 
 	// ParseList splits a whole list. The items are parts of body.
 	ParseList(body []byte) (List, error)
-	// ParseItem reads the metadata of an item. It refuses an item with two names or two revisions, since some clients could read the
-	// first, and others the second.
+	// ParseItem reads the metadata of an item. It refuses an item with two names or two revisions, since some clients could
+	// read the first, and others the second.
 	ParseItem(item []byte) (ObjectMeta, error)
-	// ReadRecord reads the next record of a watch into the memory of buf, whose length must be 0. It returns one of these errors:
+	// ReadRecord reads the next record of a watch into the memory of buf, whose length must be 0. It returns one of these
+	// errors:
 	//   - an InconsistencyError if the event is too large
 	//   - an error that wraps [ErrEnded] and io.EOF if the watch ended between two events
 	//   - an error that wraps [ErrEnded] and another cause if the watch ended inside an event, or the connection failed
@@ -42,11 +44,11 @@ type Encoding interface {
 	// ItemOf returns the item for the Object of an Event. It may change object, and the item may use object's memory.
 	ItemOf(form ItemForm, object []byte) ([]byte, error)
 
-	// parseEvent parses a record for ParseEvent. Event.Object is a part of record. For an ERROR event, ParseEvent uses only Type and
-	// Object.
+	// parseEvent parses a record for ParseEvent. Event.Object is a part of record. For an ERROR event, ParseEvent uses only
+	// Type and Object.
 	parseEvent(record []byte) (Event, error)
-	// readValues sets values[i] to the value of field i of paths, for each field that the item has. Before the call, the caller sets
-	// every value to its Field.Zero, which stays for a field that the item lacks.
+	// readValues sets values[i] to the value of field i of paths, for each field that the item has. It leaves the other values
+	// as they are, so the caller must have set each to its Field.Zero.
 	readValues(paths *FieldPaths, item []byte, values []string) error
 
 	// Writing:
@@ -61,8 +63,9 @@ type Encoding interface {
 	separator() string
 	// listFrame returns the head and the tail of a list (see [Envelope.Frame]).
 	listFrame(e *Envelope, meta ListMeta, count, itemsSize int) (head, tail []byte)
-	// appendEventHead appends the head of an event with an item of size bytes. The caller must leave out the first skip bytes of the
-	// item, since the head has them already (in JSON, it may have the opening brace; see [Envelope.AppendEventHead]).
+	// appendEventHead appends the head of an event with an item of size bytes. Behind the head, the caller must write the item
+	// without its first skip bytes: in JSON, the head may have the item's opening brace already (see
+	// [Envelope.AppendEventHead]).
 	appendEventHead(dst []byte, eventType string, form ItemForm, size int) (out []byte, skip int)
 	// eventEnd returns the end of an event.
 	eventEnd() string
@@ -76,11 +79,11 @@ func EncodingOf(r media.Representation) Encoding {
 	return jsonEncoding{}
 }
 
-// maxEvent is the largest size of an event, in bytes. By default, etcd stores objects of up to 1.5 MiB. Built-in types are stored
-// in protobuf, and the JSON of such an object may be a few times as long.
+// maxEvent is the largest size of an event, in bytes. By default, etcd stores objects of up to 1.5 MiB. Built-in types are
+// stored in protobuf, and the JSON of such an object may be a few times as long.
 const maxEvent = 64 << 20
 
-// ErrEnded means that a watch ended: at its timeout, or because the connection failed.
+// ErrEnded means that a watch ended: at its timeout, because the connection failed, or because its context ended.
 var ErrEnded = errors.New("the watch ended")
 
 // errMalformed means that an API server would not have sent these bytes here.

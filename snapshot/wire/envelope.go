@@ -43,7 +43,8 @@ type Envelope struct {
 	APIVersion, kind string
 	// EmptyItems is the JSON that the upstream writes for no items: "[]" or "null".
 	EmptyItems string
-	// ItemForm says how an item differs from the same object in an event. ItemForm.Known is false until an object was seen in both.
+	// ItemForm says how an item differs from the same object in an event. ItemForm.Known is false until an object was seen in
+	// both.
 	ItemForm ItemForm
 	// HasNamespaceField reports whether the upstream accepts metadata.namespace in field selectors of this resource.
 	HasNamespaceField bool
@@ -69,16 +70,18 @@ type ItemForm struct {
 	// Known reports whether the form was learned from an object in an event and in a list.
 	Known            bool
 	APIVersion, Kind string
-	// eventMembers is the JSON that an object has in events but not in lists: "kind":"Pod","apiVersion":"v1", with the last comma.
-	// It follows the opening brace. It is empty for custom resources and in protobuf.
+	// eventMembers is the JSON that an object has in events but not in lists: "kind":"Pod","apiVersion":"v1", with the last
+	// comma. It follows the opening brace. It is empty for custom resources and in protobuf.
 	eventMembers string
 }
 
 // ErrForm means that lists or events have an unknown form, so that the collection cannot be kept in memory.
 var ErrForm = errors.New("lists and watches of this resource cannot be reconciled byte for byte")
 
-// LearnEnvelope returns an envelope that writes the list in body with the same bytes, or [ErrForm] if there is none. body is from
-// the upstream. emptyItems is the [Envelope.EmptyItems] of an empty list of the same collection; "" if none was seen.
+// LearnEnvelope returns an envelope that writes the upstream's list in body with the same bytes, or [ErrForm] if there is none.
+//
+// A list with items does not show how the upstream writes an empty one. So emptyItems is the [Envelope.EmptyItems] that was
+// learned from an empty list of the same collection; "" if none was seen.
 func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems string) (*Envelope, error) {
 	l, err := encoding.ParseList(body)
 	if err != nil {
@@ -95,7 +98,7 @@ func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems strin
 	if l.itemsAreNull {
 		e.EmptyItems = "null"
 	}
-	for _, sorted := range []bool{false, true} {
+	for _, sorted := range []bool{false, true} { // The first that fits is taken.
 		e.sorted = sorted
 		if bytes.Equal(e.Render(l.Meta, l.Items), body) {
 			return e, nil
@@ -104,8 +107,8 @@ func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems strin
 	return nil, fmt.Errorf("%w: a list has an unknown form", ErrForm)
 }
 
-// Frame returns the head and the tail of a list. count is the number of items. itemsSize is the number of bytes between the head
-// and the tail: those of all items and their item heads.
+// Frame returns the head and the tail of a list: the bytes before the first item, and after the last. count is the number of
+// items. itemsSize is the number of bytes between the head and the tail: those of all items and their item heads.
 func (e *Envelope) Frame(meta ListMeta, count, itemsSize int) (head, tail []byte) {
 	return e.Encoding.listFrame(e, meta, count, itemsSize)
 }
@@ -158,22 +161,24 @@ func (e *Envelope) canSelectBy(field string) bool {
 	return e.Paths.Find(field) >= 0
 }
 
-// CanBeReplacedBy reports whether later can replace e for clients that have read answers written with e: later writes the same
-// bytes and headers, and accepts the same selectors. Both must have the same Encoding.
+// CanBeReplacedBy reports whether later can take the place of e without any client noticing it: later writes the same bytes and
+// headers as e, and accepts the same selectors. If e knows no ItemForm, no event was written with e, and later may have one.
+// Both must have the same Encoding.
 func (e *Envelope) CanBeReplacedBy(later *Envelope) bool {
 	candidate := *later
-	if !e.ItemForm.Known { // No event was written with e, so the ItemForm of later is not compared.
+	if !e.ItemForm.Known {
 		candidate.ItemForm = e.ItemForm
 	}
 	return reflect.DeepEqual(*e, candidate)
 }
 
-// LearnItem returns the ItemForm of an object that was seen in a list and in an event at the same revision. It returns [ErrForm]
-// if no ItemForm explains the difference.
+// LearnItem returns the ItemForm of an object that was seen both in a list, as inList, and in the event ev at the same
+// revision. It tries both forms, that of custom resources and that of built-in types. It returns [ErrForm] if neither explains
+// the difference.
 func LearnItem(encoding Encoding, inList []byte, ev Event) (ItemForm, error) {
 	form := ItemForm{Known: true, APIVersion: ev.Meta.APIVersion, Kind: ev.Meta.Kind}
 	ofBuiltinType := fmt.Sprintf(`"kind":%q,"apiVersion":%q,`, form.Kind, form.APIVersion)
-	for _, eventMembers := range []string{"", ofBuiltinType} {
+	for _, eventMembers := range []string{"", ofBuiltinType} { // Custom resources have none.
 		form.eventMembers = eventMembers
 		item, err := encoding.ItemOf(form, bytes.Clone(ev.Object)) // ItemOf may change the clone.
 		if err == nil && bytes.Equal(item, inList) {

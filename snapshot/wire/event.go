@@ -30,8 +30,8 @@ type Event struct {
 	Reproducible bool
 }
 
-// ParseEvent parses a record of [Encoding.ReadRecord]. The event does not use the record's memory. The error is an [AnswerError]
-// for an ERROR event, and an [InconsistencyError] for a record that is not an event.
+// ParseEvent parses a record of [Encoding.ReadRecord]. The event does not use the record's memory. The error is an
+// [AnswerError] for an ERROR event, and an [InconsistencyError] for a record that is not an event.
 func ParseEvent(encoding Encoding, record []byte) (Event, error) {
 	ev, err := encoding.parseEvent(record)
 	if err != nil {
@@ -47,8 +47,8 @@ func ParseEvent(encoding Encoding, record []byte) (Event, error) {
 	if ev.Meta.Revision == 0 {
 		return Event{}, Inconsistent("an event without resourceVersion")
 	}
-	// The object of a bookmark has only a type and a revision. To the bookmark that ends the initial events, kube-apiserver adds this
-	// annotation, always with the value "true" (AnnotateInitialEventsEndBookmark in k8s.io/apiserver, pkg/storage).
+	// The object of a bookmark has only a type and a revision. To the bookmark that ends the initial events, kube-apiserver
+	// adds this annotation, always with the value "true" (AnnotateInitialEventsEndBookmark in k8s.io/apiserver, pkg/storage).
 	ev.EndsInitial = ev.Type == Bookmarked && bytes.Contains(ev.Object, []byte(metav1.InitialEventsAnnotationKey))
 	ev.Object = bytes.Clone(ev.Object)
 	return ev, nil
@@ -61,9 +61,9 @@ func (e *Envelope) AppendEvent(dst []byte, eventType string, item []byte) []byte
 	return append(dst, e.EventEnd()...)
 }
 
-// AppendEventHead appends the head of an event with an item of size bytes. The caller must leave out the first skip bytes of the
-// item, since the head may have them already. With [Envelope.EventEnd], a caller can write an event without copying the item. For
-// example, an event of a pod in JSON:
+// AppendEventHead appends the head of an event with an item of size bytes. The caller must leave out the first skip bytes of
+// the item, since the head may have them already. With [Envelope.EventEnd], a caller can write an event without copying the
+// item. For example, an event of a pod in JSON:
 //
 //	head  {"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1",
 //	item  {"metadata":…}    skip is 1, since the head has the opening brace

@@ -18,10 +18,10 @@ import (
 // podEventMembers is the JSON with which pods begin in events, after the opening brace.
 const podEventMembers = `"kind":"Pod","apiVersion":"v1",`
 
-// sampleRecord is the record of an event, as a stream has it.
+// sampleRecord is the record of an event: its bytes in a stream.
 type sampleRecord struct {
 	encoding Encoding
-	form     ItemForm // the form of the object
+	form     ItemForm // how the object differs in a list
 	bytes    []byte
 }
 
@@ -32,9 +32,9 @@ func sampleRecords() map[string]sampleRecord {
 	metadata := protobufMessage(
 		field(metaNameField, "a"),
 		field(metaRevisionField, "99"),
-		field(metaGenerateNameField, strings.Repeat("x", 100)), // so long that metadata's length takes two bytes
+		field(metaGenerateNameField, strings.Repeat("x", 100)), // So long that the length of the metadata takes two bytes.
 	)
-	object := protobufMessage(field(metadataField, metadata), field(podSpecField, "spec"))
+	protobufItem := protobufMessage(field(metadataField, metadata), field(podSpecField, "spec"))
 	return map[string]sampleRecord{
 		"built-in": {
 			encoding: jsonEncoding{},
@@ -51,17 +51,17 @@ func sampleRecords() map[string]sampleRecord {
 		"protobuf": {
 			encoding: protobufEncoding{},
 			form:     pod,
-			bytes:    (&Envelope{Encoding: protobufEncoding{}, ItemForm: pod}).AppendEvent(nil, Deleted, []byte(object)),
+			bytes:    (&Envelope{Encoding: protobufEncoding{}, ItemForm: pod}).AppendEvent(nil, Deleted, []byte(protobufItem)),
 		},
 	}
 }
 
-// field returns a protobuf field with its tag and length.
+// field returns the bytes of a protobuf field: its tag, its length and its content.
 func field(number protowire.Number, content string) string {
 	return string(appendWireField(nil, number, content))
 }
 
-// protobufMessage returns the message with these fields.
+// protobufMessage returns the bytes of the message with these fields.
 func protobufMessage(fields ...string) string { return strings.Join(fields, "") }
 
 // readEvent reads the only event of a stream.
@@ -75,7 +75,7 @@ func readEvent(t *testing.T, e Encoding, stream []byte) Event {
 }
 
 // TestAppendEvent: AppendEvent writes an event with the upstream's bytes. ReviseItem changes the revision of an item, and with
-// the item's own revision gives its bytes again.
+// the old revision changes it back to the same bytes.
 func TestAppendEvent(t *testing.T) {
 	for name, tt := range sampleRecords() {
 		t.Run(name, func(t *testing.T) {
@@ -120,6 +120,7 @@ func TestErrorEvent(t *testing.T) {
 
 // TestRefusedEvents: for a record that is not an event of an API server, ParseEvent returns an InconsistencyError.
 func TestRefusedEvents(t *testing.T) {
+	// The records in protobuf are made below, since their bytes cannot be read in the table.
 	const labelKeyField, labelValueField = 1, 2
 	const unknownEventField = 3
 	pod := samplePod("a")
@@ -127,12 +128,14 @@ func TestRefusedEvents(t *testing.T) {
 	expect.NoError(t, err)
 	object := encodeProtobuf(t, pod)
 	added := protobufEvent(t, "ADDED", object)
-	withoutRevision := encodeProtobuf(t, &corev1.Pod{TypeMeta: pod.TypeMeta})
+	podWithoutRevision := encodeProtobuf(t, &corev1.Pod{TypeMeta: pod.TypeMeta})
+
 	rawObject := field(extensionRawField, string(object))
 	twoRawObjects := protobufMessage(field(eventTypeField, "ADDED"), field(eventObjectField, rawObject+rawObject))
-	label := protobufMessage(field(labelKeyField, "a"), field(labelKeyField, "b"), field(labelValueField, "v"))
-	metadata := protobufMessage(field(metaRevisionField, "7"), field(metaLabelsField, label))
-	labelWithTwoKeys := protobufMagic + field(wrapperObjectField, field(metadataField, metadata))
+
+	labelWithTwoKeys := protobufMessage(field(labelKeyField, "a"), field(labelKeyField, "b"), field(labelValueField, "v"))
+	metadata := protobufMessage(field(metaRevisionField, "7"), field(metaLabelsField, labelWithTwoKeys))
+	podWithTwoKeys := protobufMagic + field(wrapperObjectField, field(metadataField, metadata))
 	for e, records := range map[Encoding]map[string][]byte{
 		jsonEncoding{}: {
 			"no revision":    []byte(`{"type":"ADDED","object":{"metadata":{"name":"a"}}}`),
@@ -148,13 +151,13 @@ func TestRefusedEvents(t *testing.T) {
 			"unknown type":                     protobufEvent(t, "RENAMED", object),
 			"no object":                        protobufEvent(t, "ADDED", nil),
 			"no wrapper":                       protobufEvent(t, "ADDED", item),
-			"no revision":                      protobufEvent(t, "ADDED", withoutRevision),
+			"no revision":                      protobufEvent(t, "ADDED", podWithoutRevision),
 			"incomplete":                       added[:len(added)/2],
 			"unknown field":                    []byte(string(added) + field(unknownEventField, "")),
 			"two revisions in the metadata":    protobufEvent(t, "ADDED", []byte(twoRevisions)),
 			"a second TypeMeta in the wrapper": protobufEvent(t, "ADDED", []byte(string(object)+field(wrapperTypeField, ""))),
 			"two raw objects in the extension": []byte(twoRawObjects),
-			"two keys of one label":            protobufEvent(t, "ADDED", []byte(labelWithTwoKeys)),
+			"two keys of one label":            protobufEvent(t, "ADDED", []byte(podWithTwoKeys)),
 		},
 	} {
 		for name, record := range records {
@@ -171,13 +174,14 @@ func TestBookmark(t *testing.T) {
 	form := ItemForm{APIVersion: "v1", Kind: "Pod"}
 	const metaAnnotationsField = 12
 	const annotationKeyField, annotationValueField = 1, 2
+	// Both bookmarks are at revision 27, and have the annotation with which the initial events end.
 	annotation := protobufMessage(field(annotationKeyField, metav1.InitialEventsAnnotationKey), field(annotationValueField, "true"))
 	metadata := protobufMessage(field(metaRevisionField, "27"), field(metaAnnotationsField, annotation))
-	object := []byte(field(metadataField, metadata))
+	protobufItem := []byte(field(metadataField, metadata))
 	for e, record := range map[Encoding][]byte{
 		jsonEncoding{}: []byte(`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":` +
 			`{"resourceVersion":"27","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null},"status":{}}}` + "\n"),
-		protobufEncoding{}: (&Envelope{Encoding: protobufEncoding{}, ItemForm: form}).AppendEvent(nil, Bookmarked, object),
+		protobufEncoding{}: (&Envelope{Encoding: protobufEncoding{}, ItemForm: form}).AppendEvent(nil, Bookmarked, protobufItem),
 	} {
 		t.Run(fmt.Sprintf("%T", e), func(t *testing.T) {
 			learned := readEvent(t, e, record)
@@ -224,8 +228,8 @@ func TestEndsInitial(t *testing.T) {
 	}
 }
 
-// FuzzReviseItem: ReviseItem returns an item with the given revision. If ReviseItem has written an item, it does not change the
-// item at the item's own revision.
+// FuzzReviseItem: ReviseItem returns an item with the given revision. An item that ReviseItem has written stays the same if it
+// is revised to the revision that it has already.
 func FuzzReviseItem(f *testing.F) {
 	const newRevision uint64 = 17
 	for _, item := range []string{
@@ -239,7 +243,7 @@ func FuzzReviseItem(f *testing.F) {
 		revision &= 1<<63 - 1 // revisions are below 2⁶³
 		for _, e := range []Encoding{jsonEncoding{}, protobufEncoding{}} {
 			if e == (jsonEncoding{}) && !isValidJSON(item) {
-				continue // ReviseItem gets only parts of lists and events, which were validated
+				continue // ReviseItem gets only parts of lists and events, which were validated.
 			}
 			original, err := e.ParseItem(item)
 			if err != nil || original.Revision == 0 {

@@ -9,7 +9,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// FieldPaths finds the values of selectable fields in an object, in one pass over the object. It is immutable.
+// FieldPaths finds the values of selectable fields in an object, in one pass over the object. A selectable field is one that a
+// field selector may name. A FieldPaths is immutable.
 //
 // For example, field 0 is spec.nodeName, and field 1 is spec.restartPolicy. Their JSON paths are this tree:
 //
@@ -24,7 +25,8 @@ type FieldPaths struct {
 
 // pathNode is a node of a tree of paths. Its key in the parent is the name of a JSON member, or the number of a protobuf field.
 type pathNode[K comparable] struct {
-	// ends are the indexes of the fields whose path ends here: several if a value has several names.
+	// ends has the indexes of the fields whose path ends here. There are several if a value has several names, like
+	// spec.nodeName of pods, which is also spec.host.
 	ends     []int
 	children map[K]*pathNode[K]
 }
@@ -62,8 +64,8 @@ func (p *FieldPaths) HasIndexed() bool {
 	return len(p.fields) > 0 && p.fields[0].Indexed
 }
 
-// IsIndexed reports whether field i has the value of the indexed field: it is that field, or another name of it. IsIndexed(-1) is
-// false.
+// IsIndexed reports whether field i has the value of the indexed field: it is that field, or another name of it. IsIndexed(-1)
+// is false.
 func (p *FieldPaths) IsIndexed(i int) bool {
 	return p.HasIndexed() && i >= 0 && slices.Equal(p.fields[i].JSON, p.fields[0].JSON)
 }
@@ -165,8 +167,8 @@ func readProtobufValues(paths *FieldPaths, node *pathNode[protowire.Number], mes
 	})
 }
 
-// selectableText returns the value of f as field selectors compare it. zero is the [Field.Zero] of the field, which shows its
-// type.
+// selectableText returns the value of f as field selectors compare it. The bytes do not show the type of the value, but zero
+// does, the [Field.Zero] of the field: "" for a string, "false" for a boolean, "0" for an integer.
 func (f wireField) selectableText(zero string) (string, error) {
 	switch {
 	case zero == "" && f.wireType == protowire.BytesType:

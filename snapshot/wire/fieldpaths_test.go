@@ -6,8 +6,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestFieldValues: ReadValues reads each field from JSON. It returns the field's Zero if the object lacks the field.
-// (TestBuiltinFields has the JSON of real types.)
+// TestFieldValues: ReadValues reads each field from its path in JSON. It returns the field's Zero if there is nothing at the
+// path, and an error if there is no single value. (TestBuiltinFields has objects of real types.)
 func TestFieldValues(t *testing.T) {
 	paths := NewFieldPaths([]Field{
 		{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}, Indexed: true},
@@ -20,7 +20,7 @@ func TestFieldValues(t *testing.T) {
 	expect.Same(t, -1, paths.Find("spec.unknown"))
 	for name, tt := range map[string]struct {
 		object    string
-		want      []string // in the order of paths: spec.nodeName, hostNetwork, host; status.phase
+		want      []string // the values of nodeName, hostNetwork, host (another name of nodeName) and phase
 		wantError bool
 	}{
 		"all fields": {

@@ -7,8 +7,8 @@ import (
 )
 
 // Indenter indents one JSON text as json.Indent(…, "", "  ") does, in a fraction of the time and without keeping the text. Like
-// kube-apiserver, it leaves out the line break at the end of a list, and all other white space around the text. For invalid JSON
-// the output is undefined. The zero value is ready for use.
+// kube-apiserver, it leaves out the line break at the end of a list, and all other white space around the text. For invalid
+// JSON the output is undefined. The zero value is ready for use.
 type Indenter struct {
 	// depth is the number of objects and arrays that are open.
 	depth int
@@ -28,8 +28,8 @@ const indentStep = 2
 // someSpaces is enough to indent most lines in one write.
 var someSpaces = strings.Repeat(" ", indentStep*64)
 
-// Indent writes the next piece of the text, indented. A piece may end anywhere except inside a string. Indent returns an error if
-// the text is nested deeper than MaxIndentDepth, or if out fails.
+// Indent writes the next piece of the text, indented. A piece may end anywhere except inside a string. Indent returns an error
+// if the text is nested deeper than MaxIndentDepth, or if out fails.
 func (in *Indenter) Indent(out *bufio.Writer, piece []byte) error {
 	for len(piece) > 0 {
 		n := tokenLength(piece)
@@ -57,8 +57,8 @@ func tokenLength(text []byte) int {
 	return len(text)
 }
 
-// writeToken writes a token (see tokenLength) with the white space around it. It need not check every write, since a bufio.Writer
-// that has failed returns its first error from all later writes.
+// writeToken writes a token (see tokenLength) with the white space around it. It need not check every write, since a
+// bufio.Writer that has failed returns its first error from all later writes.
 func (in *Indenter) writeToken(out *bufio.Writer, token []byte) error {
 	c := token[0]
 	if isSpace(c) {
@@ -69,9 +69,9 @@ func (in *Indenter) writeToken(out *bufio.Writer, token []byte) error {
 		in.depth = max(0, in.depth-1)
 	}
 	// A line begins after an opening bracket and before a closing one, but not between the brackets of {} and [].
-	isFirst := in.afterOpening && !isClosing
-	isAfterLast := !in.afterOpening && isClosing
-	if isFirst || isAfterLast {
+	isFirstInside := in.afterOpening && !isClosing
+	closesNonempty := !in.afterOpening && isClosing
+	if isFirstInside || closesNonempty {
 		in.breakLine(out)
 	}
 	in.afterOpening = c == '{' || c == '['

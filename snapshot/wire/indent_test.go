@@ -12,8 +12,9 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// indentPieces indents JSON in pieces. It cuts the JSON at each index i at which a token ends, if isEnd(i) is true.
-func indentPieces(text []byte, bufferSize int, isEnd func(i int) bool) (string, error) {
+// indentPieces indents a text in pieces. A piece may end only where a token ends. isPieceEnd says at which of these indexes of
+// the text a piece ends.
+func indentPieces(text []byte, bufferSize int, isPieceEnd func(i int) bool) (string, error) {
 	var got bytes.Buffer
 	out := bufio.NewWriterSize(&got, bufferSize)
 	var indenter Indenter
@@ -21,7 +22,7 @@ func indentPieces(text []byte, bufferSize int, isEnd func(i int) bool) (string, 
 	begin := 0
 	for i := 0; i < len(text); {
 		i += tokenLength(text[i:])
-		if isEnd(i) {
+		if isPieceEnd(i) {
 			errs = append(errs, indenter.Indent(out, text[begin:i]))
 			begin = i
 		}
@@ -35,13 +36,13 @@ func checkIndent(t *testing.T, text []byte) {
 	t.Helper()
 	var want bytes.Buffer
 	expect.NoError(t, json.Indent(&want, bytes.TrimSpace(text), "", "  "))
-	for name, isEnd := range map[string]func(int) bool{
+	for name, isPieceEnd := range map[string]func(int) bool{
 		"in one piece":                      func(int) bool { return false },
 		"each token alone":                  func(int) bool { return true },
 		"pieces that end at multiples of 3": func(i int) bool { return i%3 == 0 },
 	} {
 		for _, bufferSize := range []int{16, 64 << 10} {
-			got, err := indentPieces(text, bufferSize, isEnd)
+			got, err := indentPieces(text, bufferSize, isPieceEnd)
 			if err != nil || got != want.String() {
 				t.Errorf("%s, a buffer of %d bytes: got %.200q, %v; want %.200q", name, bufferSize, got, err, want.String())
 			}
@@ -64,15 +65,18 @@ var indentable = []string{
 	strings.Repeat(`{"a":`, 200) + "[1,2]" + strings.Repeat("}", 200),
 }
 
-// TestDeepest: Indent fails, as encoding/json does, if JSON is nested deeper than MaxIndentDepth.
+// TestDeepest: Indent fails for JSON that is nested deeper than MaxIndentDepth. encoding/json refuses the same texts.
 func TestDeepest(t *testing.T) {
 	for _, depth := range []int{1, 3, MaxIndentDepth, MaxIndentDepth + 1} {
 		text := []byte(strings.Repeat("[", depth) + strings.Repeat("]", depth))
 		var indenter Indenter
 		err := indenter.Indent(bufio.NewWriter(io.Discard), text)
 		want := depth <= MaxIndentDepth
-		if isIndented, isValid := err == nil, json.Valid(text); isIndented != want || isValid != want {
-			t.Errorf("depth %d: is indented: %t, is valid for encoding/json: %t; want %t for both", depth, isIndented, isValid, want)
+		if isIndented := err == nil; isIndented != want {
+			t.Errorf("depth %d: Indent accepts it: got %t, want %t", depth, isIndented, want)
+		}
+		if isValid := json.Valid(text); isValid != want {
+			t.Errorf("depth %d: encoding/json accepts it: got %t, want %t", depth, isValid, want)
 		}
 	}
 }

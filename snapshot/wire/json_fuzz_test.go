@@ -49,8 +49,8 @@ func FuzzJSONList(f *testing.F) {
 	})
 }
 
-// FuzzJSONStream: ReadRecord and ParseEvent read the events that client-go reads, up to the first error. An event is Reproducible
-// if and only if its line is {"type":…,"object":…}, as API servers write it.
+// FuzzJSONStream: ReadRecord and ParseEvent read the events that client-go reads, up to the first error. An event is
+// Reproducible if and only if its line is {"type":…,"object":…}, as API servers write it.
 func FuzzJSONStream(f *testing.F) {
 	const event = `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"1"}}}` + "\n"
 	for _, stream := range []string{

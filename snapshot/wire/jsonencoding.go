@@ -106,8 +106,8 @@ func (jsonEncoding) ParseItem(item []byte) (ObjectMeta, error) {
 	return s.objectMeta()
 }
 
-// ItemOf implements Encoding. It removes the eventMembers in place: it writes a brace over the comma at their end, and returns the
-// object from that brace on.
+// ItemOf implements Encoding. It removes the eventMembers in place: it writes a brace over the comma at their end, and returns
+// the object from that brace on.
 //
 //	{"kind":"Pod","apiVersion":"v1","metadata":…
 //	                               {"metadata":…
@@ -179,8 +179,8 @@ func (s *jsonScanner) readMetadata(m *ObjectMeta) error {
 // seenKeys has the keys that were read in a JSON object, except those that may appear twice.
 type seenKeys [][]byte
 
-// add adds a key. It returns an error if the key was added before, since some clients would read the first value of the key, and
-// others the last.
+// add adds a key. It returns an error if the key was added before, since some clients would read the first value of the key,
+// and others the last.
 func (s *seenKeys) add(key []byte) error {
 	for _, before := range *s {
 		if bytes.Equal(before, key) {

@@ -8,11 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// jsonScanner splits one JSON text (RFC 8259) into its parts and validates it, in a single pass. This takes a quarter of the time
-// that encoding/json needs for the validation alone.
+// jsonScanner splits one JSON text (RFC 8259) into its parts and validates it, in a single pass. This takes a quarter of the
+// time that encoding/json needs for the validation alone.
 //
-// Each method but peek reads what is at the position, and moves the position past it. A method whose name begins with skip does
-// not return the text. All methods but skipString and skipScalar first skip white space.
+// Each method but peek reads what is at the position, and moves the position past it. A method whose name begins with skip
+// reads, too, but does not return what it has read. All methods but skipString and skipScalar first skip white space.
 //
 // The text is valid if all methods succeed, with end as the last. Only then may the values that were read be used.
 type jsonScanner struct {
@@ -35,8 +35,8 @@ func (s *jsonScanner) end() error {
 	return nil
 }
 
-// peek skips white space, and returns the byte at the position without reading it. At the end of the text it returns 0, which no
-// JSON begins with.
+// peek skips white space, and returns the byte at the position without reading it. At the end of the text it returns 0, which
+// no JSON begins with.
 func (s *jsonScanner) peek() (next byte) {
 	s.skipSpace()
 	if s.at < len(s.text) {
@@ -54,7 +54,8 @@ func (s *jsonScanner) skipSpace() {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
 
-// object reads an object. It reads the key of each member, and then calls readValue, which must read the value, and nothing more.
+// object reads an object. It reads the key of each member, and then calls readValue, which must read the value, and nothing
+// more.
 func (s *jsonScanner) object(readValue func(key []byte) error) error {
 	return s.entries('{', '}', func() error {
 		key, err := s.key()
@@ -68,8 +69,8 @@ func (s *jsonScanner) object(readValue func(key []byte) error) error {
 // array reads an array. It calls readElement once for each element, which readElement must read, and nothing more.
 func (s *jsonScanner) array(readElement func() error) error { return s.entries('[', ']', readElement) }
 
-// entries reads an object or an array, with its brackets. It calls readEntry once for each member or element. readEntry must read
-// it, and nothing more.
+// entries reads an object or an array, with its brackets. It calls readEntry once for each member or element. readEntry must
+// read it, and nothing more.
 func (s *jsonScanner) entries(opening, closing byte, readEntry func() error) error {
 	if s.peek() != opening || s.depth == maxDepth {
 		return errMalformed
@@ -120,7 +121,8 @@ func (s *jsonScanner) bytesOrNull() ([]byte, error) {
 	return s.quoted()
 }
 
-// quoted reads a string. It returns a part of the text if the string is plain (see skipString), and a decoded copy if it is not.
+// quoted reads a string. It returns a part of the text if the string is plain (see skipString), and a decoded copy if it is
+// not.
 func (s *jsonScanner) quoted() ([]byte, error) {
 	s.skipSpace()
 	begin := s.at

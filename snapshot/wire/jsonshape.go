@@ -29,8 +29,12 @@ type sortedListMeta struct {
 	ResourceVersion string `json:"resourceVersion"`
 }
 
-// listFrame implements Encoding. It encodes a list without items, and cuts the text at "items":null, which Go writes for no items.
-// JSON does not need the size of the items.
+// listFrame implements Encoding. It encodes a list without items, which has "items":null, and cuts the text there into head and
+// tail. JSON does not need the size of the items. For example, a list with items has
+//
+//	text  {"kind":"PodList","apiVersion":"v1","metadata":{…},"items":null}
+//	head  {"kind":"PodList","apiVersion":"v1","metadata":{…},"items":[
+//	tail  ]}⏎
 func (jsonEncoding) listFrame(e *Envelope, meta ListMeta, count, _ int) (head, tail []byte) {
 	listMeta := meta.toAPIMachinery()
 	var list any = metav1.List{TypeMeta: metav1.TypeMeta{Kind: e.kind, APIVersion: e.APIVersion}, ListMeta: listMeta}
@@ -81,8 +85,8 @@ func (jsonEncoding) appendEventHead(dst []byte, eventType string, form ItemForm,
 // eventEnd implements Encoding.
 func (jsonEncoding) eventEnd() string { return jsonEventEnd }
 
-// isReproducible reports whether AppendEvent would write ev with the bytes of record, from which ev was parsed. Here the head ends
-// before the object, since ev.Object has the members of ItemForm.eventMembers.
+// isReproducible reports whether AppendEvent would write ev with the bytes of record, from which ev was parsed. Here the head
+// ends before the object, since ev.Object has the members of ItemForm.eventMembers.
 func (jsonEncoding) isReproducible(record []byte, ev Event) bool {
 	head := jsonEventType + ev.Type + jsonEventObject
 	return len(record) == len(head)+len(ev.Object)+len(jsonEventEnd) &&

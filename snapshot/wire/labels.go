@@ -8,15 +8,15 @@ import (
 	"unique"
 )
 
-// Labels is a set of labels. Many objects have the same labels, so equal sets share their memory (package unique). Sets with the
-// same labels are equal (==). The zero value is the empty set.
+// Labels is a set of labels. Many objects have the same labels, so equal sets share their memory (package unique). Sets with
+// the same labels are equal (==). The zero value is the empty set.
 type Labels struct {
 	// handle stands for "key\x00value\x00" of each label, sorted by key. It is zero for the empty set.
 	handle unique.Handle[string]
 }
 
-// MakeLabels returns a set of labels. Each pair is a key and a value. MakeLabels sorts the pairs, and does not keep their memory.
-// It refuses a key that appears twice, and a zero byte.
+// MakeLabels returns a set of labels. Each pair is a key and a value. MakeLabels sorts the pairs, and does not keep their
+// memory. It refuses a key that appears twice, and a zero byte.
 func MakeLabels(pairs [][2][]byte) (Labels, error) {
 	if len(pairs) == 0 {
 		return Labels{}, nil

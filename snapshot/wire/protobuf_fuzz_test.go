@@ -92,7 +92,7 @@ func FuzzProtobufList(f *testing.F) {
 }
 
 // checkProtobufEvent requires that ParseEvent refuses a record, or reads the event that apimachinery reads. The event must be
-// Reproducible if and only if apimachinery writes it with the same bytes.
+// Reproducible if and only if apimachinery writes the same event with the same bytes.
 func checkProtobufEvent(t *testing.T, record []byte) {
 	t.Helper()
 	ev, err := ParseEvent(protobufEncoding{}, record)
@@ -122,27 +122,29 @@ func checkProtobufEvent(t *testing.T, record []byte) {
 func FuzzProtobufStream(f *testing.F) {
 	object := encodeProtobuf(f, samplePod("a"))
 	record := protobufEvent(f, "ADDED", object)
-	frame := func(size int, content []byte) []byte {
-		return append(binary.BigEndian.AppendUint32(nil, uint32(size)), content...) // #nosec G115 -- sizes of this test
+	// withLength returns content behind a length, which may be wrong.
+	withLength := func(length int, content []byte) []byte {
+		return append(binary.BigEndian.AppendUint32(nil, uint32(length)), content...) // #nosec G115 -- lengths of this test
 	}
-	whole := frame(len(record), record)
+	whole := withLength(len(record), record)
 	f.Add(slices.Concat(whole, whole))
 	f.Add(slices.Concat(whole, whole[:len(whole)/2]))
-	f.Add([]byte{0, 0}) // half a length
-	f.Add(frame(0, frame(1, []byte("x"))))
-	f.Add(frame(maxEvent, record))
-	f.Add(frame(maxEvent+1, record))
+	f.Add([]byte{0, 0})                              // half a length
+	f.Add(withLength(0, withLength(1, []byte("x")))) // an empty record, and a record of one byte
+	f.Add(withLength(maxEvent, record))              // The stream ends inside the record.
+	f.Add(withLength(maxEvent+1, record))            // The record is too long.
 	for _, eventType := range []string{"ADDED", "BOOKMARK", "ERROR", ""} {
 		f.Add(protobufEvent(f, eventType, object))
 	}
 	f.Add([]byte(string(record) + field(eventTypeField, "")))   // with a second type
 	f.Add([]byte(string(record) + field(eventObjectField, ""))) // with a second object
 	f.Fuzz(func(t *testing.T, stream []byte) {
-		checkProtobufEvent(t, stream) // the stream as one record, since few mutations have a right length before the record
+		// The whole stream is also tried as one record. Few of the fuzzer's streams begin with a right length.
+		checkProtobufEvent(t, stream)
 		theirs := framer.NewLengthDelimitedFrameReader(io.NopCloser(bytes.NewReader(stream)))
 		ours := bufio.NewReader(bytes.NewReader(stream))
 		buffer := make([]byte, len(stream)+1)
-		rest := stream // from the next record on
+		rest := stream // the part of the stream that was not read yet
 		for {
 			record, err := (protobufEncoding{}).ReadRecord(ours, nil)
 			if err != nil {
@@ -156,7 +158,7 @@ func FuzzProtobufStream(f *testing.F) {
 				return
 			}
 			if len(record) == 0 {
-				return // an empty record has no event, and client-go's framer does not support it
+				return // An empty record has no event, and client-go's framer does not support it.
 			}
 			n, err := theirs.Read(buffer)
 			if err != nil || !bytes.Equal(buffer[:n], record) {

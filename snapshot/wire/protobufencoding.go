@@ -13,8 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// protobufEncoding is the encoding of application/vnd.kubernetes.protobuf. Each list, and each object in an event, is in a wrapper
-// (k8s.io/apimachinery, runtime.Unknown) after a magic number. Items have no wrapper. This file reads; protobufshape.go writes.
+// protobufEncoding is the encoding of application/vnd.kubernetes.protobuf. A list, and an object in an event, is inside a
+// wrapper (k8s.io/apimachinery, runtime.Unknown), which follows a magic number. The items of a list have no wrappers of their
+// own. This file reads; protobufshape.go writes.
 type protobufEncoding struct{}
 
 // protobufMagic is the magic number before every wrapper.

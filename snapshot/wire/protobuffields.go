@@ -37,7 +37,7 @@ const (
 	extensionRawField = 1
 )
 
-// wireField is one field of a message.
+// wireField is one field of a protobuf message.
 type wireField struct {
 	begin, end int // The field is message[begin:end], with its tag.
 	number     protowire.Number
@@ -76,8 +76,8 @@ func walkFields(message []byte, visit func(wireField) error) error {
 	return nil
 }
 
-// splitMessage sets *contents[i] to the content of field i+1 of a message. For example, splitMessage(m, "a list", &a, &b) puts
-// field 1 into a, and field 2 into b. A content stays nil if the message has no such field. name is the message's name in an
+// splitMessage sets *contents[i] to the content of field i+1 of a message. For example, splitMessage(m, "an event", &a, &b)
+// sets a to field 1 and b to field 2. A content stays nil if the message has no such field. name is the message's name in an
 // error.
 //
 // A field with a higher number is an error, since the caller does not know it. A repeated field is an error, since some clients
@@ -91,8 +91,8 @@ func splitMessage(message []byte, name string, contents ...*[]byte) error {
 	})
 }
 
-// singularField returns the field with a number in an object or its metadata. If there is none, the content is nil. It is an error
-// if there are several, or if the field is not of BytesType.
+// singularField returns the field of an object or its metadata that has a number. If there is none, it returns the zero
+// wireField, whose content is nil. It is an error if there are several, or if the field is not of BytesType.
 func singularField(message []byte, number protowire.Number) (found wireField, err error) {
 	err = walkFields(message, func(f wireField) error {
 		switch {
@@ -107,8 +107,8 @@ func singularField(message []byte, number protowire.Number) (found wireField, er
 	return found, err
 }
 
-// setOnce sets *content to the content of f. It returns an error if f is not of BytesType, or if *content is set already. message
-// is the message's name in the error.
+// setOnce sets *content to the content of f. It returns an error if f is not of BytesType, or if *content is set already.
+// message is the message's name in the error.
 func (f wireField) setOnce(content *[]byte, message string) error {
 	if f.wireType != protowire.BytesType || *content != nil {
 		return f.unexpected(message)

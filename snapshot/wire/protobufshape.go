@@ -15,11 +15,12 @@ func (protobufEncoding) appendItemTag(dst []byte, size int) []byte {
 	return appendWireLength(dst, listItemsField, size)
 }
 
-// listFrame implements Encoding. It writes a wrapper (runtime.Unknown) around the list's metadata and items:
+// listFrame implements Encoding. A list is its metadata and items in a wrapper (runtime.Unknown):
 //
 //	magic, Unknown{TypeMeta{apiVersion, kind}, list{metadata, items}, wrapperEnd}
+//	head ────────────────────────────────────────────────────┘      └─ tail
 //
-// Like generated code, it writes selfLink and continue in the metadata even if they are empty.
+// Like generated code, listFrame writes selfLink and continue in the metadata even if they are empty.
 func (protobufEncoding) listFrame(e *Envelope, meta ListMeta, _, itemsSize int) (head, tail []byte) {
 	apiMeta := meta.toAPIMachinery()
 	listMeta, _ := apiMeta.Marshal() // Generated code returns no error here.
@@ -36,17 +37,19 @@ func (protobufEncoding) listFrame(e *Envelope, meta ListMeta, _, itemsSize int) 
 // empty.
 const wrapperEnd = "\x1a\x00\x22\x00"
 
-// tagSize is the size in bytes of a tag: all fields that are written here have numbers below 16.
+// tagSize is the size in bytes of a field's tag. It is 1 since all fields that are written here have numbers below 16.
 const tagSize = 1
 
 // lengthPrefix is the size in bytes of the length that comes before each record.
 const lengthPrefix = 4
 
-// appendEventHead implements Encoding. It writes the part of this before the item:
+// appendEventHead implements Encoding. The head of an event is everything before the item:
 //
 //	length, WatchEvent{type, RawExtension{magic, Unknown{TypeMeta{apiVersion, kind}, item, wrapperEnd}}}
+//	head ──────────────────────────────────────────────────────────────────────────┘     └─ end
 //
-// Each message comes after its own length, so the lengths are calculated first, from the innermost message outwards.
+// The length of each message comes before the message. So the lengths are calculated first, from the innermost message
+// outwards.
 func (protobufEncoding) appendEventHead(dst []byte, eventType string, form ItemForm, size int) (out []byte, skip int) {
 	typeMetaSize := tagSize + protowire.SizeBytes(len(form.APIVersion)) + tagSize + protowire.SizeBytes(len(form.Kind))
 	objectSize := tagSize + protowire.SizeBytes(size)
@@ -68,8 +71,8 @@ func (protobufEncoding) appendEventHead(dst []byte, eventType string, form ItemF
 // eventEnd implements Encoding.
 func (protobufEncoding) eventEnd() string { return wrapperEnd }
 
-// isReproducible reports whether AppendEvent would write the event with the bytes of record, from which eventType and w were
-// parsed.
+// isReproducible reports whether AppendEvent would write an event of this type, with the object in w, with the same bytes as
+// record. eventType and w were parsed from record.
 func (e protobufEncoding) isReproducible(record []byte, eventType string, w wrapper) bool {
 	var buf [256]byte
 	form := ItemForm{APIVersion: w.apiVersion, Kind: w.kind}

@@ -40,12 +40,12 @@ func findJSONRevision(item []byte) (begin, end int) {
 	return begin, end
 }
 
-// Revise implements Encoding. The revised part begins with the tag and the length of the metadata, since a longer or shorter
-// revision changes that length:
+// Revise implements Encoding. A longer or shorter revision changes the length of the metadata, which comes before the metadata.
+// So the revised part begins with this length:
 //
-//	before   the item up to the metadata
+//	before   the item up to the metadata; mostly empty, since the metadata is the first field
 //	revised  the tag and the new length of the metadata, its fields before the revision (like the name), the new revision
-//	after    the rest of the metadata, and of the item
+//	after    the rest of the metadata, and the rest of the item
 func (protobufEncoding) Revise(item []byte, revision uint64) (before, revised, after []byte) {
 	metadata, _ := singularField(item, metadataField) // There is no error here and below, since ParseItem accepts the item.
 	oldField, _ := singularField(metadata.content, metaRevisionField)
@@ -53,6 +53,6 @@ func (protobufEncoding) Revise(item []byte, revision uint64) (before, revised, a
 	afterOld := metadata.content[oldField.end:]
 	newField := appendWireField(nil, metaRevisionField, strconv.FormatUint(revision, 10))
 	metadataHead := appendWireLength(nil, metadataField, len(beforeOld)+len(newField)+len(afterOld))
-	after = item[metadata.end-len(afterOld):] // The metadata ends with afterOld.
+	after = item[metadata.end-len(afterOld):] // afterOld is the end of the metadata, and the rest of the item follows.
 	return item[:metadata.begin], slices.Concat(metadataHead, beforeOld, newField), after
 }

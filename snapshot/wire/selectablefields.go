@@ -19,14 +19,14 @@ type Field struct {
 	// Indexed reports whether kube-apiserver has an index by the field. If so, a collection has one, too (see
 	// index.Query.EndsWithIndex). An indexed field is the first in the fields of its resource.
 	Indexed bool
-	// Zero is the value for selectors if an object lacks the field. It also shows the type in protobuf: "" for a string, "false" for
-	// a boolean, "0" for an integer.
+	// Zero is the value for selectors if an object lacks the field. It also shows the type in protobuf: "" for a string,
+	// "false" for a boolean, "0" for an integer.
 	Zero string
 }
 
-// BuiltinFields returns the selectable fields that kube-apiserver 1.36 has for a built-in type, in addition to metadata.name and
-// metadata.namespace. (Nodes, namespaces, resourceslices and all types of certificates.k8s.io refuse metadata.namespace.) The
-// caller may change the slice.
+// BuiltinFields returns the selectable fields that kube-apiserver 1.36 has for a built-in type, in addition to metadata.name
+// and metadata.namespace. (Nodes, namespaces, resourceslices and all types of certificates.k8s.io refuse metadata.namespace.)
+// The caller may change the slice.
 //
 // Each field meets three conditions:
 //
@@ -78,8 +78,8 @@ func BuiltinFields(gvr schema.GroupVersionResource) []Field {
 	return nil
 }
 
-// builtin returns a string field whose name is its path in JSON. protobuf is the path in protobuf: 2, 10 for spec.nodeName of
-// pods, since field 2 of Pod is spec, and field 10 of PodSpec is nodeName.
+// builtin returns a string field whose name is its path in JSON. protobuf is the path in protobuf. For spec.nodeName of pods it
+// is 2, 10: field 2 of Pod is spec, and field 10 of PodSpec is nodeName.
 func builtin(name string, protobuf ...protowire.Number) Field {
 	return Field{Name: name, JSON: strings.Split(name, "."), Protobuf: protobuf}
 }

@@ -14,17 +14,18 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestNoBuiltinFields: BuiltinFields returns no fields for other resources, groups or versions.
+// TestNoBuiltinFields: BuiltinFields returns no fields for a resource, a group or a version that it does not know.
 func TestNoBuiltinFields(t *testing.T) {
-	for _, other := range []string{"v1 configmaps", "v2 pods", "v1 pods.example.com", "v1 clustertrustbundles.certificates.k8s.io"} {
-		if got := BuiltinFields(parseGVR(other)); len(got) > 0 {
-			t.Errorf("BuiltinFields of %s: got %v, want none", other, got)
+	for _, unknown := range []string{"v1 configmaps", "v2 pods", "v1 pods.example.com", "v1 clustertrustbundles.certificates.k8s.io"} {
+		if got := BuiltinFields(parseGVR(unknown)); len(got) > 0 {
+			t.Errorf("BuiltinFields of %s: got %v, want none", unknown, got)
 		}
 	}
 }
 
-// TestBuiltinFields: BuiltinFields returns the selectable fields of a type in k8s.io/api. ReadValues reads each field from its
-// own place in JSON and in protobuf, and from nowhere else.
+// TestBuiltinFields: BuiltinFields returns the selectable fields of a built-in type. For each field, the paths in JSON and in
+// protobuf lead to the same place as in the type's Go struct in k8s.io/api: ReadValues reads what is in that place, and nothing
+// else.
 func TestBuiltinFields(t *testing.T) {
 	for resource, tt := range map[string]struct {
 		kind       string
@@ -59,18 +60,23 @@ func TestBuiltinFields(t *testing.T) {
 			}
 			expect.Same(t, tt.wantFields, names)
 			gvk := gvr.GroupVersion().WithKind(tt.kind)
-			checkBuiltinValues(t, gvk, all, nil, "{}", "") // an empty object, so all fields have their Zero
+			allZero := make([]string, len(all))
+			for i, f := range all {
+				allZero[i] = f.Zero
+			}
+			checkBuiltinValues(t, gvk, all, "{}", allZero)
+			// Each field in turn is the only one in the object.
 			for _, f := range all {
 				path := cmp.Or(pathsByName[f.Name], f.Name)
 				expect.Same(t, strings.Split(path, "."), f.JSON)
-				switch f.Zero {
-				case "":
-					checkBuiltinValues(t, gvk, all, f.JSON, `"a:1,b"`, "a:1,b")
-				case "false":
-					checkBuiltinValues(t, gvk, all, f.JSON, "true", "true")
-				case "0":
-					checkBuiltinValues(t, gvk, all, f.JSON, "300", "300")
-					checkBuiltinValues(t, gvk, all, f.JSON, "-2", "-2")
+				for valueInJSON, value := range sampleValues[f.Zero] {
+					want := slices.Clone(allZero)
+					for i, other := range all {
+						if slices.Equal(other.JSON, f.JSON) { // f, or another name of f
+							want[i] = value
+						}
+					}
+					checkBuiltinValues(t, gvk, all, nestJSON(f.JSON, valueInJSON), want)
 				}
 			}
 		})
@@ -80,33 +86,39 @@ func TestBuiltinFields(t *testing.T) {
 // pathsByName has the paths of the fields whose name is not their path.
 var pathsByName = map[string]string{"spec.host": "spec.nodeName", "status.successful": "status.succeeded"}
 
+// sampleValues has values of fields, by the field's Zero: how JSON has the value, and how selectors compare it.
+var sampleValues = map[string]map[string]string{
+	"":      {`"a:1,b"`: "a:1,b"},
+	"false": {"true": "true"},
+	"0":     {"300": "300", "-2": "-2"},
+}
+
 // parseGVR parses a version and a resource with its group.
 func parseGVR(text string) schema.GroupVersionResource {
 	version, resource, _ := strings.Cut(text, " ")
 	return schema.ParseGroupResource(resource).WithVersion(version)
 }
 
-// checkBuiltinValues makes an object of a kind that has only the JSON text at a path. In JSON and in protobuf, ReadValues must
-// return value for the fields of all with this path, and Zero for the other fields.
-func checkBuiltinValues(t *testing.T, gvk schema.GroupVersionKind, all []Field, path []string, text, value string) {
-	t.Helper()
+// nestJSON returns the JSON of an object that has only a value, at a path. For spec.nodeName it returns
+// {"spec":{"nodeName":value}}.
+func nestJSON(path []string, value string) string {
 	for _, name := range slices.Backward(path) {
-		text = fmt.Sprintf("{%q:%s}", name, text)
+		value = fmt.Sprintf("{%q:%s}", name, value)
 	}
+	return value
+}
+
+// checkBuiltinValues decodes an object from JSON, and encodes it again with the types of k8s.io/api, in JSON and in protobuf.
+// From both, ReadValues must read the values want of the fields all.
+func checkBuiltinValues(t *testing.T, gvk schema.GroupVersionKind, all []Field, objectInJSON string, want []string) {
+	t.Helper()
 	object, err := scheme.Scheme.New(gvk)
 	expect.NoError(t, err)
-	expect.NoError(t, json.Unmarshal([]byte(text), object))
+	expect.NoError(t, json.Unmarshal([]byte(objectInJSON), object))
 	asJSON, err := json.Marshal(object)
 	expect.NoError(t, err)
 	asProtobuf, err := object.(interface{ Marshal() ([]byte, error) }).Marshal()
 	expect.NoError(t, err)
-	want := make([]string, len(all))
-	for i, f := range all {
-		want[i] = f.Zero
-		if slices.Equal(f.JSON, path) {
-			want[i] = value
-		}
-	}
 	for encoding, item := range map[Encoding][]byte{jsonEncoding{}: asJSON, protobufEncoding{}: asProtobuf} {
 		got, err := NewFieldPaths(all).ReadValues(encoding, item)
 		expect.NoError(t, err)

@@ -15,14 +15,14 @@ import (
 //
 //   - A probe asks the upstream for its current revision, say 30. Once the stream has brought the state to revision 30, the
 //     probe has proven the state: it has every change from before the probe was sent.
-//   - A progress watch is a second, short watch, opened only for its bookmark. It helps if no object changes, so that the
-//     stream sends nothing and the state stays below 30. The probe has made the upstream's watch cache ask etcd for the current
-//     revision, so the bookmark is at revision 30, and brings the state there.
+//   - A progress watch is a second, short watch, opened only for its bookmark. It helps if no object of the collection
+//     changes, so that the stream sends nothing and the state stays below 30. The probe has made the upstream's watch cache ask
+//     etcd for the current revision, so the bookmark is at revision 30, and brings the state there.
 //
 // Both prove something only if the answer and the stream are of one timeline. A timeline is one history of etcd. An etcd that
 // was restored from a backup begins another timeline, whose revisions cannot be compared with those of the first.
 //
-// A probe passes through these states:
+// These words say how far a probe is:
 //
 //	requested  The feed wants the next probe soon, but not within probePause after the last one.
 //	awaited    A request waits for the probe, or for a later one.
@@ -173,7 +173,7 @@ func (f *Freshness) nextProbe(now time.Time, proven Probe) time.Time {
 		at = earlier(at, now)
 	}
 	pauseEnd := f.probePauseEnd
-	if f.BookmarksMissing() { // Without bookmarks, an answer proves nothing.
+	if f.BookmarksMissing() { // An answer would prove nothing before the next progress watch.
 		pauseEnd = later(pauseEnd, f.progressPauseEnd)
 	}
 	return later(at, pauseEnd)

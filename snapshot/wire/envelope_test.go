@@ -33,18 +33,18 @@ var jsonLists = map[string]struct {
 	body    string
 	wantErr error
 }{
-	"built-in, one page": {body: podList(`"resourceVersion":"5"`, podInList)},
-	"built-in, empty":    {body: podList(`"resourceVersion":"5"`, "")},
-	"built-in, a page":   {body: podList(`"resourceVersion":"5","continue":"abc","remainingItemCount":4`, podInList)},
-	"built-in, a shard": {
+	"built-in, the whole list": {body: podList(`"resourceVersion":"5"`, podInList)},
+	"built-in, empty":          {body: podList(`"resourceVersion":"5"`, "")},
+	"built-in, the first page": {body: podList(`"resourceVersion":"5","continue":"abc","remainingItemCount":4`, podInList)},
+	"built-in, the first page of a shard": {
 		body: podList(`"resourceVersion":"5","continue":"abc","remainingItemCount":4,"shardInfo":{"selector":"x"}`, podInList),
 	},
 	"built-in, escaped as HTML": {body: podList(`"resourceVersion":"5","continue":"\u003c\u003e\u0026"`, podInList)},
 	"metadata only, empty": {
 		body: `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"items":null}` + "\n",
 	},
-	"custom, one page": {body: widgetList(widget, `"continue":"","resourceVersion":"5"`)},
-	"custom, a page":   {body: widgetList(widget+","+widget, `"continue":"abc","remainingItemCount":4,"resourceVersion":"5"`)},
+	"custom, the whole list": {body: widgetList(widget, `"continue":"","resourceVersion":"5"`)},
+	"custom, the first page": {body: widgetList(widget+","+widget, `"continue":"abc","remainingItemCount":4,"resourceVersion":"5"`)},
 	"unknown member in shardInfo": {
 		body:    podList(`"resourceVersion":"5","shardInfo":{"selector":"x","more":"x"}`, ""),
 		wantErr: ErrForm,

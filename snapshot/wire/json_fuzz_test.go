@@ -78,7 +78,7 @@ func FuzzJSONStream(f *testing.F) {
 		f.Add([]byte(stream))
 	}
 	f.Fuzz(func(t *testing.T, stream []byte) {
-		theirs := framer.NewJSONFramedReader(io.NopCloser(bytes.NewReader(stream)))
+		theirs := framer.NewJSONFramedReader(io.NopCloser(bytes.NewReader(stream))) // as client-go reads
 		ours := bufio.NewReader(bytes.NewReader(stream))
 		buffer := make([]byte, len(stream)+1)
 		for {
@@ -91,7 +91,7 @@ func FuzzJSONStream(f *testing.F) {
 			}
 			got, err := ParseEvent(jsonEncoding{}, record)
 			if err != nil {
-				return // client-go may accept an event that listproxy refuses
+				return // client-go may accept an event that listproxy refuses.
 			}
 			n, err := theirs.Read(buffer)
 			if err != nil {

@@ -47,6 +47,7 @@ func FuzzValidJSON(f *testing.F) {
 		if got, want := isValidJSON(text), json.Valid(text); got != want {
 			t.Errorf("%q is valid: got %t, want %t as encoding/json", text, got, want)
 		}
+		// The members, if the text is an object.
 		gotMembers := map[string]json.RawMessage{}
 		s := jsonScanner{text: text}
 		err := s.object(func(key []byte) error {
@@ -59,6 +60,7 @@ func FuzzValidJSON(f *testing.F) {
 			expect.NoError(t, err)
 			expect.Same(t, wantMembers, gotMembers)
 		}
+		// The elements, if the text is an array.
 		gotElements := []json.RawMessage{}
 		s = jsonScanner{text: text}
 		err = s.array(func() error {

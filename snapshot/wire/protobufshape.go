@@ -18,7 +18,7 @@ func (protobufEncoding) appendItemTag(dst []byte, size int) []byte {
 // listFrame implements Encoding. A list is its metadata and items in a wrapper (runtime.Unknown):
 //
 //	magic, Unknown{TypeMeta{apiVersion, kind}, list{metadata, items}, wrapperEnd}
-//	head ────────────────────────────────────────────────────┘      └─ tail
+//	head ───────────────────────────────────────────────────┘         └─ tail
 //
 // Like generated code, listFrame writes selfLink and continue in the metadata even if they are empty.
 func (protobufEncoding) listFrame(e *Envelope, meta ListMeta, _, itemsSize int) (head, tail []byte) {
@@ -46,7 +46,7 @@ const lengthPrefix = 4
 // appendEventHead implements Encoding. The head of an event is everything before the item:
 //
 //	length, WatchEvent{type, RawExtension{magic, Unknown{TypeMeta{apiVersion, kind}, item, wrapperEnd}}}
-//	head ──────────────────────────────────────────────────────────────────────────┘     └─ end
+//	head ──────────────────────────────────────────────────────────────────────────┘       └─ end
 //
 // The length of each message comes before the message. So the lengths are calculated first, from the innermost message
 // outwards.

@@ -25,46 +25,51 @@ var (
 	pods       = load.Pods
 	widgets    = kind{APIVersion: "faults.test/v1", Name: "Widget", Plural: "widgets", Rest: `{"spec":{"z":1,"a":{"y":[]}}}`}
 
+	// changing are the kinds whose objects are written and asked for all the time.
 	changing = []kind{configMaps, pods, widgets}
 
-	// fleeting objects are created and deleted at once, and only from the first fault on. Until then their collection is
-	// as it was loaded, with the marker alone.
+	// fleeting objects are created and deleted at once. None is written before the first fault, so until then their collection
+	// has one object, the marker.
 	fleeting = kind{
 		APIVersion: "v1", Name: "PodTemplate", Plural: "podtemplates",
 		Rest: `{"template":{"spec":{"containers":[{"name":"main","image":"registry.test/main:1"}]}}}`,
 	}
 )
 
+// collections returns the collections of the changing kinds: each kind in each representation that it has.
 func collections() []collection { return load.Collections(changing...) }
 
-func anyCollection() collection {
+func randomCollection() collection {
 	all := collections()
 	return all[rand.IntN(len(all))]
 }
 
 const (
-	mixedAskers       = 2 // goroutines with askMixed
-	askEvery          = 15 * time.Millisecond
-	writeEvery        = 60 * time.Millisecond
-	writesPerFleeting = 5                      // usual writes for each fleeting object
-	pagePause         = 300 * time.Millisecond // before each next page of a slow walk
-	namesPerNamespace = 12                     // of the objects that writeAll writes
+	mixedAskers       = 2                     // the number of goroutines that run askMixed
+	askEvery          = 15 * time.Millisecond // the pause of each asking goroutine between two questions
+	writeEvery        = 60 * time.Millisecond // the pause of writeAll between two writes
+	writesPerFleeting = 5                     // each fifth write, a fleeting object is written, too
+	namesPerNamespace = 12                    // writeAll writes object-00 to object-11 of each kind
 	pageSize          = 7
+	slowPause         = 300 * time.Millisecond // the pause of a slow walk before each next page
+	noPause           = 0
+	noMinRevision     = 0        // an answer of any revision will do
 	marker            = "marker" // the name of an object that writeAll leaves alone
 )
 
-// startLoad starts goroutines that write, ask and verify, until the test ends. conclude stops the writes and questions, and waits
-// until all followers have the true state and all answers are verified. It adds to the mistakes the collections that were seen
-// on an old timeline after the new one.
+// startLoad starts goroutines that write, ask and verify, until the test ends. conclude stops the writes and the questions.
+// Then it waits until all followers have the true state and all answers are verified. (A timeline is the history of one etcd.
+// If etcd was replaced, conclude counts a mistake for each collection that was seen on the old timeline after it had been seen
+// on the new one.)
 func (s *scene) startLoad() (conclude func()) {
 	ctx, cancel := context.WithCancel(s.Context())
 	loadCtx, stopLoad := context.WithCancel(ctx)
 	var loading, verifying sync.WaitGroup
 	verifying.Go(func() { s.Verifier.Work(ctx) })
 	loading.Go(func() { s.writeAll(loadCtx) })
-	// Each sort of question has its own goroutine: a request that is forwarded to a paused API server must hold up no other
+	// Each sort of question has its own goroutine. A request that is forwarded to a paused API server holds up only its own
 	// sort.
-	loading.Go(func() { s.askAny(loadCtx) })
+	loading.Go(func() { s.askAnyVersion(loadCtx) })
 	loading.Go(func() { s.askConsistent(loadCtx) })
 	loading.Go(func() { s.walkSlowly(loadCtx) })
 	for range mixedAskers {
@@ -101,7 +106,7 @@ func (s *scene) touch(ctx context.Context, k kind, namespace string) (uint64, er
 // writeAll writes objects of all kinds until ctx ends. Errors are ignored: the API server may be away.
 func (s *scene) writeAll(ctx context.Context) {
 	for turn := 0; clock.Sleep(ctx, writeEvery); turn++ {
-		k, namespace := changing[turn%len(changing)], s.anyNamespace()
+		k, namespace := changing[turn%len(changing)], s.randomNamespace()
 		s.pauseWrites.RLock()
 		if turn%writesPerFleeting == 0 && s.writesFleeting.Load() {
 			s.writeFleeting(ctx, namespace, load.ObjectName(namesPerNamespace+turn))
@@ -126,21 +131,22 @@ func (s *scene) writeFleeting(ctx context.Context, namespace, name string) {
 	_, _ = s.Write(ctx, s.direct, fleeting, http.MethodDelete, load.DeletePath(fleeting, namespace, name), nil)
 }
 
-func (s *scene) anyNamespace() string { return s.namespaces[rand.IntN(len(s.namespaces))] }
+func (s *scene) randomNamespace() string { return s.namespaces[rand.IntN(len(s.namespaces))] }
 
-// askAny asks for lists of any version until ctx ends. They would be the first to come from a state that is too old.
-func (s *scene) askAny(ctx context.Context) {
+// askAnyVersion asks for lists of any version (resourceVersion=0) until ctx ends. If memory gave a state that is too old, it
+// would give it to these lists first.
+func (s *scene) askAnyVersion(ctx context.Context) {
 	for clock.Sleep(ctx, askEvery) {
-		s.pauseAny.RLock()
-		s.askAndForget(ctx, question{Collection: anyCollection(), Query: ask.AnyVersion}, 0)
-		s.pauseAny.RUnlock()
+		s.pauseAnyVersion.RLock()
+		s.askAndForget(ctx, question{Collection: randomCollection(), Query: ask.AnyVersion}, noMinRevision)
+		s.pauseAnyVersion.RUnlock()
 	}
 }
 
 // askConsistent asks for consistent lists until ctx ends.
 func (s *scene) askConsistent(ctx context.Context) {
 	for clock.Sleep(ctx, askEvery) {
-		q := question{Collection: anyCollection()}
+		q := question{Collection: randomCollection()}
 		s.pauseAsks.RLock()
 		s.askAndForget(ctx, q, s.Ledger.Newest(q.Kind))
 		s.pauseAsks.RUnlock()
@@ -150,9 +156,9 @@ func (s *scene) askConsistent(ctx context.Context) {
 // askMixed asks for lists of every sort until ctx ends.
 func (s *scene) askMixed(ctx context.Context) {
 	for clock.Sleep(ctx, askEvery) {
-		q := question{Collection: anyCollection()}
+		q := question{Collection: randomCollection()}
 		if rand.IntN(2) == 0 {
-			q.Namespace = s.anyNamespace()
+			q.Namespace = s.randomNamespace()
 		}
 		s.pauseAsks.RLock()
 		s.askOnce(ctx, q)
@@ -160,8 +166,8 @@ func (s *scene) askMixed(ctx context.Context) {
 	}
 }
 
-// askOnce sends one question: 40 % ask for any version, 20 % for one not older than the newest write, 20 % for an exact
-// revision, and 20 % walk through pages (not in protobuf). Before the first write all ask for any version.
+// askOnce sends one question. Of all questions 40 % ask for any version, 20 % for a list not older than the newest write, 20 %
+// for an exact revision, and 20 % walk through pages (not in protobuf). Until there is a write, all ask for any version.
 func (s *scene) askOnce(ctx context.Context, q question) {
 	newest, recent := s.Ledger.Newest(q.Kind), s.Ledger.Recent()
 	percent := rand.IntN(100)
@@ -169,7 +175,7 @@ func (s *scene) askOnce(ctx context.Context, q question) {
 	switch {
 	case percent < 40 || isBeforeFirstWrite:
 		q.Query = ask.AnyVersion
-		s.askAndForget(ctx, q, 0)
+		s.askAndForget(ctx, q, noMinRevision)
 	case percent < 60:
 		q.Query = ask.NotOlderThan(newest)
 		s.askAndForget(ctx, q, newest)
@@ -177,37 +183,38 @@ func (s *scene) askOnce(ctx context.Context, q question) {
 		q.Query = ask.Exactly(recent)
 		s.askAndForget(ctx, q, recent)
 	case q.Representation != load.AsProtobuf:
-		s.walk(ctx, q, recent, 0)
+		s.walk(ctx, q, recent, noPause)
 	}
 }
 
-// walkSlowly walks through pages until ctx ends, with pauses, so that faults happen between two pages.
+// walkSlowly walks through the pages of lists until ctx ends. It pauses between two pages, so that faults happen there.
 func (s *scene) walkSlowly(ctx context.Context) {
 	for clock.Sleep(ctx, askEvery) {
 		s.pauseAsks.RLock()
 		if revision := s.Ledger.Recent(); revision > 0 {
-			s.walk(ctx, question{Collection: collection{Kind: configMaps, Representation: load.AsJSON}}, revision, pagePause)
+			s.walk(ctx, question{Collection: collection{Kind: configMaps, Representation: load.AsJSON}}, revision, slowPause)
 		}
 		s.pauseAsks.RUnlock()
 	}
 }
 
-// walk reads all pages of a list with a pause before each next one. Half of the walks are at exactly the revision, and half
-// are of a consistent list.
+// walk reads all pages of a list, with a pause before each next page. Half of the walks read the list at exactly the revision,
+// and half read a consistent list.
 func (s *scene) walk(ctx context.Context, q question, revision uint64, pause time.Duration) {
 	q.Limit = pageSize
 	if rand.IntN(2) == 0 {
 		q.Query = ask.FirstPage(pageSize, ask.Exactly(revision))
-		s.walkPages(ctx, q, 0, pause)
+		s.walkPages(ctx, q, noMinRevision, pause)
 		return
 	}
 	q.Query = "limit=" + strconv.Itoa(pageSize)
 	s.walkPages(ctx, q, s.Ledger.Newest(q.Kind), pause)
 }
 
-// walkPages reads the page that q asks for, not older than a revision, and all pages after it, which must be of the same state.
-func (s *scene) walkPages(ctx context.Context, q question, atLeast uint64, pause time.Duration) {
-	page, _, err := s.Ask(ctx, s.proxied, q, atLeast)
+// walkPages reads the page that q asks for and all pages after it. The first page must be of minRevision or later, and all
+// others of the first page's revision.
+func (s *scene) walkPages(ctx context.Context, q question, minRevision uint64, pause time.Duration) {
+	page, _, err := s.Ask(ctx, s.proxied, q, minRevision)
 	for err == nil && page.Next != "" && len(page.Objects) > 0 && clock.Sleep(ctx, pause) {
 		first := page.Revision
 		q.Query = ask.NextPage(pageSize, page.Next)
@@ -220,6 +227,6 @@ func (s *scene) walkPages(ctx context.Context, q question, atLeast uint64, pause
 }
 
 // askAndForget asks a question whose answer only the tally and the verifier need.
-func (s *scene) askAndForget(ctx context.Context, q question, atLeast uint64) {
-	_, _, _ = s.Ask(ctx, s.proxied, q, atLeast)
+func (s *scene) askAndForget(ctx context.Context, q question, minRevision uint64) {
+	_, _, _ = s.Ask(ctx, s.proxied, q, minRevision)
 }

@@ -37,9 +37,9 @@ func clientCases() []faultCase {
 			name: "memory_tight", suite: makeTestAll, shell: "export GOMEMLIMIT=24MiB", args: []string{"--cache-bytes", "256Ki"},
 			mayForward: true, fault: func(s *scene) time.Time { s.waitDuringFault(); return time.Now() },
 		},
-		// Not one byte can be written to any file: the kernel ends a process that tries (SIGXFSZ).
+		// With this limit no file may have even one byte: the kernel ends a process that writes to one (SIGXFSZ).
 		{name: "no_disk", shell: "ulimit -f 0", fault: func(s *scene) time.Time {
-			s.hop.CutAll() // so that listproxy has to connect and load again
+			s.hop.CutAll() // listproxy has to connect and load again
 			begun := time.Now()
 			s.waitDuringFault()
 			return begun
@@ -59,7 +59,8 @@ func (s *scene) killListproxy() time.Time {
 	return killed
 }
 
-// signalTwice sends SIGTERM twice while a write waits for its body. The second signal must end listproxy at once.
+// signalTwice sends SIGTERM twice. After the first signal listproxy waits for the end of a request, here of a write whose body
+// does not come. The second signal must end it at once.
 func (s *scene) signalTwice() time.Time {
 	old := s.firstProxy()
 	s.sendHalfWrite()
@@ -80,21 +81,22 @@ func (s *scene) signalTwice() time.Time {
 }
 
 const (
-	// readinessLag is the time after which a balancer learns that a replica is no longer ready.
+	// readinessLag is the time after which the balancer learns that a replica is no longer ready.
 	readinessLag = 1500 * time.Millisecond
-	// shutdownDelay is the time for which replicas go on after SIGTERM: longer than readinessLag.
+	// shutdownDelay is the time for which a replica goes on serving after SIGTERM. It is longer than readinessLag.
 	shutdownDelay = 15 * time.Second
 )
 
-// replaceReplicas replaces all replicas, one by one. Each gets SIGTERM before the balancer learns that it is not ready. Meanwhile
-// more clients read and write, some over one connection of HTTP/1.1, others over a new connection for each request.
+// replaceReplicas replaces all replicas, one by one. Each gets SIGTERM, and the balancer goes on sending clients there until it
+// learns that the replica is no longer ready. Meanwhile more clients read and write: some over one connection of HTTP/1.1,
+// others over a new connection for each request.
 func (s *scene) replaceReplicas() time.Time {
 	ctx, cancel := context.WithCancel(s.Context())
 	defer cancel()
 	var clients sync.WaitGroup
 	readAndWrite := func(c *ask.Client) {
 		for clock.Sleep(ctx, 2*askEvery) {
-			_, _, _ = s.Ask(ctx, c, question{Collection: collections()[0], Query: ask.AnyVersion}, 0)
+			_, _, _ = s.Ask(ctx, c, question{Collection: collections()[0], Query: ask.AnyVersion}, noMinRevision)
 			asked := time.Now()
 			a, err := s.Touch(ctx, c, pods, s.namespaces[0], marker)
 			if ctx.Err() == nil {
@@ -149,11 +151,12 @@ func (s *scene) sendHalfWrite() {
 const (
 	slowClients  = 10
 	stuckClients = 20
-	// pipelined is the number of lists that each of these clients asks for at once: more than the buffers on the way hold.
+	// pipelined is the number of lists that each of these clients asks for without reading an answer. The buffers on the way
+	// hold fewer.
 	pipelined = 200
 )
 
-// runSlowClients has clients ask for many lists, of which they read little or nothing.
+// runSlowClients runs clients that ask for many lists and read little or nothing of the answers.
 func (s *scene) runSlowClients() time.Time {
 	s.whileSlowClientsRead(pods.Path(""), s.proxiedConfig.BearerToken, func() {
 		s.waitDuringFault()
@@ -162,7 +165,8 @@ func (s *scene) runSlowClients() time.Time {
 	return time.Now()
 }
 
-// whileSlowClientsRead calls do while clients, all with the same token, read lists of any version slowly or not at all.
+// whileSlowClientsRead calls do while slowClients and stuckClients ask for the lists at path. The slow ones read a few bytes
+// now and then, and the stuck ones nothing. All send the same token.
 func (s *scene) whileSlowClientsRead(path, token string, do func()) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
@@ -207,7 +211,8 @@ func readSlowly(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// dial connects to listproxy with a small read buffer, from one of several client addresses: the client's number chooses it.
+// dial connects to listproxy with a small read buffer. The client's number chooses one of eight addresses from which it
+// connects.
 func dial(address string, ca []byte, client int) (net.Conn, error) {
 	const addresses = 8
 	roots := x509.NewCertPool()

@@ -1,5 +1,5 @@
-// Package faults breaks everything around listproxy that can break, while clients go on asking, and counts wrong answers.
-// There must be none.
+// Package faults breaks everything around listproxy that can break. Meanwhile clients go on asking, and each wrong answer is
+// counted. There must be none.
 //
 //	clients, informers, watchers ─► balancer ─► listproxy ─► hop ─► kube-apiserver ─► etcd
 //	writers, verifier ──────────────────────────────────────────────────┘
@@ -36,24 +36,25 @@
 //
 // # What is right
 //
-// Clients ask for any version, for one not older than the newest write, for exact revisions, and for consistent lists;
-// whole, of one namespace, or page by page; in JSON, protobuf and as metadata. An answer from memory is
+// Clients ask for lists of any version (resourceVersion=0), for lists not older than the newest write, for exact revisions, and
+// for consistent lists. They ask for whole lists, for one namespace, and page by page; in JSON, in protobuf and as metadata.
+// For an answer from memory these rules hold:
 //
-//   - compared, byte for byte, with kube-apiserver's at the same revision. With API servers of two versions there is an
-//     undisturbed one of each, and an answer must be, as a whole, what one of them says;
-//   - compared with a record if kube-apiserver has lost that revision (etcd was compacted or replaced): the objects, by UID
-//     and revision, in their order. The record has lists at every revision, read directly while writers pause, just before
-//     the loss;
-//   - not older than the request allows. Unless a list asks for an exact revision or the next page, it must hold everything
-//     that was written up to --staleness-bound and a second before the request. The ledger knows when revisions were
-//     written;
-//   - not of an old timeline after an answer of the same collection was of the new one. (Between the return of a replaced
-//     etcd and the moment when a feed learns of it, an answer may be of either.)
+//   - It has the bytes that kube-apiserver sends for the same list at the same revision. With API servers of two versions there
+//     is an undisturbed one of each, and each object of the answer must have the bytes that one of them sends.
+//   - If kube-apiserver has lost that revision, since etcd was compacted or replaced, the answer is compared with a record. It
+//     must have the same objects, by UID and revision, in the same order. The record has a list at every revision. It is read
+//     from kube-apiserver just before the loss, while writers pause.
+//   - It is not older than the request allows. With a --staleness-bound of 6 s, it has each write that was confirmed 7 s or
+//     longer before the request: the bound and a second of tolerance. In an outage it may be older, and so may lists at an exact
+//     revision and next pages. The ledger knows when revisions were written.
+//   - It is not of an old timeline after an answer of the same collection was of the new one. (When a replaced etcd is back,
+//     and until a feed learns of it, an answer may be of either.)
 //
-// Followers, which list and then watch through listproxy, must reach the true state. They are informers of client-go,
-// streaming and paginated, with selectors whose choice changes, and strict watchers, which also check that events fit their
-// state, and that every write has its event. If etcd was replaced, only followers that start after that must reach the true
-// state: kube-apiserver itself sends nothing to a watch from a revision that it has not reached.
+// Followers list and then watch through listproxy, and must reach the true state. Some are informers of client-go: streaming or
+// paginated, with label selectors and without. Others are strict watchers, which also check that each event fits their state,
+// and that every write has its event. If etcd was replaced, only followers that start after that must reach the true state:
+// kube-apiserver itself sends nothing to a watch from a revision that it has not reached.
 //
 // listproxy's self-checks run all the time, and must find no mismatch, unless etcd was replaced.
 package faults

@@ -23,22 +23,23 @@ type faultFunc func(*scene) (endedAt time.Time)
 type faultCase struct {
 	name  string
 	suite suite
-	// inSoak has TestSoak cause the fault, too. Such a fault replaces neither etcd nor the measured listproxy.
+	// inSoak makes TestSoak cause the fault, too. Such a fault must replace neither etcd nor listproxy, whose memory is
+	// measured.
 	inSoak bool
-	// stage is where the case runs; nil is quietStage.
+	// stage is the control plane on which the case runs; nil means quietStage.
 	stage *stage
 
 	// How listproxy runs.
 
 	args     []string // further arguments
-	replicas int      // before the fault; 0 is one
+	replicas int      // the number of listproxies before the fault; 0 means one
 	// shell has commands that a shell runs before it becomes listproxy.
 	shell string
 	// withoutRace runs a listproxy without the race detector, which takes several times the memory.
 	withoutRace bool
 	// noSelfChecks turns self-checks off. Otherwise one must agree in the end, unless etcd was replaced.
 	noSelfChecks bool
-	bound        time.Duration // --staleness-bound; 0 is [load.Bound]
+	bound        time.Duration // --staleness-bound; 0 means [load.Bound]
 
 	// What is done.
 
@@ -50,29 +51,32 @@ type faultCase struct {
 	// What may happen, and what must.
 
 	breaksOften bool // see [load.Load.BreaksOften]
-	// replacesEtcd means that the revisions after the fault are those of another timeline.
+	// replacesEtcd means that the fault replaces etcd. The new etcd begins a new timeline: it gives the same revisions to other
+	// states.
 	replacesEtcd bool
-	// mayForward allows all answers and watches to be forwarded. Hits during the fault are compared all the same.
+	// mayForward allows listproxy to forward every request. Answers from memory during the fault are compared all the same.
 	mayForward bool
 	// noHitsBecause says why no answer has to come from memory during the fault. If it is "", at least one has to.
 	noHitsBecause string
-	// wantHistoryKept demands that listproxy still knows every revision that it knew before.
+	// wantHistoryKept demands that listproxy still answers lists at revisions from before the fault
+	// ([scene.recordKnownRevisions]).
 	wantHistoryKept bool
 	// wantReadersServed demands answers to lists of any version and to next pages in an outage.
 	wantReadersServed bool
 	// wantAllAnswered demands an answer to every request, and an orderly end of watches.
 	wantAllAnswered bool
-	// wantNobodyRejected demands that no token and no revision is refused: etcd is not compacted and no rights change.
+	// wantNobodyRejected demands that no answer is 400, 401 or 410. The case must not compact etcd or change rights.
 	wantNobodyRejected bool
 }
 
-// suite is a make target. A case runs in its own and in those before it, which run more cases.
+// suite is the smallest make target that runs a case. The targets are in order: each runs all cases of those after it, too. A
+// case of makeTestAll, for example, runs in make test-all and in make faults, but not in make test.
 type suite int
 
 const (
-	makeFaults  suite = iota // every case
-	makeTestAll              // one case of each kind, those that break most
-	makeTest                 // two short cases
+	makeFaults  suite = iota // make faults: every case
+	makeTestAll              // make test-all: one case of each kind, the one that breaks most
+	makeTest                 // make test: two short cases
 )
 
 var all = flag.Bool("faults.all", false, "run every case, not only those of make test-all")
@@ -87,7 +91,7 @@ func TestFaults(t *testing.T) {
 		chosen = makeFaults
 	}
 	for _, c := range faultCases() {
-		if c.suite < chosen {
+		if c.suite < chosen { // the case is only in larger suites
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
@@ -105,7 +109,8 @@ func listproxyProgram(build func() (string, error)) (string, error) {
 	return build()
 }
 
-// makeProgram returns the path of the program that the case runs as listproxy. If that is a script, it writes it into dir.
+// makeProgram returns the path of the program that the case runs as listproxy. A case with shell commands gets a script, which
+// makeProgram writes into dir. The script runs the commands, and then becomes listproxy.
 func (c faultCase) makeProgram(dir string) (string, error) {
 	build := harness.BuildProxy
 	if c.withoutRace {
@@ -120,13 +125,14 @@ func (c faultCase) makeProgram(dir string) (string, error) {
 	return script, os.WriteFile(script, []byte(text), 0o700) // #nosec G306 -- it is to be run
 }
 
+// faultCases returns all cases.
 func faultCases() []faultCase {
 	return slices.Concat(upstreamCases(), pairCases(), streamCases(), overloadCases(), clientCases())
 }
 
-// run runs the case.
+// run runs the case: it starts listproxy and the load, causes the fault, waits for the recovery, and judges what was seen.
 func (c faultCase) run(t *testing.T) {
-	// Before the fault.
+	// Step 1: listproxy, followers and load run, and answers from memory are right.
 	program, err := c.makeProgram(t.TempDir())
 	expect.NoError(t, err)
 	s := newScene(t, cmp.Or(c.stage, quietStage), c.name, program)
@@ -157,14 +163,14 @@ func (c faultCase) run(t *testing.T) {
 		requireKnown = s.recordKnownRevisions()
 	}
 
-	// The fault.
+	// Step 2: the fault happens and is ended.
 	s.faultBegins()
 	mended := c.fault(s)
 	if s.faultWindow.To.IsZero() {
 		s.faultEnds()
 	}
 
-	// After it.
+	// Step 3: answers come from memory again, and are right.
 	var recovered time.Duration
 	if !c.mayForward {
 		s.awaitRecovery()

@@ -28,12 +28,12 @@ type follower struct {
 	target string // path and query of the list
 	// state returns the objects that the follower knows, as [ask.Versions] does.
 	state func() map[string]string
-	// missingWrite returns the revision of a write whose event has not come. It returns 0 if all have come, and for an
-	// informer, which does not tell.
+	// missingWrite returns the revision of a write whose event has not come. It returns 0 if all events have come. For an
+	// informer it always returns 0: an informer does not say which events it has got.
 	missingWrite func() uint64
 }
 
-// follow starts followers of every sort, and waits until each knows something.
+// follow starts informers of client-go and strict watchers, and waits until each of them knows an object.
 func (s *scene) follow() {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
@@ -44,8 +44,8 @@ func (s *scene) follow() {
 	for _, i := range []struct {
 		client   informers.Client
 		kind     kind
-		pages    bool // begins with a paginated list, not with a streaming list
-		selector string
+		pages    bool   // true: begins with a paginated list; false: with a streaming list
+		selector string // of labels; "" selects all
 	}{
 		{client: informers.TypedPods, kind: pods},
 		{client: informers.TypedPods, kind: pods, pages: true, selector: notSide1},
@@ -84,16 +84,17 @@ func (s *scene) follow() {
 // watchSeconds is the timeout of a watcher's watches: short, so that it resumes often.
 const watchSeconds = 15
 
-// watcher learns a state from the initial events of a watch, and resumes where a watch ended, as kube-rs does. An event must fit
-// the state before it, and each write that the API server confirmed must have had its event.
+// watcher is a strict client. It learns a state from the initial events of a watch. When a watch ends, it begins another one at
+// the last revision, as kube-rs does. It counts two mistakes: an event that does not fit the state before it (for example a
+// deletion of an object that does not exist), and a missing event of a write that the API server confirmed.
 type watcher struct {
 	*scene
 	kind kind
 
 	mu      sync.Mutex
-	objects map[string]string // as [ask.Versions]
+	objects map[string]string // as [ask.Versions] returns them
 
-	resumeAt     uint64        // the revision from which to watch; 0: begin with initial events
+	resumeAt     uint64        // the revision after which the next watch begins; 0: it begins with initial events
 	completeUpTo atomic.Uint64 // the revision up to which all events have come
 }
 
@@ -140,10 +141,11 @@ func (w *watcher) watchOnce(ctx context.Context) (err error) {
 	return err
 }
 
-// handler applies an event, and returns the revision at which to resume after it. previous is the result of the call before.
+// handler applies an event. It returns the revision after which a watch can resume when this event was the last. previous is
+// what the call before returned.
 type handler func(e events.Event, previous uint64) (resumeAt uint64, err error)
 
-// applyInitial returns a handler that collects initial events, and applies those after them.
+// applyInitial returns a handler that collects the initial events as a new state, and then applies the events that follow.
 func (w *watcher) applyInitial() handler {
 	initial := map[string]string{}
 	isComplete := false
@@ -165,8 +167,11 @@ func (w *watcher) applyInitial() handler {
 	}
 }
 
-// watch reads a watch from a revision to its end, and returns the revision at which to resume. extraQuery follows the
-// usual parameters.
+// watch sends a watch from a revision, has handle apply each event until the watch ends, and returns the revision at which to
+// resume. extraQuery follows the usual parameters.
+//
+// It also looks for missing events. Say a watch begins at revision 100, and the last event or bookmark was at 140. Then each
+// write that the API server confirmed at 101 to 140 must have had an event.
 func (w *watcher) watch(ctx context.Context, revision uint64, extraQuery string, handle handler) (resumeAt uint64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -186,9 +191,9 @@ func (w *watcher) watch(ctx context.Context, revision uint64, extraQuery string,
 			w.fleetingHits.Add(1)
 		}
 	}
-	got := map[uint64]bool{} // the revisions of events
-	// Each confirmed write with a revision above begin, and up to completeUpTo, must have had an event.
-	begin, completeUpTo := revision, revision
+	got := map[uint64]bool{} // the revisions of the events so far
+	begin := revision        // in the example 100
+	completeUpTo := revision // in the example 140
 	for stream := events.NewReader(resp.Body, ask.JSON); ; {
 		e, err := stream.Next()
 		if missed := w.Ledger.Missing(w.kind, begin, completeUpTo, got); missed > 0 {
@@ -202,7 +207,7 @@ func (w *watcher) watch(ctx context.Context, revision uint64, extraQuery string,
 		}
 		got[e.Revision] = true
 		if e.EndsInitial {
-			begin = e.Revision // writes up to here are in the initial events
+			begin = e.Revision // the initial events have the writes up to here, as objects and not as events
 		}
 		revision, err = handle(e, revision)
 		if err != nil {
@@ -213,13 +218,13 @@ func (w *watcher) watch(ctx context.Context, revision uint64, extraQuery string,
 	}
 }
 
-// brokenError is the error of a watch that ended in another way than by the end of the body behind an event.
+// brokenError is the error of a watch that broke off: its body did not end in order after a whole event.
 type brokenError struct{ error }
 
 // errorEvent is an ERROR event.
 type errorEvent struct{ error }
 
-// apply changes the state by an event, which must fit it. It is a [handler].
+// apply is the [handler] that changes the state by an event. The event must fit the state: only ADDED creates an object.
 func (w *watcher) apply(e events.Event, previous uint64) (uint64, error) {
 	switch e.Type {
 	case watch.Error:

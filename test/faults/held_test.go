@@ -21,13 +21,13 @@ import (
 const (
 	mib = 1 << 20
 
-	// perConnection is the memory that listproxy and the chart assume for a connection.
+	// perConnection is the memory that listproxy's limits and the chart assume for a connection.
 	perConnection = 128 << 10
 	// perAnswer is the memory that both assume for a forwarded answer that the client stops reading.
 	perAnswer = 320 << 10
-	// perWatch is four times the memory that the chart assumes for a watch, 61 KiB.
+	// perWatch is about four times the 61 KiB that the chart assumes for a watch.
 	perWatch = 256 << 10
-	// firstUse is memory that the first requests make listproxy take, once.
+	// firstUse is the memory that listproxy takes once, at the first requests, however many follow.
 	firstUse = 8 << 20
 	// stableSamples is the number of samples in a row that must show no growth before the measurement ends.
 	stableSamples = 25
@@ -44,9 +44,11 @@ func TestHeldMemory(t *testing.T) {
 	program, err := listproxyProgram(harness.BuildPlainProxy) // the race detector takes memory of its own
 	expect.NoError(t, err)
 	for name, tt := range map[string]struct {
-		clients, wantBytesEach int
-		request                string
-		// answer answers in kube-apiserver's place, and counts what it has written in progress; nil: listproxy itself answers.
+		clients       int    // each sends the request over its own connection, which stays open
+		wantBytesEach int    // at most, for each client
+		request       string // method and target
+		// answer answers in kube-apiserver's place, and adds to progress whenever it has written something. If it is nil,
+		// listproxy answers the request itself.
 		answer func(w http.ResponseWriter, r *http.Request, progress *atomic.Int64)
 	}{
 		"idle connections": {clients: 100, wantBytesEach: perConnection, request: "OPTIONS *"},
@@ -61,7 +63,7 @@ func TestHeldMemory(t *testing.T) {
 			clients: 200, wantBytesEach: perConnection + perAnswer, request: "GET /openapi/v2",
 			answer: func(w http.ResponseWriter, _ *http.Request, progress *atomic.Int64) {
 				chunk := bytes.Repeat([]byte("a"), 4<<10)
-				for range 4 * mib / len(chunk) {
+				for range 4 * mib / len(chunk) { // more than the buffers on the way hold
 					if _, err := w.Write(chunk); err != nil {
 						return
 					}
@@ -72,7 +74,7 @@ func TestHeldMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var arrived, progress atomic.Int64
-			isOwnAnswer := tt.answer == nil // of listproxy
+			proxyAnswers := tt.answer == nil
 			between := hop.Run(t, quietStage.plane.URL(), quietStage.plane.CA(), hop.Odd{})
 			between.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
 				if hop.Own(r) || !strings.Contains(tt.request, r.URL.Path) {
@@ -89,10 +91,10 @@ func TestHeldMemory(t *testing.T) {
 			before, _, err := process.Memory(p.PID())
 			expect.NoError(t, err)
 			for i := range tt.clients {
-				hold(t, p, i, tt.request, isOwnAnswer)
+				hold(t, p, i, tt.request, proxyAnswers)
 			}
 			poll.Until(t, patience, "all requests have arrived", func() bool {
-				return isOwnAnswer || int(arrived.Load()) == tt.clients
+				return proxyAnswers || int(arrived.Load()) == tt.clients
 			})
 			peak := awaitStablePeak(t, p, &progress)
 			got, want := float64(peak-before), float64(tt.clients*tt.wantBytesEach+firstUse)
@@ -104,7 +106,8 @@ func TestHeldMemory(t *testing.T) {
 	}
 }
 
-// hold sends a request over a connection that stays open until the test ends. It reads the beginning of the answer, or nothing.
+// hold sends a request over a connection that stays open until the test ends. It reads the beginning of the answer if
+// readsAnswer is true, and otherwise nothing.
 func hold(t *testing.T, p *harness.Proxy, client int, request string, readsAnswer bool) {
 	t.Helper()
 	conn, err := dial(p.Address(), p.CA(), client)
@@ -118,7 +121,8 @@ func hold(t *testing.T, p *harness.Proxy, client int, request string, readsAnswe
 	expect.NoError(t, err)
 }
 
-// awaitStablePeak waits until memory and progress have stopped growing, and returns the peak of memory.
+// awaitStablePeak waits until the peak of the process's memory and progress, the counter of the answers, have both stopped
+// growing. It returns the peak.
 func awaitStablePeak(t *testing.T, p *harness.Proxy, progress *atomic.Int64) (peak int64) {
 	t.Helper()
 	var lastProgress int64

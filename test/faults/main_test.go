@@ -19,7 +19,7 @@ const (
 	// patience ends a wait for something that must come; no case passes because of it. After a long outage listproxy's
 	// streams wait up to 45 seconds before they try again.
 	patience = 3 * time.Minute
-	// requestTimeout is a client's. A request that is forwarded to a paused API server takes this long.
+	// requestTimeout is the timeout of clients. A request that is forwarded to a paused API server takes this long.
 	requestTimeout = 10 * time.Second
 	pollEvery      = 20 * time.Millisecond
 )
@@ -29,17 +29,18 @@ const parallelTests = 100
 
 // stage is a control plane that cases share. The first case that needs it starts it.
 type stage struct {
-	places         chan struct{} // its capacity is the number of cases at a time
+	places         chan struct{} // has an element for each case that runs; its capacity is the number of cases at a time
 	options        controlplane.Options
-	moreServers    int    // API servers besides the first
-	serversVersion string // of these; "" is the usual version
+	moreServers    int    // the number of API servers besides the first
+	serversVersion string // the version of these API servers; "" is that of the first
 
 	start   sync.Once
 	plane   *controlplane.ControlPlane
 	servers []*controlplane.APIServer // those besides the first
-	err     error
+	err     error                     // the result of run
 }
 
+// newStage returns a stage with places for that many cases at a time.
 func newStage(places int) *stage { return &stage{places: make(chan struct{}, places)} }
 
 var (
@@ -63,6 +64,7 @@ func (s *stage) enter(ctx context.Context) (leave func(), err error) {
 	return func() { <-s.places }, s.err
 }
 
+// run starts the control plane and its further API servers.
 func (s *stage) run(ctx context.Context) (err error) {
 	s.options.Log = harness.Log
 	if s.plane, err = controlplane.Start(ctx, s.options); err != nil {

@@ -31,8 +31,9 @@ const (
 )
 
 const (
-	// largeObjects is the number of large objects. With largeSize they take 60 MiB in JSON, and as much in protobuf. Each of two
-	// rounds of changes adds the same to the history of both. Together this is more than cacheBytes.
+	// largeObjects is the number of large objects, and largeSize the bytes of each. Together they take 60 MiB in JSON, and 60
+	// MiB in protobuf. The case changes each object twice, which adds 120 MiB of history to both. That makes 360 MiB, more than
+	// cacheBytes.
 	largeObjects = 240
 	largeSize    = 256 << 10
 	// comparedLarge is the number of large objects in the second namespace, whose lists are small enough to be compared often.
@@ -47,8 +48,9 @@ var revisionKind = kind{APIVersion: "apps/v1", Name: "ControllerRevision", Plura
 
 // memoryCases run listproxy with no more memory than the chart's smallest pod has.
 //
-// RLIMIT_DATA, which needs no privileges, bounds private, writable mappings, used or not (since Linux 4.7). Beyond the bound Go
-// ends the process with "out of memory". Resident memory, which also has the program's text, is checked at the end.
+// "ulimit -d" sets RLIMIT_DATA, which needs no privileges. Since Linux 4.7 it limits the private, writable mappings of a
+// process, whether they are used or not. Beyond the limit Go ends the process with "out of memory". Resident memory also has
+// the program's text. It is checked at the end of the case.
 func memoryCases() []faultCase {
 	if runtime.GOOS != "linux" {
 		return nil // no RLIMIT_DATA, and no resident memory of another process
@@ -62,8 +64,8 @@ func memoryCases() []faultCase {
 	}}
 }
 
-// writeLarge creates the large objects (POST), or changes each of them (PATCH), which adds all their bytes to the history of
-// each representation.
+// writeLarge creates the large objects if method is POST, and changes each of them if it is PATCH. A change of an annotation
+// adds all bytes of the object to the history of each representation.
 func (s *scene) writeLarge(method string) {
 	s.Helper()
 	// Answers with metadata alone: reading whole objects would take most of the time.
@@ -97,8 +99,8 @@ func (s *scene) writeLarge(method string) {
 	s.must(group.Wait())
 }
 
-// listLarge has clients read whole large lists, at first fast, then slowly or not at all, while every object is rewritten
-// twice.
+// listLarge changes every large object twice. During the first round clients read whole lists as fast as they can, during the
+// second slowly or not at all.
 func (s *scene) listLarge() time.Time {
 	s.Helper()
 	p := s.firstProxy()
@@ -107,7 +109,8 @@ func (s *scene) listLarge() time.Time {
 	hits := s.startReaders(&reading)
 	s.writeLarge(http.MethodPatch)
 	s.must(reading.Wait())
-	token := s.plane.RESTConfig(controlplane.Feed).BearerToken // another caller than ours, with its own share of the limits
+	// The slow clients are another caller than the case's, since listproxy limits what each caller may hold.
+	token := s.plane.RESTConfig(controlplane.Feed).BearerToken
 	s.whileSlowClientsRead(revisionKind.Path(""), token, func() {
 		s.writeLarge(http.MethodPatch)
 		s.awaitLargeHit("beside slow and stuck clients")
@@ -130,7 +133,7 @@ func (s *scene) listLarge() time.Time {
 // largeRepresentations are those in which large lists are read. If memory has room for one, lists in the other are forwarded.
 var largeRepresentations = []load.Representation{load.AsJSON, load.AsProtobuf}
 
-// awaitLargeHit waits until large objects come from memory in one of the representations. It has the answers compared.
+// awaitLargeHit waits until large objects come from memory in one of the representations. The verifier compares the answers.
 func (s *scene) awaitLargeHit(when string) {
 	s.Helper()
 	s.must(poll.Retry(s.Context(), "large objects from memory "+when, func() error {
@@ -141,7 +144,7 @@ func (s *scene) awaitLargeHit(when string) {
 			err := s.requireHit(s.Context(), q)
 			isHit = isHit || err == nil
 			errs = append(errs, err)
-			s.askAndForget(s.Context(), q, 0)
+			s.askAndForget(s.Context(), q, noMinRevision)
 		}
 		if isHit {
 			return nil
@@ -156,7 +159,7 @@ func (s *scene) startReaders(reading *errgroup.Group) *atomic.Int64 {
 	client := ask.MustNew(s, s.proxiedConfig, patience)
 	hits := &atomic.Int64{}
 	encodings := []string{"identity", "gzip"}
-	for i := range readers { // in each representation and each encoding
+	for i := range readers { // one for each pair of a representation and an encoding
 		accept := largeRepresentations[i%len(largeRepresentations)].Accept
 		encoding := encodings[i/len(largeRepresentations)]
 		encoded := client.WithHeader("Accept-Encoding", encoding)

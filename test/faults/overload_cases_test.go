@@ -18,12 +18,13 @@ import (
 const (
 	// answerDelay is the time after which an overloaded API server answers.
 	answerDelay = 20 * time.Second
-	// revisionsBefore is the number of revisions of each collection that are asked for before a fault, and again after it.
-	revisionsBefore = 8
+	// revisionsPerCollection is the number of revisions of each collection that listproxy must know before a fault, and still
+	// know after it.
+	revisionsPerCollection = 8
 )
 
-// overloadCases have an overloaded API server: it answers listproxy's own requests late, or refuses them. Watches that
-// have begun go on, and no revision may be lost.
+// overloadCases have an overloaded API server, which answers listproxy's own requests late or refuses them. Watches that have
+// begun go on. So listproxy has no reason to load a collection again, and must still know every revision that it knew before.
 func overloadCases() []faultCase {
 	return []faultCase{
 		{
@@ -48,8 +49,8 @@ func overloadCases() []faultCase {
 	}
 }
 
-// overload calls intercept with each request of listproxy's own account until wait returns, and returns the time of the end.
-// Reviews, which have the caller's credentials, pass.
+// overload has the hop call intercept with each request of listproxy's own account until wait returns. It returns the time of
+// the end. Reviews of callers' rights pass, since they have the callers' credentials.
 func (s *scene) overload(intercept func(http.ResponseWriter, *http.Request) (answered bool), wait func()) time.Time {
 	s.hop.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
 		return r.Header.Get("Authorization") == "Bearer "+s.plane.Token(controlplane.Feed) && intercept(w, r)
@@ -59,8 +60,8 @@ func (s *scene) overload(intercept func(http.ResponseWriter, *http.Request) (ans
 	return time.Now()
 }
 
-// recordKnownRevisions records some revisions of each collection that listproxy knows. requireKnown fails the test unless
-// listproxy still knows them.
+// recordKnownRevisions finds revisionsPerCollection revisions of each collection that listproxy answers from memory.
+// requireKnown fails the test unless it still does.
 func (s *scene) recordKnownRevisions() (requireKnown func()) {
 	s.Helper()
 	known := map[collection][]uint64{}
@@ -73,7 +74,7 @@ func (s *scene) recordKnownRevisions() (requireKnown func()) {
 			if !slices.Contains(known[c], revision) {
 				known[c] = append(known[c], revision)
 			}
-			if len(known[c]) < revisionsBefore {
+			if len(known[c]) < revisionsPerCollection {
 				return errors.New("not yet")
 			}
 			return nil
@@ -92,12 +93,12 @@ func (s *scene) recordKnownRevisions() (requireKnown func()) {
 	}
 }
 
-// askReviewed asks a question, again while the review of the caller's rights fails. The error says why the answer is not a
-// list from memory.
-func (s *scene) askReviewed(q question, atLeast uint64) (err error) {
+// askReviewed asks a question. While the answer is that the review of the caller's rights failed, it asks again. The error says
+// why the answer is not a list from memory.
+func (s *scene) askReviewed(q question, minRevision uint64) (err error) {
 	poll.UntilReviewed(s.Context(), patience, func() string {
 		var a ask.Answer
-		if _, a, err = s.Ask(s.Context(), s.proxied, q, atLeast); err == nil && !a.FromMemory() {
+		if _, a, err = s.Ask(s.Context(), s.proxied, q, minRevision); err == nil && !a.FromMemory() {
 			err = errors.New(a.Source())
 		}
 		return a.Source()

@@ -20,13 +20,14 @@ import (
 const (
 	// resetInterval is the mean time between two resets of a connection through the apiBalancer.
 	resetInterval = 300 * time.Millisecond
-	// upgradeResetInterval is resetInterval while API servers are upgraded. It is short enough that watches come to the other
-	// server, and long enough that they live until listproxy trusts them.
+	// upgradeResetInterval is the mean time between two resets while API servers are upgraded. It is short enough that watches
+	// move to the other server, and long enough that listproxy trusts a watch before it is reset.
 	upgradeResetInterval = time.Second
 	// oldVersion of kube-apiserver is upgraded to that of test/controlplane/tools.
 	oldVersion = "1.35.4"
-	// joinDelay is the time for which an upgraded API server is ready without connections. The comparison that its new Lease causes
-	// is over by then. So when connections come, only /version can tell listproxy of the new version.
+	// joinDelay is the time for which an upgraded API server is ready, but gets no connections. Its new Lease makes listproxy
+	// compare its states with lists once, and that is over by then. So when connections come, only /version can tell of the new
+	// version.
 	joinDelay = 20 * time.Second
 	// mixedVersionsTime is the time for which both versions answer behind one address.
 	mixedVersionsTime = 75 * time.Second
@@ -38,9 +39,9 @@ func newVersionArgs() []string {
 	return []string{"--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2=true"}
 }
 
-// pairCases have two API servers behind one address. The balancer there spreads connections, and resets them now and then.
-// Like a balancer that reads /readyz, it sends nobody to an API server that is not ready. Writers and the verifier use a
-// third API server, to which nothing happens.
+// pairCases have two API servers behind one address, that of the apiBalancer. It spreads connections over them, and resets one
+// now and then. Like a balancer that reads /readyz, it sends nobody to an API server that is not ready. Writers and the
+// verifier use a third API server, to which nothing happens.
 func pairCases() []faultCase {
 	cases := []faultCase{
 		{
@@ -72,7 +73,7 @@ func pairCases() []faultCase {
 // balancePair starts the apiBalancer before two API servers. listproxy's upstream is the apiBalancer.
 func (s *scene) balancePair() { s.startAPIBalancer(address(s.servers[0]), address(s.servers[1])) }
 
-// pauseOne pauses one of two API servers. The other has everything that is new.
+// pauseOne pauses one of two API servers, and later resumes it. Meanwhile the other one has all new writes.
 func (s *scene) pauseOne() time.Time {
 	paused := s.servers[0]
 	s.must(paused.Pause())
@@ -101,8 +102,9 @@ func (s *scene) restartServer(server *controlplane.APIServer, end func() error, 
 	s.apiBalancer.Add(address(server))
 }
 
-// balanceWithSlowOne is balancePair, but answers and events of the second server come up to a second late. So listproxy may get a
-// revision from one server while its watch is at the other. No consistent list may lack a write that was acknowledged before.
+// balanceWithSlowOne is balancePair, but answers and events of the second server come up to a second late. So listproxy may
+// learn the newest revision from the fast server while its watch is at the slow one. Even so, no consistent list may lack a
+// write that was confirmed before.
 func (s *scene) balanceWithSlowOne() {
 	slow := hop.Run(s, s.servers[1].URL(), s.plane.CA(), hop.Odd{})
 	anyDelay := func() time.Duration { return 100*time.Millisecond + rand.N(900*time.Millisecond) }
@@ -119,8 +121,10 @@ func (s *scene) restartFastOne() time.Time {
 	return time.Now()
 }
 
-// balanceOldPair starts the apiBalancer, which is listproxy's upstream, before two API servers of the old version, servers[1] and
-// servers[2]. A third, servers[0], stays as it is. Each object of an answer must be as one of the versions writes it.
+// balanceOldPair starts the apiBalancer before two API servers of the old version, servers[1] and servers[2], which are
+// upgraded later. A third one of the old version, servers[0], stays as it is: the verifier compares answers with it and with
+// the plane's first API server, which has the new version. Each object of an answer must have the bytes that one of the two
+// sends.
 func (s *scene) balanceOldPair() {
 	s.startAPIBalancer(address(s.servers[1]), address(s.servers[2]))
 	cfg := s.plane.RESTConfig(controlplane.Admin)
@@ -133,8 +137,8 @@ func (s *scene) balanceOldPair() {
 	}
 }
 
-// upgradeBoth upgrades the two API servers, one by one. In the end lists have the field of the new version, though no event
-// brought it.
+// upgradeBoth upgrades the two API servers, one by one. In the end lists from memory must have the field of the new version,
+// though no watch sent an event with it.
 func (s *scene) upgradeBoth() time.Time {
 	upgrade := func(server *controlplane.APIServer) {
 		s.restartServer(server, server.Stop, func() {
@@ -154,8 +158,8 @@ func (s *scene) upgradeBoth() time.Time {
 	return time.Now()
 }
 
-// requireNewField returns an error if a list of pods lacks the field of the new version, or is listproxy's and not from
-// memory.
+// requireNewField returns an error if a list of pods lacks the field of the new version. If client asks listproxy, the list
+// must also come from memory.
 func (s *scene) requireNewField(client *ask.Client) error {
 	a, err := client.Get(s.Context(), pods.Path("")+"?"+ask.AnyVersion)
 	if err != nil {

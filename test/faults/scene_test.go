@@ -47,10 +47,11 @@ type scene struct {
 	faultWindow       load.Window // of the last fault
 	writesFleeting    atomic.Bool // fleeting objects are written
 
-	// Each of these locks is held for reading by what it is named after. To hold it for writing pauses that.
-	pauseWrites sync.RWMutex // held during each write
-	pauseAsks   sync.RWMutex // held from the choice of a revision to the last answer that depends on it
-	pauseAny    sync.RWMutex // held during each request for any version; only a rest of a soak pauses these
+	// Goroutines that write or ask hold one of these locks for reading meanwhile. Its Lock waits for them and pauses them,
+	// until its Unlock.
+	pauseWrites     sync.RWMutex // for each write
+	pauseAsks       sync.RWMutex // for questions, from the choice of a revision to the last answer that depends on it
+	pauseAnyVersion sync.RWMutex // for each question of askAnyVersion; only a rest of a soak pauses these
 
 	followers     []follower
 	stopFollowers context.CancelFunc
@@ -58,7 +59,8 @@ type scene struct {
 	fleetingHits  atomic.Int64 // watches from memory of fleeting objects, of all followers so far
 }
 
-// newScene waits for a place on a stage, and prepares a case there, with a program as listproxy. Nothing asks yet.
+// newScene waits for a place on a stage, and prepares a case there. program is the path of the listproxy that the case starts
+// later.
 func newScene(t *testing.T, place *stage, name, program string) *scene {
 	leave, err := place.enter(context.WithoutCancel(t.Context())) // the control plane outlives this case
 	t.Cleanup(leave)
@@ -90,9 +92,10 @@ func (s *scene) faultBegins() {
 	s.writesFleeting.Store(true)
 }
 
-// faultEnds ends the fault's window. A case may call it again after what it does to complete the fault.
+// faultEnds ends the fault's window now. A fault that goes on for longer calls it again, and the last call counts.
 func (s *scene) faultEnds() { s.faultWindow.To = time.Now() }
 
+// must ends the test if err is not nil.
 func (s *scene) must(err error) {
 	s.Helper()
 	expect.NoError(s, err)
@@ -129,7 +132,8 @@ func (s *scene) removeProxy(p *harness.Proxy) {
 	s.proxies.Remove(p)
 }
 
-// isFeedRequest reports whether a request is that of a feed of a changing kind: a list, a watch or a revision probe.
+// isFeedRequest reports whether listproxy sent a request to keep a collection of a changing kind up to date: a list, a watch,
+// or a revision probe (a list of a name that cannot exist, which tells the newest revision).
 func isFeedRequest(r *http.Request) bool {
 	return hop.Own(r) && slices.ContainsFunc(changing, func(k kind) bool {
 		return strings.HasPrefix(r.URL.Path, strings.TrimSuffix(k.Path(""), k.Plural)) && strings.HasSuffix(r.URL.Path, "/"+k.Plural)
@@ -180,8 +184,9 @@ func (s *scene) deleteAll() {
 	}
 }
 
-// recordBeforeCompaction pauses writes, waits until all answers so far are verified, and records the revisions that askers may
-// still ask for, which are about to be lost. resume ends the pause. It must be called, and may be called twice.
+// recordBeforeCompaction is called just before etcd is compacted. It pauses writes, waits until all answers so far are
+// verified, and records the states at the revisions that askers may still ask for. resume ends the pause. It must be called,
+// and may be called twice.
 func (s *scene) recordBeforeCompaction() (resume func()) {
 	s.Helper()
 	return s.pauseAndRecord(func() error {
@@ -190,12 +195,15 @@ func (s *scene) recordBeforeCompaction() (resume func()) {
 	})
 }
 
-// recordBeforeReplacement is recordBeforeCompaction for all revisions that are in memory, since the next timeline gives them
-// again. It also makes the ledger forget its revisions. An answer of the next timeline may come from memory before this test
-// sees the API server again, and must not be judged by them.
+// recordBeforeReplacement is called just before etcd is replaced. It is like recordBeforeCompaction, with two differences:
+//
+//   - It records the states at all revisions that listproxy may have in memory, since the new etcd gives these revisions to
+//     other states.
+//   - It makes the ledger forget all writes. The new etcd does not have them, and an answer without them must not be called
+//     too old. Such an answer may come before this test sees the API server again, so the ledger forgets them beforehand.
 func (s *scene) recordBeforeReplacement() (resume func()) {
 	s.Helper()
-	s.stopFollowers() // they would go on watching the old timeline
+	s.stopFollowers() // they would go on watching from revisions of the old etcd
 	return s.pauseAndRecord(func() error {
 		const etcdReplaced = true
 		err := s.recordHistory(max(s.firstRevision, s.compactedRevision), etcdReplaced)
@@ -222,13 +230,14 @@ func (s *scene) pauseAndRecord(record func() error) (resume func()) {
 	return sync.OnceFunc(s.pauseWrites.Unlock)
 }
 
-// awaitAskers waits for the requests that are under way. Later ones choose one of the last revisions.
+// awaitAskers waits for the answers to the questions that are under way. Questions that begin later choose one of the last
+// revisions.
 func (s *scene) awaitAskers() {
 	s.pauseAsks.Lock()
 	s.pauseAsks.Unlock() //nolint:staticcheck // nothing to do between the two
 }
 
-// recordHistory records the history from a revision on, which is about to be lost.
+// recordHistory records the states from a revision on, which kube-apiserver is about to lose.
 func (s *scene) recordHistory(from uint64, etcdReplaced bool) error {
 	history, err := load.RecordHistory(s.Context(), s.direct, changing, from, etcdReplaced, s.plane.EtcdRevision)
 	if err == nil {

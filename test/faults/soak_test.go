@@ -30,8 +30,9 @@ const (
 	soakHistory = 20 * time.Second
 )
 
-// TestSoak: during hours of load, followers, a turnover and one fault after the other, no answer is wrong, all followers have
-// the true state at every rest and at the end, and listproxy's use of the machine does not grow.
+// TestSoak: one fault after the other is caused for hours, while clients ask, and callers, namespaces and objects come and go
+// (the turnover). No answer is wrong. Whenever clients rest, and at the end, all followers have the true state. From one rest
+// to the next listproxy's memory, goroutines and connections do not grow.
 func TestSoak(t *testing.T) {
 	if *soakFor == 0 {
 		return // make soak runs it
@@ -59,8 +60,8 @@ func TestSoak(t *testing.T) {
 	s.judgeSoak(samples, faults)
 }
 
-// causeFaults causes faults until -faults.soak is over, and returns the number of each. It calls rest after a third of the
-// time, when listproxy's memory has stopped growing, after each sixth from then on, and at the end.
+// causeFaults causes faults until -faults.soak is over, and returns the number of each. In a soak of six hours it calls rest
+// after two hours, when listproxy's memory has stopped growing, then each hour, and at the end.
 func (s *scene) causeFaults(started time.Time, rest func()) map[string]int {
 	seed := *soakSeed
 	if seed == 0 {
@@ -70,7 +71,7 @@ func (s *scene) causeFaults(started time.Time, rest func()) map[string]int {
 	random := rand.New(rand.NewPCG(seed, 0)) // #nosec G404 -- it is to be repeatable
 	cases := slices.DeleteFunc(faultCases(), func(c faultCase) bool { return !c.inSoak })
 	counts := map[string]int{}
-	var deck []int // of cases: every case comes once before one comes again
+	var deck []int // indices of cases; each case is taken once before a new deck is shuffled
 	nextRest := *soakFor / 3
 	for clock.Sleep(s.Context(), time.Duration(random.Int64N(int64(maxFaultPause)))) && time.Since(started) < *soakFor {
 		if time.Since(started) >= nextRest {
@@ -111,7 +112,7 @@ func (s *scene) judgeSoak(samples []soak.Sample, faults map[string]int) {
 	if mismatches > 0 {
 		s.Tally.AddMistake("%.0f self-checks found a mismatch", mismatches)
 	}
-	if agreements <= checks/2 { // during faults some are inconclusive
+	if agreements <= checks/2 { // a self-check during a fault may have no result
 		s.Errorf("%.0f of %.0f self-checks agree, want more than half", agreements, checks)
 	}
 	seen := s.Tally.Counts(load.Window{})

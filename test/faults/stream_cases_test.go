@@ -5,6 +5,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -30,7 +31,8 @@ func streamCases() []faultCase {
 				return time.Now()
 			},
 		},
-		// The fault ends when listproxy notices it, so recovery is measured from the beginning of the fault.
+		// The fault ends when listproxy notices that its connections are dead. So recovery is measured from the beginning of
+		// the fault.
 		{name: "connections_half_open", inSoak: true, fault: func(s *scene) time.Time {
 			s.pauseWrites.Lock() // no write is half done when connections stop
 			s.hop.SwallowAll()
@@ -60,8 +62,8 @@ func streamCases() []faultCase {
 			return time.Now()
 		}},
 		{name: "watches_delayed_ever_more", suite: makeTestAll, inSoak: true, fault: func(s *scene) time.Time {
-			// An event that comes t after the beginning passes at 2t. So events flow without a gap, at half their speed,
-			// and are delayed by twice the bound in the end.
+			// The delay grows with the time. An event that comes 5 s after the beginning passes at 10 s, and one that comes at 6 s
+			// passes at 12 s. So events flow without a gap, at half their speed. The last ones that pass are late by twice the bound.
 			begun := time.Now()
 			s.hop.OnDelay(func(*http.Request) time.Duration { return time.Since(begun) })
 			clock.Sleep(s.Context(), max(4*load.Bound, *duration))
@@ -72,12 +74,12 @@ func streamCases() []faultCase {
 		{name: "watches_garbled", suite: makeTestAll, inSoak: true, fault: func(s *scene) time.Time {
 			return s.rewriteWatches(func(r *http.Request, line []byte) ([]byte, error) {
 				switch {
-				case !hop.Own(r) || rand.IntN(3) > 0: // two of three events are as they were
+				case !hop.Own(r) || rand.IntN(3) > 0: // two of three events stay as they are
 					return line, nil
-				case strings.HasPrefix(string(line), "{"):
-					return append(line[:len(line)/2:len(line)/2], "\x00garbage\n"...), nil
+				case bytes.HasPrefix(line, []byte("{")): // an event in JSON: its first half, and then garbage
+					return slices.Concat(line[:len(line)/2], []byte("\x00garbage\n")), nil
 				}
-				return []byte("\x00\x00\x00\x07garbage"), nil
+				return []byte("\x00\x00\x00\x07garbage"), nil // in protobuf: a frame of the right length
 			})
 		}},
 	}
@@ -100,8 +102,8 @@ func streamCases() []faultCase {
 	return cases
 }
 
-// endWatchesWith replaces the next event of each watch by an ERROR event with a code, as kube-apiserver writes it, and ends
-// the watch. The case fails unless feeds in JSON and feeds in protobuf got such events.
+// endWatchesWith replaces the next event of each watch by an ERROR event with the code, as kube-apiserver writes it, and ends
+// the watch. The case fails unless listproxy's own watches got such events both in JSON and in protobuf.
 func (s *scene) endWatchesWith(code int) time.Time {
 	s.Helper()
 	var inJSON, inProtobuf atomic.Int32
@@ -122,7 +124,8 @@ func (s *scene) endWatchesWith(code int) time.Time {
 	return endedAt
 }
 
-// rewriteWatches rewrites the lines of watches during the fault, as [hop.Hop.OnLine] does.
+// rewriteWatches is a fault in which the hop passes each event of a watch (a line of JSON, or a frame) through rewrite. An
+// error of rewrite ends the watch ([hop.Hop.OnLine]).
 func (s *scene) rewriteWatches(rewrite func(*http.Request, []byte) ([]byte, error)) time.Time {
 	s.hop.OnLine(rewrite)
 	s.waitDuringFault()

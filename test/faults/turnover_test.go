@@ -24,18 +24,19 @@ import (
 )
 
 const (
-	// maxCallers is the number of callers at a time. A caller comes callerPause after the one before has gone.
+	// maxCallers is the number of callers at a time. callerPause after one has gone, the next one comes.
 	maxCallers  = 3
 	callerPause = time.Second
 	// collectionsPerCaller is the number of collections that a caller asks for.
 	collectionsPerCaller = 2
-	// Each generationInterval a generation of objects is created, and the oldest of liveGenerations is deleted.
+	// Every generationInterval, new objects are created: a generation. The generation liveGenerations before it is deleted.
 	generationInterval   = 10 * time.Second
 	liveGenerations      = 3
 	objectsPerGeneration = 3 // of each kind
 	// idleTimeout is the --idle-timeout of a soak: longer than the longest request of the askers.
 	idleTimeout = requestTimeout + 5*time.Second
-	// unloadedTime is the pause between the end of the idling collection and the next list of it.
+	// unloadedTime is the time for which listproxy does not have the idling collection in memory, before the turnover lists it
+	// again.
 	unloadedTime = 5 * time.Second
 	// upstreamIdleTimeout is the time after which listproxy closes an unused connection to the API server.
 	upstreamIdleTimeout = 90 * time.Second
@@ -43,16 +44,17 @@ const (
 	samplesPerRest = 10
 )
 
-// idling is a collection that idles out and is loaded again. Nobody but the turnover asks for it.
+// idling is the collection that idles out: listproxy drops a collection for which nobody asks for --idle-timeout, and loads it
+// again at the next request. Only the turnover asks for it.
 var idling = collection{Kind: kind{APIVersion: "v1", Name: "LimitRange", Plural: "limitranges"}, Representation: load.AsJSON}
 
-// turnover is what comes and goes while a soak runs:
+// turnover makes things come and go while a soak runs:
 //
 //   - callers, each with its own token and connection
 //   - accounts, namespaces and values of labels
 //   - a collection that idles out and is loaded again
 //
-// If listproxy never released what it keeps of one of these, its memory would grow. Safe for concurrent use.
+// If listproxy kept something of each of these for ever, its memory would grow. Safe for concurrent use.
 type turnover struct {
 	*scene
 
@@ -88,7 +90,7 @@ func (s *scene) startTurnover() *turnover {
 	return t
 }
 
-// generation returns a value of [load.GenerationLabel].
+// generation returns the name of a generation, which is the value of [load.GenerationLabel] of its objects.
 func generation(n int) string { return "generation-" + strconv.Itoa(n) }
 
 // turnGenerations creates generations of objects, and deletes the oldest, until ctx ends.
@@ -138,8 +140,10 @@ func (t *turnover) runCallers(ctx context.Context) {
 	}
 }
 
-// runCaller runs one caller, with its own token and connection, who sends lists and a watch. A generation gives its name to the
-// caller's service account, to a namespace in which the caller lists, and to the label that the caller selects.
+// runCaller runs one caller with its own token and connection, who sends lists and a watch. During generation-7, for example,
+// the caller is the service account generation-7. It lists in the namespace generation-7, which is empty, and selects the
+// objects with the label generation=generation-7. So listproxy sees a new caller, a new namespace and a new selector in each
+// generation.
 func (t *turnover) runCaller(ctx context.Context, generation string) error {
 	t.pauseWrites.RLock()
 	tokenCtx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -159,18 +163,18 @@ func (t *turnover) runCaller(ctx context.Context, generation string) error {
 	}
 	defer leave()
 	for range collectionsPerCaller {
-		c := anyCollection()
-		_, _, _ = t.Ask(ctx, client, question{Collection: c, Namespace: generation, Query: ask.AnyVersion}, 0)
+		c := randomCollection()
+		_, _, _ = t.Ask(ctx, client, question{Collection: c, Namespace: generation, Query: ask.AnyVersion}, noMinRevision)
 		newest := t.Ledger.Newest(c.Kind)
 		_, _, _ = t.Ask(ctx, client, question{Collection: c, Generation: generation, Query: ask.NotOlderThan(newest)}, newest)
 	}
-	// The followers check events; here only the watch's end must come.
+	// Followers check the events of watches. This watch must only end in order.
 	_, err = client.Get(ctx, pods.Path(generation)+"?timeoutSeconds=1&watch=true")
 	return err
 }
 
-// newClient returns a client of listproxy that sends over connections of its own, which leave closes. The caller may have set
-// fields of connections; newClient sets the others.
+// newClient returns a client of listproxy with its own connections, which leave closes. connections says how they behave;
+// newClient adds the TLS configuration and the timeout.
 func (s *scene) newClient(token string, connections *http.Transport) (client *ask.Client, leave func(), err error) {
 	connections.TLSClientConfig, err = rest.TLSConfigFor(rest.AnonymousClientConfig(s.proxiedConfig))
 	if err != nil {
@@ -191,7 +195,7 @@ func (t *turnover) idleOutAndLoad(ctx context.Context) {
 		err := poll.Retry(ctx, "an answer from memory of the idling collection", func() error {
 			return t.requireHit(ctx, q)
 		})
-		t.askAndForget(ctx, q, 0) // has its answer compared
+		t.askAndForget(ctx, q, noMinRevision) // the verifier compares this answer
 		t.pauseAsks.RUnlock()
 		if err == nil {
 			err = t.awaitIdleOut(ctx)
@@ -217,16 +221,16 @@ func (t *turnover) awaitIdleOut(ctx context.Context) error {
 	})
 }
 
-// rest pauses writers, watchers and askers, waits until listproxy has released all but the usual collections (callers, rights,
-// the idling collection, history, connections), and takes samples.
+// rest pauses writers, followers and askers. It waits until listproxy has released what it keeps only for a time: callers,
+// rights, history, connections and the idling collection. Only the usual collections are left. Then it takes samples.
 func (t *turnover) rest(number int) (samples []soak.Sample) {
 	t.Helper()
 	t.pauseWrites.Lock()
 	defer t.pauseWrites.Unlock()
 	t.pauseAsks.Lock()
 	defer t.pauseAsks.Unlock()
-	t.pauseAny.Lock()
-	defer t.pauseAny.Unlock()
+	t.pauseAnyVersion.Lock()
+	defer t.pauseAnyVersion.Unlock()
 	t.awaitConverged()
 	t.stopFollowers() // a forwarded watch has its own connection to the API server
 	defer t.follow()
@@ -247,12 +251,12 @@ func (t *turnover) rest(number int) (samples []soak.Sample) {
 	return samples
 }
 
-// listUsual lists every collection that askers and followers use, so that none idles out: every rest must have the same
-// ones for its samples to be comparable.
+// listUsual lists every collection that askers and followers use, so that none idles out. Samples of two rests can be compared
+// only if listproxy has the same collections in memory.
 func (t *turnover) listUsual() {
 	t.Helper()
-	ofInformers := load.Representation{Accept: ask.Protobuf + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
-	for _, c := range append(collections(), collection{Kind: configMaps, Representation: ofInformers}) {
+	ofMetadataInformers := load.Representation{Accept: ask.Protobuf + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
+	for _, c := range append(collections(), collection{Kind: configMaps, Representation: ofMetadataInformers}) {
 		t.must(poll.Retry(t.Context(), "an answer from memory", func() error {
 			return t.requireHit(t.Context(), question{Collection: c, Query: ask.AnyVersion})
 		}))

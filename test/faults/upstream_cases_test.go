@@ -16,8 +16,8 @@ import (
 const (
 	// revisionBump is added to the revisions of a restored etcd, as Kubernetes' documentation recommends.
 	revisionBump = 1_000_000_000
-	// minPause is the shortest time for which an API server is paused. It is longer than the --staleness-bound of these
-	// cases.
+	// minPause is the shortest time for which an API server is paused. It is longer than the --staleness-bound of the cases
+	// that pause one, 6 s.
 	minPause = 20 * time.Second
 )
 
@@ -111,11 +111,11 @@ func (s *scene) defragment() time.Time {
 	}
 }
 
-// compact compacts etcd at its newest revision, which begins the fault. Clients pause meanwhile.
+// compact compacts etcd at its newest revision, while writers pause. The fault's window begins then.
 func (s *scene) compact() {
 	s.Helper()
-	resumeClients := s.recordBeforeCompaction()
-	defer resumeClients()
+	resumeWrites := s.recordBeforeCompaction()
+	defer resumeWrites()
 	current, err := s.plane.EtcdRevision(s.Context())
 	s.must(err)
 	s.must(s.plane.CompactEtcdAt(s.Context(), current))
@@ -123,11 +123,11 @@ func (s *scene) compact() {
 	s.compactedRevision = uint64(current) // #nosec G115 -- a revision
 }
 
-// restoreUnseen restores etcd, and refuses listproxy's own requests until revisions are higher than before, so that no feed sees a
-// revision go back.
+// restoreUnseen restores etcd from a snapshot in such a way that no feed sees a revision fall. It cuts listproxy off before,
+// and lets it connect again when the restored etcd has reached a higher revision than the etcd before it ever had.
 func (s *scene) restoreUnseen(snapshot controlplane.EtcdSnapshot) time.Time {
 	s.Helper()
-	var lastLost int64
+	var lastLost int64 // the last revision of the etcd that is replaced
 	s.replaceEtcd(func(ctx context.Context) (err error) {
 		s.hop.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
 			return hop.Own(r) && hop.Refuse(w, http.StatusServiceUnavailable)
@@ -141,7 +141,7 @@ func (s *scene) restoreUnseen(snapshot controlplane.EtcdSnapshot) time.Time {
 
 	s.must(poll.Retry(s.Context(), "revisions higher than those that are lost", func() error { return s.writeUntilAbove(lastLost) }))
 	s.hop.OnRequest(nil)
-	s.faultEnds() // later than replaceEtcd has said
+	s.faultEnds() // replaceEtcd called it too early: listproxy was still cut off
 	return time.Now()
 }
 
@@ -158,11 +158,12 @@ func (s *scene) writeUntilAbove(revision int64) error {
 	}
 }
 
-// replaceEtcd replaces etcd by another one, and returns the time at which the API server is ready again, which ends the fault.
+// replaceEtcd calls replace, which stops etcd and starts another one. It returns the time at which the API server is ready
+// again, and ends the fault's window there.
 func (s *scene) replaceEtcd(replace func(context.Context) error) time.Time {
 	s.Helper()
-	resumeClients := s.recordBeforeReplacement()
-	defer resumeClients()
+	resumeWrites := s.recordBeforeReplacement()
+	defer resumeWrites()
 	s.faultBegins()
 	s.must(replace(s.Context()))
 	s.faultEnds()

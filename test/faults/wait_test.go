@@ -16,8 +16,9 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// waitDuringFault waits for -faults.duration. On a slow machine it waits longer, until there were enough answers and a hit, but
-// not past the bound, after which there are no more hits.
+// waitDuringFault waits for -faults.duration, 2 s by default. On a slow machine it then waits until enough answers have come
+// during the fault, one of them from memory. It gives up after load.Bound, since memory answers no longer than that without its
+// upstream.
 func (s *scene) waitDuringFault() {
 	const enoughAnswers = 20
 	if !clock.Sleep(s.Context(), *duration) {
@@ -45,7 +46,7 @@ func (s *scene) awaitCompared(when string) {
 	}))
 }
 
-// awaitRecovery waits until a new write to every collection is in an answer from memory.
+// awaitRecovery writes an object of each collection's kind, and waits until an answer from memory has the write.
 func (s *scene) awaitRecovery() {
 	s.Helper()
 	for _, c := range collections() {

@@ -13,27 +13,32 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// LostHistory is a record of states, made just before kube-apiserver loses them: to a compaction of etcd, or because
-// etcd is replaced.
+// LostHistory is a record of states that kube-apiserver is about to lose, because etcd is compacted or replaced. The record is
+// made just before.
+//
+// Say the record has the revisions 100 to 140 of pods, and maxRevision is 160. Then the pods at revision 120 are known, and
+// those at 150 are the same as at 140, since nobody writes pods after the record. Nothing is known of revision 90, and 170 is
+// not of this history.
 type LostHistory struct {
 	// etcdReplaced means that etcd was replaced: the new one gives the same revisions to other states.
 	etcdReplaced bool
 	// maxRevision is the highest revision that the history can have reached.
 	maxRevision uint64
-	states      map[kinds.Kind][]state // by revision, in order and without gaps
+	states      map[kinds.Kind][]state // in the order of revisions, without gaps
 }
 
-// maxLateWrites is the number of revisions that kube-apiserver may write by itself (its Lease and the like) between the record and
-// the end of the history.
+// maxLateWrites is the greatest number of writes by kube-apiserver itself, for example of its Lease, between the record and the
+// end of the history.
 const maxLateWrites = 20
 
+// state is the objects of a kind at a revision.
 type state struct {
 	revision uint64
 	objects  []ask.Identity
 }
 
-// RecordHistory reads the state of each kind at every revision since from, or only the newest state if from is 0. Nobody may
-// write objects of these kinds from now until the history is lost. etcdRevision returns etcd's current revision.
+// RecordHistory reads the state of each kind at every revision since from. If from is 0, it reads only the newest state. Nobody
+// may write objects of these kinds between this call and the loss of the history. etcdRevision returns etcd's current revision.
 func RecordHistory(
 	ctx context.Context, direct *ask.Client, all []kinds.Kind, from uint64, etcdReplaced bool,
 	etcdRevision func(context.Context) (int64, error),
@@ -84,22 +89,29 @@ func Read(ctx context.Context, direct *ask.Client, target string) (list ask.List
 	return list, err
 }
 
-// contains reports whether an answer was true in this history.
+// contains reports whether a hit is what this history had at the hit's revision.
 func (h *LostHistory) contains(hit Hit) bool {
-	states := h.states[hit.Question.Kind]
-	i, isRecorded := slices.BinarySearchFunc(states, hit.List.Revision, func(s state, revision uint64) int {
-		return cmp.Compare(s.revision, revision)
-	})
-	if !isRecorded {
-		// Revisions before the record are unknown. After the record nobody wrote objects of this kind, so its last state
-		// holds until the end of the history.
-		isAfterRecord := len(states) > 0 && i == len(states)
-		if !isAfterRecord || hit.List.Revision > h.maxRevision {
-			return false
-		}
-		i = len(states) - 1
+	objects, ok := h.objectsAt(hit.Question.Kind, hit.List.Revision)
+	if !ok {
+		return false
 	}
-	want, wantMore := hit.Question.selectPage(states[i].objects)
+	want, wantMore := hit.Question.selectPage(objects)
 	hasMore := hit.List.Next != ""
 	return slices.Equal(want, hit.List.Objects) && hasMore == wantMore
+}
+
+// objectsAt returns the objects of a kind at a revision. ok is false if the record does not tell them.
+func (h *LostHistory) objectsAt(kind kinds.Kind, revision uint64) (objects []ask.Identity, ok bool) {
+	states := h.states[kind]
+	i, isRecorded := slices.BinarySearchFunc(states, revision, func(s state, revision uint64) int {
+		return cmp.Compare(s.revision, revision)
+	})
+	isAfterRecord := len(states) > 0 && i == len(states)
+	switch {
+	case isRecorded:
+		return states[i].objects, true
+	case isAfterRecord && revision <= h.maxRevision:
+		return states[len(states)-1].objects, true // nobody wrote objects of this kind after the record
+	}
+	return nil, false
 }

@@ -22,9 +22,10 @@ import (
 const Bound = 6 * time.Second
 
 const (
-	// outageGrace is the time after the last sign of an outage for which an answer may still be as old as in the outage.
+	// outageGrace is the time for which an outage is assumed to go on after the last answer that showed it.
 	outageGrace = 5 * time.Second
-	// reviewTTL is the --review-ttl of listproxy under load, or less.
+	// reviewTTL is at most the --review-ttl of every case: listproxy remembers for at least this time that a caller has a
+	// right.
 	reviewTTL = 10 * time.Second
 )
 
@@ -38,8 +39,10 @@ type Load struct {
 	// BreaksOften means that an outage may begin and end between two answers, so that none says that there was one.
 	BreaksOften bool
 
-	lastServed sync.Map     // of each right, the time.Time at which a list was last asked for and given
-	lastOutage atomic.Int64 // the time at which an answer last said that no API server can be reached, in nanoseconds since 1970
+	// lastServed maps each right to the time.Time of the last request for a list that needs the right and got a 200.
+	lastServed sync.Map
+	// lastOutage is the time of the last answer that said that no API server can be reached, in nanoseconds since 1970.
+	lastOutage atomic.Int64
 }
 
 // New returns a load whose answers are compared with those of the references.
@@ -48,8 +51,11 @@ func New(references ...*ask.Client) *Load {
 	return &Load{Tally: t, Verifier: newVerifier(t, references...), Bound: Bound}
 }
 
-// maxAge returns the greatest age of a state that listproxy may give at a time. In an outage it gives a state for Bound, which may
-// have been as old as Bound when the outage began.
+// maxAge returns the greatest age that a state from memory may have at a time. Outside an outage that is Bound.
+//
+// In an outage listproxy goes on giving its state for Bound. With a Bound of 6 s, a state that is 6 s old when the outage
+// begins is 12 s old when listproxy stops giving it. outageGrace is added, since the outage is known only by the answers that
+// show it.
 func (l *Load) maxAge(at time.Time) time.Duration {
 	if l.BreaksOften || l.inOutage(at) {
 		return 2*l.Bound + outageGrace
@@ -73,10 +79,10 @@ func (l *Load) Write(ctx context.Context, c *ask.Client, kind kinds.Kind, method
 	return a, err
 }
 
-// SideLabel is 0 or 1, and changes now and then, so that objects enter and leave what a selector chooses.
+// SideLabel is a label that [Load.Touch] sets to 0 or 1 at random, so that objects enter and leave what a selector chooses.
 const SideLabel = "side"
 
-// Touch changes an annotation and the [SideLabel] of an object.
+// Touch changes an annotation of an object, and sets its [SideLabel] to a random value.
 func (l *Load) Touch(ctx context.Context, c *ask.Client, kind kinds.Kind, namespace, name string) (ask.Answer, error) {
 	change := kinds.Fields{"metadata": kinds.Fields{
 		"annotations": kinds.Fields{"touched": strconv.Itoa(rand.Int())},
@@ -90,24 +96,25 @@ func DeletePath(kind kinds.Kind, namespace, name string) string {
 	return kind.Path(namespace) + "/" + name + "?gracePeriodSeconds=0"
 }
 
-// remembersRight reports whether listproxy must still know that the caller has the right that q needs. In an outage listproxy
-// counts a right for even longer, up to twice --review-ttl, which this load does not require.
+// remembersRight reports whether listproxy must still know that the caller has the right that q needs: a list that needs the
+// same right was given less than reviewTTL before. (In an outage listproxy remembers a right for up to twice --review-ttl. The
+// load does not require that.)
 func (l *Load) remembersRight(q Question, at time.Time) bool {
 	value, ok := l.lastServed.Load(q.right())
 	last, _ := value.(time.Time)
 	return ok && at.Sub(last) < reviewTTL
 }
 
-// Ask asks listproxy for a list, counts the answer, and judges it if it is from memory: it must not be older than the revision
-// atLeast, nor too old for the question. The error says why there is no list.
-func (l *Load) Ask(ctx context.Context, client *ask.Client, q Question, atLeast uint64) (ask.List, ask.Answer, error) {
+// Ask asks listproxy for a list, counts the answer, and judges it if it is from memory. Its revision must be at least
+// minRevision, and the state must not be too old for the question. The error says why there is no list.
+func (l *Load) Ask(ctx context.Context, client *ask.Client, q Question, minRevision uint64) (ask.List, ask.Answer, error) {
 	asked := time.Now()
-	mustServe := q.ServedInOutage() && l.inOutage(asked) && l.remembersRight(q, asked)
+	mustServe := q.IsServedInOutage() && l.inOutage(asked) && l.remembersRight(q, asked)
 	answer, err := client.GetAs(ctx, q.Representation.Accept, q.Target())
 	if ctx.Err() != nil {
 		return ask.List{}, answer, ctx.Err()
 	}
-	isCacheable := !q.Consistent() // consistent lists may be forwarded
+	isCacheable := !q.IsConsistent() // consistent lists may be forwarded
 	l.Tally.AddAnswer(asked, answer, err, isCacheable)
 	if strings.HasSuffix(answer.Source(), kubehttp.CacheHitUnreachable) {
 		l.lastOutage.Store(time.Now().UnixNano())
@@ -122,13 +129,13 @@ func (l *Load) Ask(ctx context.Context, client *ask.Client, q Question, atLeast 
 		return ask.List{}, answer, fmt.Errorf("not a list: %w", err)
 	}
 	if answer.FromMemory() {
-		l.judge(Hit{Question: q, Answer: answer, List: list, Asked: asked, Answered: time.Now()}, atLeast)
+		l.judge(Hit{Question: q, Answer: answer, List: list, Asked: asked, Answered: time.Now()}, minRevision)
 	}
 	return list, answer, nil
 }
 
-// judgeFailure counts an answer that is no list: as unserved if mustServe says that memory had to give the list, and as a mistake
-// if the answer came from memory. It returns the reason why there is no list.
+// judgeFailure counts an answer that is no list, and returns the reason why there is none. An answer from memory that is no
+// list is a mistake. mustServe says that memory had to give a list: without one, the question is counted as unserved.
 func (l *Load) judgeFailure(q Question, answer ask.Answer, err error, mustServe bool) error {
 	if err == nil {
 		err = errors.New(answer.String())
@@ -142,16 +149,16 @@ func (l *Load) judgeFailure(q Question, answer ask.Answer, err error, mustServe 
 	return err
 }
 
-// judge checks the age of a hit at once, and leaves its content to the verifier.
-func (l *Load) judge(hit Hit, atLeast uint64) {
-	required := oracle.List{Revision: atLeast}
-	if hit.Question.BoundsAge() {
+// judge checks the revision and the age of a hit at once, and leaves its content to the verifier.
+func (l *Load) judge(hit Hit, minRevision uint64) {
+	required := oracle.List{Revision: minRevision}
+	if hit.Question.HasMaxAge() {
 		required.ConfirmedBy = oracle.Within(l.maxAge(hit.Answered), hit.Asked)
 	}
 	if err := required.Judge(hit.List.Revision, l.Ledger.BeforeOfAll); err != nil {
 		l.Tally.AddMistake("%s: %v: %s", hit.Question, err, hit.Answer.Source())
 	}
-	if hit.Question.Consistent() {
+	if hit.Question.IsConsistent() {
 		l.Tally.Add(func(c *Counts) { c.Consistent++ })
 	}
 	l.Verifier.Add(hit)

@@ -32,7 +32,8 @@ var (
 // ObjectName returns the name of the object with a number.
 func ObjectName(number int) string { return fmt.Sprintf("object-%02d", number) }
 
-// Collection is what listproxy keeps in memory, with one feed for each.
+// Collection is all objects of a kind in one representation. listproxy keeps each collection in memory, and feeds it by a list
+// and a watch of its own.
 type Collection struct {
 	Kind           kinds.Kind
 	Representation Representation
@@ -59,8 +60,8 @@ type Question struct {
 	// Generation selects objects by [GenerationLabel]; "" selects all. It is not combined with a Limit.
 	Generation string
 	Query      string // without the selector, in canonical form
-	Limit      int    // the number of objects on a page; 0 is no pages
-	// After is the last object of the page before, and zero for the first page.
+	Limit      int    // the number of objects on a page; 0 means the whole list
+	// After is the last object of the page before this one. It is the zero Identity for the first page and for a whole list.
 	After ask.Identity
 }
 
@@ -75,54 +76,58 @@ func (q Question) Target() string {
 
 func (q Question) String() string { return "GET " + q.Target() + " (" + q.Representation.Name + ")" }
 
-// BoundsAge reports whether the answer must not be older than --staleness-bound: unless it is a list at an exact revision, or a
-// next page.
-func (q Question) BoundsAge() bool {
+// HasMaxAge reports whether --staleness-bound limits the age of the answer. It limits all lists except those at an exact
+// revision and next pages: their revision is fixed, however old it is.
+func (q Question) HasMaxAge() bool {
 	return !strings.Contains(q.Query, "resourceVersionMatch=Exact") && !q.isNextPage()
 }
 
-// Consistent reports whether the answer must hold everything that was written before it was asked for.
-func (q Question) Consistent() bool {
+// IsConsistent reports whether q asks for a consistent list. Its answer must have every write that was confirmed before q was
+// sent.
+func (q Question) IsConsistent() bool {
 	return !strings.Contains(q.Query, "resourceVersion=") && !q.isNextPage()
 }
 
-// ServedInOutage reports whether memory can answer while no API server can be reached: a list of any version, and a next page.
-func (q Question) ServedInOutage() bool {
+// IsServedInOutage reports whether memory can answer q while no API server can be reached. It can if q asks for a list of any
+// version (resourceVersion=0) or for a next page.
+func (q Question) IsServedInOutage() bool {
 	return strings.HasSuffix(q.Query, ask.AnyVersion) || q.isNextPage()
 }
 
 // isNextPage reports whether q asks for a page after the first.
 func (q Question) isNextPage() bool { return strings.Contains(q.Query, "continue=") }
 
-// right is what a SelfSubjectAccessReview for a question asks about.
+// right is what a user must be allowed to list. listproxy asks kube-apiserver for each right by one SelfSubjectAccessReview.
 type right struct {
 	kind                  kinds.Kind
 	namespace, generation string
 }
 
+// right returns the right that the answer to q needs.
 func (q Question) right() right {
 	return right{kind: q.Kind, namespace: q.Namespace, generation: q.Generation}
 }
 
-// AtRevision returns the question for the same list at exactly a revision, whose answer never changes. An exact list and a next
-// page are such questions already.
+// AtRevision returns the question for the same list at exactly the revision. Its answer never changes, so listproxy and
+// kube-apiserver can be asked one after the other. An exact list and a next page are such questions already.
 func (q Question) AtRevision(revision uint64) Question {
 	switch {
-	case q.Limit == 0 && q.BoundsAge():
+	case q.Limit == 0 && q.HasMaxAge():
 		q.Query = ask.Exactly(revision)
-	case q.Limit > 0 && q.Consistent():
+	case q.Limit > 0 && q.IsConsistent():
 		q.Query = ask.FirstPage(q.Limit, ask.Exactly(revision))
 	}
 	return q
 }
 
-// selectPage returns the objects that the answer has if these are all objects, and whether more pages follow.
+// selectPage returns the objects on the page that q asks for, and whether more pages follow. all has every object of the kind,
+// in the order of keys.
 func (q Question) selectPage(all []ask.Identity) (page []ask.Identity, more bool) {
 	isFirst := q.After == (ask.Identity{})
 	key := func(o ask.Identity) string { return o.Namespace + "/" + o.Name }
 	for _, o := range all {
-		// The pages before are told by keys, not by the position of After: until listproxy learns that etcd was replaced, a
-		// walk that began on the new timeline may continue in the old one (docs/design.md).
+		// Keys are compared, since After need not be in all. A walk may get its first page from the new etcd, and the next from
+		// memory, which still has the state of the etcd before it (docs/design.md).
 		isOnEarlierPage := !isFirst && key(o) <= key(q.After)
 		if isOnEarlierPage || !q.selects(o) {
 			continue

@@ -15,19 +15,21 @@ import (
 type Tally struct {
 	mu sync.Mutex
 	// The times at which lists were asked for.
-	answers  []time.Time // of lists with a 200 that could come from memory
-	hits     []time.Time // of lists that did
-	compared []time.Time // of hits that were compared and are right
-	sums     Counts      // the counts that do not depend on a window
+	answers  []time.Time // all lists with a 200 that could come from memory
+	hits     []time.Time // those of the answers that came from memory
+	compared []time.Time // those of the hits that were compared and are right
+	// totals has the counts that do not depend on a window.
+	totals Counts
 }
 
-// addCompared counts an answer from memory that is right. It was compared with kube-apiserver, or fromRecord with a [LostHistory].
+// addCompared counts an answer from memory that was compared and is right. fromRecord means that it was compared with a
+// [LostHistory], and not with kube-apiserver.
 func (t *Tally) addCompared(asked time.Time, fromRecord bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.compared = append(t.compared, asked)
 	if fromRecord {
-		t.sums.Recorded++
+		t.totals.Recorded++
 	}
 }
 
@@ -36,10 +38,10 @@ func (t *Tally) AddMistake(format string, args ...any) {
 	t.Add(func(c *Counts) { c.Mistakes = append(c.Mistakes, fmt.Sprintf(format, args...)) })
 }
 
-// maxReported is how many mistakes are reported one by one.
+// maxReported is the number of mistakes that are reported one by one.
 const maxReported = 10
 
-// ReportMistakes makes mistakes errors of a test.
+// ReportMistakes fails a test with the mistakes, if there are any.
 func (t *Tally) ReportMistakes(test interface{ Error(args ...any) }) {
 	mistakes := t.Counts(Window{}).Mistakes
 	for _, mistake := range mistakes[:min(maxReported, len(mistakes))] {
@@ -50,8 +52,8 @@ func (t *Tally) ReportMistakes(test interface{ Error(args ...any) }) {
 	}
 }
 
-// AddAnswer counts an answer, or an error without one, to a request that was sent at a time. A cacheable answer could come from
-// memory.
+// AddAnswer counts an answer to a request that was sent at the time asked. err is not nil if there was no answer. cacheable
+// means that the answer could come from memory.
 func (t *Tally) AddAnswer(asked time.Time, a ask.Answer, err error, cacheable bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,26 +70,27 @@ func (t *Tally) AddAnswer(asked time.Time, a ask.Answer, err error, cacheable bo
 	}
 }
 
+// addFailureLocked counts an answer other than 200, or a missing answer. The caller holds mu.
 func (t *Tally) addFailureLocked(a ask.Answer, message string) {
-	t.sums.Failed++
+	t.totals.Failed++
 	if !a.NotThereYet() {
-		t.sums.Lost++
+		t.totals.Lost++
 	}
 	// 403 does not count: an API server that starts says so until it has read its roles.
 	if slices.Contains([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusGone}, a.Code) {
-		t.sums.Rejected++
+		t.totals.Rejected++
 	}
-	if t.sums.Failures == nil {
-		t.sums.Failures = map[string]int{}
+	if t.totals.Failures == nil {
+		t.totals.Failures = map[string]int{}
 	}
-	t.sums.Failures[message]++
+	t.totals.Failures[message]++
 }
 
 // Add calls change with the counts that do not depend on a window.
 func (t *Tally) Add(change func(*Counts)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	change(&t.sums)
+	change(&t.totals)
 }
 
 // Counts are what a [Tally] has counted.
@@ -98,7 +101,8 @@ type Counts struct {
 	Hits int
 	// Compared is the number of Hits that were compared, and are right.
 	Compared int
-	// Recorded is the number of Compared that were compared with a [LostHistory], and not with kube-apiserver, byte for byte.
+	// Recorded is the number of Compared that were compared with a [LostHistory]. The others were compared with
+	// kube-apiserver's answer, byte for byte.
 	Recorded int
 	// InWindow, HitsInWindow and ComparedInWindow are Answers, Hits and Compared of requests in a window.
 	InWindow, HitsInWindow, ComparedInWindow int
@@ -109,7 +113,8 @@ type Counts struct {
 	// Failed is the number of requests with a status other than 200, or without an answer. Failures has them by message.
 	Failed   int
 	Failures map[string]int
-	// Lost is the number of Failed without those that got kube-apiserver's own 504 ([ask.Answer.NotThereYet]).
+	// Lost is the number of Failed except for those that got kube-apiserver's own 504: its cache had not reached the revision
+	// ([ask.Answer.NotThereYet]).
 	Lost int
 	// Rejected is the number of Failed that got 400, 401 or 410: the request, or its sender, was refused.
 	Rejected int
@@ -121,11 +126,11 @@ type Counts struct {
 	BrokenWatches []error
 }
 
-// Counts returns what was counted.
+// Counts returns what was counted so far. With the zero Window, the three counts of a window are 0.
 func (t *Tally) Counts(window Window) Counts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := t.sums
+	c := t.totals
 	c.Answers, c.InWindow = len(t.answers), window.count(t.answers)
 	c.Hits, c.HitsInWindow = len(t.hits), window.count(t.hits)
 	c.Compared, c.ComparedInWindow = len(t.compared), window.count(t.compared)
@@ -136,7 +141,7 @@ func (t *Tally) Counts(window Window) Counts {
 // HitPercent returns the share of answers that came from memory.
 func (c Counts) HitPercent() float64 { return 100 * float64(c.Hits) / float64(max(1, c.Answers)) }
 
-// Window is the time in which something was broken. To is not in it.
+// Window is the time in which something was broken: from From until just before To.
 type Window struct{ From, To time.Time }
 
 // count returns how many of these times are in the window.

@@ -29,12 +29,17 @@ type Hit struct {
 	Asked, Answered time.Time
 }
 
-// Verifier compares answers from memory with kube-apiserver's, once that can be asked. Safe for concurrent use.
+// Verifier compares answers from memory with kube-apiserver's. While kube-apiserver is down, answers wait. Safe for concurrent
+// use.
+//
+// A list from memory at revision 1200 is right if kube-apiserver sends the same bytes for this list at exactly revision 1200.
+// If kube-apiserver has lost that revision, or gives it to another state since etcd was replaced, a record of the lost history
+// decides.
 //
 //   - reference: an API server whose answers are right
-//   - body: the bytes of an answer. Once a reference has sent a body, that body is confirmed, and need not be asked for again
+//   - confirmed body: the bytes of an answer that a reference has sent, too. They need not be asked for again
 //   - timeline: the history of one etcd. A replaced etcd begins a new timeline, and gives the same revisions to other states
-//   - lost history: what kube-apiserver no longer knows, after a compaction or on an old timeline ([LostHistory])
+//   - lost history: states that kube-apiserver no longer has after a compaction, or after etcd was replaced ([LostHistory])
 type Verifier struct {
 	oracle.Queue[Hit] // not yet compared
 	tally             *Tally
@@ -45,9 +50,9 @@ type Verifier struct {
 	timeline   int                                   // the number of replacements of etcd so far
 	lost       []*LostHistory
 
-	replacedAt time.Time                // when a replaced etcd was back
-	firstNew   map[Collection]time.Time // since replacedAt, when a collection was first seen on the new timeline
-	lastOld    map[Collection]time.Time // since replacedAt, when a collection was last seen on an old timeline
+	replacedAt time.Time                // the last time at which a replaced etcd was back; zero: etcd was not replaced
+	firstNew   map[Collection]time.Time // the time of the first answer with a state of the newest timeline, by collection
+	lastOld    map[Collection]time.Time // the time of the last request that got a state of an old timeline, by collection
 }
 
 func newVerifier(t *Tally, references ...*ask.Client) *Verifier {
@@ -101,11 +106,11 @@ func (v *Verifier) lookup(exact Question, sum [sha256.Size]byte) (references []*
 	return v.references, v.timeline, v.confirmed[exact.String()][sum]
 }
 
-// compare asks the references, and returns no error if the hit is right:
+// compare asks the references one after the other, and returns nil if the hit is right. It is right in each of these cases:
 //
-//   - one reference sends the same body
-//   - the hit was true in a lost history, by its record. Then fromRecord is true
-//   - each object of the hit is as one of several references writes it
+//   - A reference sends the same body.
+//   - The hit was true in a lost history. Then fromRecord is true.
+//   - There are several references, and each object of the hit has the bytes that one of them sends.
 func (v *Verifier) compare(ctx context.Context, hit Hit, exact Question, references []*ask.Client) (fromRecord bool, err error) {
 	var differences strings.Builder
 	var bodies [][]byte
@@ -115,7 +120,7 @@ func (v *Verifier) compare(ctx context.Context, hit Hit, exact Question, referen
 			return false, err
 		}
 		hasRevision := direct.Code == http.StatusOK
-		switch {
+		switch { // the first case that applies
 		case hasRevision && (bytes.Equal(direct.Body, hit.Answer.Body) || body.SameButToken(direct.Body, hit.Answer.Body)):
 			if got, want := hit.Answer.Header.Get("Content-Type"), direct.Header.Get("Content-Type"); got != want {
 				return false, poll.Wrong(fmt.Sprintf("Content-Type %q, directly %q", got, want))
@@ -136,7 +141,7 @@ func (v *Verifier) compare(ctx context.Context, hit Hit, exact Question, referen
 	return false, poll.Wrong("not what kube-apiserver says:" + differences.String())
 }
 
-// confirm notes that a reference sent the same body as a hit, on a timeline.
+// confirm notes that a reference has sent the same body as a hit. timeline is the timeline of that reference's answer.
 func (v *Verifier) confirm(hit Hit, exact Question, sum [sha256.Size]byte, timeline int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -147,9 +152,10 @@ func (v *Verifier) confirm(hit Hit, exact Question, sum [sha256.Size]byte, timel
 		v.confirmed[exact.String()] = map[[sha256.Size]byte]bool{}
 	}
 	v.confirmed[exact.String()][sum] = true
-	const hasRevision = false // any history may have the hit
+	// Every lost history is asked, also one that was compacted.
+	const hasRevision = false
 	if v.matchesLostLocked(hit, hasRevision) {
-		return // true on both timelines
+		return // true on both timelines, so it does not show that listproxy knows the new one
 	}
 	c := hit.Question.Collection
 	if first := v.firstNew[c]; first.IsZero() || hit.Answered.Before(first) {
@@ -157,23 +163,26 @@ func (v *Verifier) confirm(hit Hit, exact Question, sum [sha256.Size]byte, timel
 	}
 }
 
-// matchesLost reports whether a hit was true in a history that kube-apiserver has lost. If kube-apiserver hasRevision, its state
-// is the only right one, unless etcd was replaced and revisions were given a second time.
+// matchesLost reports whether a hit was true in a lost history. hasRevision means that kube-apiserver still has the hit's
+// revision. Then a history that was only compacted does not count: kube-apiserver's state is right. A history of a replaced
+// etcd counts, since the new etcd gives the same revision to another state.
 func (v *Verifier) matchesLost(hit Hit, hasRevision bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.matchesLostLocked(hit, hasRevision)
 }
 
+// matchesLostLocked is matchesLost. The caller holds mu.
 func (v *Verifier) matchesLostLocked(hit Hit, hasRevision bool) bool {
 	return slices.ContainsFunc(v.lost, func(h *LostHistory) bool {
-		isPossible := h.etcdReplaced || !hasRevision
-		return isPossible && h.contains(hit)
+		counts := h.etcdReplaced || !hasRevision
+		return counts && h.contains(hit)
 	})
 }
 
-// judgeOldTimeline notes when a hit of a lost history was asked for. The hit is a mistake if listproxy must have learned of the
-// new timeline by then: at once for a consistent list, and after the bound for each list with a bounded age.
+// judgeOldTimeline judges a hit of a lost history by the time at which it was asked for. With a bound of 6 s (and a tolerance),
+// a list of any version may show the old timeline if it was asked for 5 s after etcd was replaced, but not 10 s after. A
+// consistent list may show it only if it was asked for before. For lists at an exact revision there is no limit.
 func (v *Verifier) judgeOldTimeline(hit Hit) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -184,8 +193,8 @@ func (v *Verifier) judgeOldTimeline(hit Hit) {
 		v.lastOld[c] = hit.Asked
 	}
 	delay := hit.Asked.Sub(v.replacedAt)
-	isTooOld := hit.Question.BoundsAge() && delay > Bound+oracle.Tolerance
-	isInconsistent := hit.Question.Consistent() && delay > 0
+	isTooOld := hit.Question.HasMaxAge() && delay > Bound+oracle.Tolerance
+	isInconsistent := hit.Question.IsConsistent() && delay > 0
 	if isTooOld || isInconsistent {
 		v.tally.AddMistake("%s: a state of a lost history, asked for %v after etcd was replaced", hit.Question, delay)
 	}
@@ -198,7 +207,7 @@ func (v *Verifier) RecordLoss(h *LostHistory) {
 	v.lost = append(v.lost, h)
 }
 
-// RecordReplacement says that a replaced etcd is back. Bodies that were confirmed before are asked for again.
+// RecordReplacement begins a new timeline: a replaced etcd is back. Bodies that were confirmed before are asked for again.
 func (v *Verifier) RecordReplacement() {
 	v.mu.Lock()
 	defer v.mu.Unlock()

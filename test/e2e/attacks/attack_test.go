@@ -27,21 +27,27 @@ const (
 	refusedAlike
 )
 
-// An attack is a malformed request, or a harmless variant of a request. It is one of three: a method, target, header and body
-// for both protocols; bytes of HTTP/1.1; frames of HTTP/2. Its texts may have these placeholders:
+// An attack is a malformed request, or a harmless variant of a request. A row of a table says what is sent in one of three
+// ways:
+//
+//   - method, target, header and body, from which the requests of both protocols are made
+//   - bytes, which are written to a connection of HTTP/1.1
+//   - frames, which write to a connection of HTTP/2
+//
+// All texts may have these placeholders:
 //
 //	{host}           kube-apiserver's address
-//	{id}             the number of the attack, for the Audit-Id
+//	{id}             the number of the attack, which begins the Audit-Id
 //	{token}          the user's token
-//	{authorization}  the line with this token; nothing, if the user has none
+//	{authorization}  the whole line "Authorization: Bearer {token}\r\n", or nothing if the user has no token
 //	{token:USER}     another user's token
 //	{bearer:USER}    another user's token as a subprotocol of WebSocket
 type attack struct {
-	name string // "": title describes what is sent
+	name string // "": title makes a name of what is sent
 
 	method string // "" is GET
 	target string
-	// header has lines as "Name: value", with "\n" between them. They follow the user's Authorization.
+	// header has lines of the form "Name: value", with "\n" between two lines. They follow the user's Authorization.
 	header string
 	// withoutOwnToken leaves out the user's Authorization. header may still have one.
 	withoutOwnToken bool
@@ -52,18 +58,19 @@ type attack struct {
 
 	users   []string // each sends the attack
 	verdict verdict
-	// wantStatus is the status of a refusal; 0 allows any, or a closed connection.
+	// wantStatus is the status that an attack with the verdict refused must get. 0 allows any 4xx, and a closed connection.
 	wantStatus int
 	// wantHitFor names users whose answer must come from memory.
 	wantHitFor []string
-	// malformedBody allows listproxy a 400, or the end of the stream with a PROTOCOL_ERROR. kube-apiserver may answer before
-	// it has read the body, but listproxy has to pass the body on, and may find the error first.
+	// malformedBody allows listproxy to answer 400, or to end the stream with a PROTOCOL_ERROR, whatever kube-apiserver
+	// answers. kube-apiserver may answer without having read the body. listproxy has to pass the body on, and may find the
+	// error first.
 	malformedBody bool
 	// mayClose allows listproxy to close the connection after the answer.
 	mayClose bool
 }
 
-// withUsers sets the users of those attacks that have none.
+// withUsers returns the attacks. Those without users get these users.
 func withUsers(users []string, attacks ...attack) []attack {
 	for i := range attacks {
 		if attacks[i].users == nil {
@@ -79,7 +86,7 @@ func (a attack) title() string {
 	return cmp.Or(a.name, fmt.Sprintf("%.120q", cmp.Or(a.bytes, sent)))
 }
 
-// usersOfRun returns the users that send the attack: all, or with -short the last.
+// usersOfRun returns the users that send the attack: all of them, or with -short only the last one.
 func (a attack) usersOfRun() []string {
 	if testing.Short() {
 		return a.users[len(a.users)-1:]
@@ -137,13 +144,14 @@ func (a attack) headerLines() []string {
 	return strings.Split(a.header, "\n")
 }
 
-// maySeeMarker reports whether the attack by a user shows credentials of somebody who may list everything.
+// maySeeMarker reports whether the user, or another one whose token the attack sends, may list the objects with the marker.
 func (a attack) maySeeMarker(user string) bool {
 	sent := a.target + a.header + a.bytes
 	return logins[user].mayListAll || strings.Contains(sent, "{token:admin") || strings.Contains(sent, "{bearer:admin")
 }
 
-// hasRefusedBody reports whether the attack's body is malformed, and listproxy has refused it.
+// hasRefusedBody reports whether listproxy has refused the body, as malformedBody allows. Over HTTP/1.1 it must then also end
+// the connection, and so must not answer the follower.
 func (a attack) hasRefusedBody(got outcome) bool {
 	if !a.malformedBody {
 		return false
@@ -153,8 +161,8 @@ func (a attack) hasRefusedBody(got outcome) bool {
 		return first.Reset == h2.ErrCodeProtocol.String()
 	}
 	isHTTP2 := first.Stream != 0
-	endsConnection := !isHTTP2 && len(got.Answers) == 1
-	return first.Status == http.StatusBadRequest && (isHTTP2 || endsConnection)
+	answeredFollower := len(got.Answers) > 1
+	return first.Status == http.StatusBadRequest && (isHTTP2 || !answeredFollower)
 }
 
 // An attempt is an attack that was sent, and its outcome.
@@ -207,15 +215,15 @@ func fillPlaceholders(id string, who login) *strings.Replacer {
 }
 
 const (
-	// maxAttempts is the number of times for which one attack is sent.
+	// maxAttempts is the number of times that one attack is sent at most.
 	maxAttempts = 6
-	// openTimeout is the shortest time that a server allows for opening a connection: firstSettingsTimeout of net/http's
-	// HTTP/2. All other timeouts of kube-apiserver and listproxy are 10 s and longer.
+	// openTimeout is the shortest time that a server gives a client to open a connection: firstSettingsTimeout of net/http's
+	// HTTP/2. All other timeouts of kube-apiserver and listproxy are 10 s or longer.
 	openTimeout = 2 * time.Second
 )
 
-// mustSend sends the attack. It tries again after a connection that could not be opened in openTimeout, since this process
-// may have stood still. An earlier error fails the test.
+// mustSend sends the attack. If no connection could be opened in openTimeout, it tries again: on a busy machine this process
+// may have stood still for as long. An error that comes sooner fails the test.
 func (a attack) mustSend(t *testing.T, server endpoint, protocol, user string) attempt {
 	t.Helper()
 	for i := 1; ; i++ {

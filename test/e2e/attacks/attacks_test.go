@@ -11,7 +11,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// attacksByProtocol returns all attacks, by protocol and chapter.
+// attacksByProtocol returns all attacks by protocol, and within a protocol by chapter. A chapter is a part of a test's name.
 func attacksByProtocol() map[string]map[string][]attack {
 	all := map[string]map[string][]attack{
 		http1: {
@@ -32,8 +32,8 @@ func attacksByProtocol() map[string]map[string][]attack {
 	return all
 }
 
-// TestAttacks: each attack gets the same answers through listproxy as from kube-apiserver directly, or is refused if the
-// table says so. kube-apiserver has seen the same requests of the same users in both cases.
+// TestAttacks: each attack gets the same answers through listproxy as from kube-apiserver directly, or is refused if its row in
+// the table says so. Whichever way an attack came, kube-apiserver's audit log has the same requests of the same users.
 func TestAttacks(t *testing.T) {
 	awaitMemory(t)
 	// Run returns when its parallel subtests have ended, so the audit comes after all attacks.
@@ -61,14 +61,14 @@ func awaitMemory(t *testing.T) {
 	for _, target := range []string{pods, podsOfA, podsOfB, configMaps, configMapsOfA} {
 		poll.Until(t, patience, target+" comes from memory", func() bool {
 			out, err := attack{target: target}.send(t.Context(), proxied, http2, admin)
-			mustShowMarker := target != podsOfA // the only list without it
+			mustShowMarker := target != podsOfA // no pod of team-a has the marker
 			return err == nil && out.hit() && out.shows(marker) == mustShowMarker
 		})
 	}
 }
 
-// publicReasons are the reasons that anybody may learn: they follow from the request alone, and tell nothing of the cluster, the
-// policy or memory.
+// publicReasons are the reasons in Cache-Status that anybody may learn. They follow from the request alone, and tell nothing of
+// the cluster, of the policy or of what is in memory.
 var publicReasons = []reason.Reason{
 	reason.NotList, reason.NotCanonical, reason.Consistent, reason.Representation, reason.Credentials,
 	reason.UnknownCaller, reason.ReviewFailed,
@@ -93,13 +93,17 @@ func run(t *testing.T, protocol string, a attack, user string) {
 	}
 	_, detail, _ := strings.Cut(fromProxy.cacheStatus(), "detail=")
 	isUnauthorized := fromUpstream.toAttack().Status == http.StatusUnauthorized
-	if isUnauthorized && detail != "" && !slices.Contains(publicReasons, reason.Reason(detail)) {
+	isPublic := detail == "" || slices.Contains(publicReasons, reason.Reason(detail))
+	if isUnauthorized && !isPublic {
 		t.Errorf("a caller whom kube-apiserver does not accept learns the reason %q", detail)
 	}
 	records.Lock()
 	defer records.Unlock()
 	records.all = append(records.all, record{
-		name: t.Name(), directID: fromUpstream.id, proxiedID: fromProxy.id, verdict: a.verdict,
+		name:             t.Name(),
+		directID:         fromUpstream.id,
+		proxiedID:        fromProxy.id,
+		verdict:          a.verdict,
 		fromMemory:       fromProxy.hit(),
 		answeredFollower: fromProxy.answeredFollower(),
 		mayBeRefused:     a.hasRefusedBody(fromProxy.outcome) || a.mayClose,
@@ -107,17 +111,20 @@ func run(t *testing.T, protocol string, a attack, user string) {
 	})
 }
 
-// sendBoth sends one attack as one user to kube-apiserver, and through listproxy. It sends both again while the outcomes differ.
+// sendBoth sends one attack as one user to kube-apiserver, and through listproxy, and returns both attempts. While the outcomes
+// differ, it tries again, up to maxAttempts times. kube-apiserver's own answer may change from one attempt to the next, so it
+// is enough that listproxy's outcome equals one of kube-apiserver's so far.
 func sendBoth(t *testing.T, protocol string, a attack, user string) (fromUpstream, fromProxy attempt) {
 	t.Helper()
-	var upstreamAttempts []attempt // each is right: kube-apiserver's own answer may change from one to the next
+	var upstreamAttempts []attempt // each shows a right outcome
 	for i := range maxAttempts {
 		fromUpstream = a.mustSend(t, direct, protocol, user)
 		fromProxy = a.mustSend(t, proxied, protocol, user)
 		if fromProxy.shows(marker) && !a.maySeeMarker(user) {
 			t.Errorf("the answer shows what %s may not list: %+v", user, fromProxy)
 		}
-		if a.verdict != answeredAsUpstream || a.hasRefusedBody(fromProxy.outcome) {
+		mayDiffer := a.verdict != answeredAsUpstream || a.hasRefusedBody(fromProxy.outcome)
+		if mayDiffer {
 			break
 		}
 		upstreamAttempts = append(upstreamAttempts, fromUpstream)
@@ -126,8 +133,10 @@ func sendBoth(t *testing.T, protocol string, a attack, user string) (fromUpstrea
 			fromUpstream = upstreamAttempts[equal]
 		}
 		d := diff(fromUpstream.outcome, fromProxy.outcome, a.mayClose)
-		// What should come from memory may be forwarded for once, for example after a failed review.
-		if d == "" && (fromProxy.hit() || !slices.Contains(a.wantHitFor, user)) {
+		// An answer that must come from memory is forwarded now and then, for example after a failed review of the user's
+		// rights.
+		lacksHit := slices.Contains(a.wantHitFor, user) && !fromProxy.hit()
+		if d == "" && !lacksHit {
 			break
 		}
 		t.Logf("attempt %d, %s: %s (-direct +proxied):\n%s", i+1, fromProxy.id, fromProxy.cacheStatus(), d)
@@ -135,9 +144,9 @@ func sendBoth(t *testing.T, protocol string, a attack, user string) (fromUpstrea
 	return fromUpstream, fromProxy
 }
 
-// requireRefused requires a 4xx to the attack, with wantStatus if that is not 0, or no answer at all. An answer to the
-// follower must be a 4xx as well, since the follower has no credentials. On a connection with a certificate the follower
-// is the certificate's user, and may have the status of kube-apiserver's answer.
+// requireRefused requires that the attack got a 4xx or no answer. If wantStatus is not 0, it must have got that status. An
+// answer to the follower must be a 4xx as well, since the follower has no credentials. But on a connection with a certificate
+// the follower is the certificate's user, and may get the status that kube-apiserver gave it.
 func requireRefused(t *testing.T, user string, fromUpstream, fromProxy outcome, wantStatus int) {
 	t.Helper()
 	if first := fromProxy.toAttack(); wantStatus != 0 && first.Status != wantStatus {

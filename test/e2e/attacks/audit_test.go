@@ -15,23 +15,25 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// A record is an attack that was sent to both servers, for the comparison of the audit log.
+// A record is an attack that was sent to both servers. testAudit compares what kube-apiserver's audit log says of the two
+// attempts.
 type record struct {
 	name       string
-	directID   string // the attack's number, as it was sent to kube-apiserver directly
-	proxiedID  string // the attack's number, as it was sent through listproxy
+	directID   string // the number of the attack that was sent to kube-apiserver directly
+	proxiedID  string // the number of the attack that was sent through listproxy
 	verdict    verdict
 	fromMemory bool // listproxy answered the attack from memory
-	// answeredFollower means that listproxy itself answered the follower, which kube-apiserver cannot have got.
+	// answeredFollower means that listproxy itself answered the follower, the innocent request after the attack. kube-apiserver
+	// cannot have got it.
 	answeredFollower bool
 	// mayBeRefused means that listproxy may have refused requests that kube-apiserver got directly.
 	mayBeRefused bool
-	// interrupted means that a stream was reset or the connection ended, so that kube-apiserver may not have got the attack's
-	// request.
+	// interrupted means that through listproxy a stream was reset or the connection ended early. kube-apiserver may not have
+	// got the attack's request.
 	interrupted bool
 }
 
-// records are those of all attacks.
+// records has a record of each attack that was sent.
 var records struct {
 	sync.Mutex
 	all []record
@@ -44,7 +46,8 @@ const (
 	auditPatience = 5 * time.Minute
 )
 
-// testAudit requires that kube-apiserver's audit log has the same of each attack that came directly and through listproxy.
+// testAudit requires for each attack that kube-apiserver's audit log says the same of the attempt that came directly and of the
+// one that came through listproxy.
 func testAudit(t *testing.T) {
 	records.Lock()
 	defer records.Unlock()
@@ -64,7 +67,8 @@ func testAudit(t *testing.T) {
 	}))
 }
 
-// auditDiff returns how kube-apiserver's accounts of the attack through listproxy differ from those that are expected, or "".
+// auditDiff compares the accounts of the attack in the audit log: one account for each request that kube-apiserver got. It
+// returns how those of the attempt through listproxy differ from what they must be, or "".
 func (r record) auditDiff(seen map[string]accounts) string {
 	for _, address := range seen[r.proxiedID].addresses {
 		if address != "127.0.0.1" {
@@ -72,8 +76,8 @@ func (r record) auditDiff(seen map[string]accounts) string {
 		}
 	}
 	got := withoutRepeats(seen[r.proxiedID].completed)
-	if r.verdict != answeredAsUpstream { // only the follower of a refused attack may arrive
-		return diffAccounts(nil, exclude(got, isFollower))
+	if r.verdict != answeredAsUpstream {
+		return diffAccounts(nil, exclude(got, isFollower)) // of a refused attack only the follower may arrive
 	}
 	sentDirectly := seen[r.directID].completed
 	hasDirectFollower := slices.ContainsFunc(sentDirectly, isFollower)
@@ -81,20 +85,22 @@ func (r record) auditDiff(seen map[string]accounts) string {
 	return diffAccounts(exclude(r.expected(sentDirectly, got), isUncertain), exclude(got, isUncertain))
 }
 
-// isUncertain reports whether chance decides if kube-apiserver got a request, either directly or through listproxy.
+// isUncertain reports whether chance decides if kube-apiserver got a request. Such a request may be in one account and not in
+// the other. hasDirectFollower means that the follower of the direct attempt has arrived.
 func (r record) isUncertain(a account, hasDirectFollower bool) bool {
 	if isFollower(a) {
-		// kube-apiserver may have ended the direct connection before the follower, which it would have refused.
+		// kube-apiserver may have ended the direct connection before it read the follower. It would have refused the follower.
 		hasRefusal := a.Code == http.StatusUnauthorized || a.Code == http.StatusForbidden
 		return hasRefusal && !hasDirectFollower
 	}
 	return isAttack(a) && r.interrupted
 }
 
-// expected returns the accounts that kube-apiserver must have of the attack through listproxy: those of the direct attack, except
-// for requests that listproxy answered itself. If listproxy may have refused requests, those that have not arrived are excepted, too.
+// expected returns the accounts that kube-apiserver must have of the attempt through listproxy. They are those of the direct
+// attempt (sentDirectly), without the requests that listproxy answered itself. If listproxy may have refused requests, those
+// that did not arrive (are not in got) are left out as well.
 func (r record) expected(sentDirectly, got []account) []account {
-	isAnswered := func(a account) bool {
+	answeredByListproxy := func(a account) bool {
 		if isFollower(a) {
 			return r.answeredFollower
 		}
@@ -103,10 +109,11 @@ func (r record) expected(sentDirectly, got []account) []account {
 	mayBeMissing := r.mayBeRefused && !r.fromMemory
 	return exclude(sentDirectly, func(a account) bool {
 		hasArrived := slices.ContainsFunc(got, func(b account) bool { return gocmp.Equal(a, b) })
-		return isAnswered(a) || (mayBeMissing && !hasArrived)
+		return answeredByListproxy(a) || (mayBeMissing && !hasArrived)
 	})
 }
 
+// diffAccounts returns how got differs from want, or "".
 func diffAccounts(want, got []account) string { return gocmp.Diff(want, got, cmpopts.EquateEmpty()) }
 
 // exclude returns the accounts for which isExcluded is false.
@@ -114,7 +121,8 @@ func exclude(all []account, isExcluded func(account) bool) []account {
 	return slices.DeleteFunc(slices.Clone(all), isExcluded)
 }
 
-// isAttack and isFollower tell the requests of an attack apart.
+// isAttack and isFollower report whether an account is of the attack itself, or of the follower. A request that was smuggled in
+// is neither.
 func isAttack(a account) bool   { return a.ID == "1" }
 func isFollower(a account) bool { return a.ID == "follower" }
 

@@ -35,22 +35,23 @@ func (a *auditLog) flags() []string {
 	return []string{"--audit-policy-file=" + a.policyPath, "--audit-log-path=" + a.logPath, "--audit-log-mode=blocking-strict"}
 }
 
-// account is the part of an audit event that is compared.
+// account is what kube-apiserver's audit log says of one request: the parts that are compared.
 type account struct {
-	ID        string // the part of the Audit-Id after the attack's number
+	ID        string // the part of the Audit-Id after the attack's number: "1" for the attack, "follower", or "smuggled"
 	URI, Verb string
 	Code      int32
-	// User sent the request. If listproxy sent it for the user of a certificate, whom it impersonates, that user is User.
+	// User is who sent the request. For the user of a certificate, listproxy sends it and impersonates that user. User is then
+	// the user of the certificate, as if the request had come directly.
 	User authenticationv1.UserInfo
-	// Impersonated is the user whom User impersonates.
+	// Impersonated is the user whom User impersonates, or empty.
 	Impersonated authenticationv1.UserInfo
 	Object       auditv1.ObjectReference
 }
 
-// accounts are the events of one attack: of its request, of the follower, and of whatever was smuggled in.
+// accounts is what the audit log says of one attack: of its own request, of the follower, and of whatever was smuggled in.
 type accounts struct {
 	completed []account
-	addresses []string // the clients' addresses that kube-apiserver assumed
+	addresses []string // from where kube-apiserver believes that the requests came
 }
 
 // read returns the accounts of all attacks, by the attack's number: the part of the Audit-Id before the first full stop.

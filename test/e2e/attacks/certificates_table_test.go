@@ -20,7 +20,7 @@ const (
 		`"spec":{"resourceAttributes":{"verb":"list","resource":"pods","namespace":"team-a"}}}`
 )
 
-// whoAmIAttack returns base as an attack that asks kube-apiserver who its user is.
+// whoAmIAttack returns a copy of base that asks kube-apiserver who the sender is. The other fields, such as users, stay.
 func whoAmIAttack(base attack) attack {
 	a := base
 	a.name += ", who"
@@ -33,16 +33,18 @@ func whoAmIAttack(base attack) attack {
 	return a
 }
 
-// hits names the users who must get the lists podsOfA and pods from memory.
+// hits names the users of some attacks who must get the list podsOfA from memory, and those who must get the list pods from
+// memory.
 type hits struct {
 	podsOfA []string
 	pods    []string
 }
 
-// readAttacks returns base as four attacks: on podsOfA, which the reader may list; on pods, which only the admin may list; on
-// one pod; and as whoAmIAttack.
+// readAttacks returns four copies of base. The first lists podsOfA, which the reader may do. The second lists pods, which only
+// the admin may do. The third gets a pod, and the fourth is base's whoAmIAttack. want says for the two lists who must get them
+// from memory.
 func readAttacks(base attack, want hits) []attack {
-	derive := func(name, target string, wantHitFor []string) attack {
+	variant := func(name, target string, wantHitFor []string) attack {
 		a := base
 		a.name = base.name + ", " + name
 		a.target = target
@@ -50,7 +52,10 @@ func readAttacks(base attack, want hits) []attack {
 		return a
 	}
 	return []attack{
-		derive("list", podsOfA, want.podsOfA), derive("list all", pods, want.pods), derive("get", podOfA, nil), whoAmIAttack(base),
+		variant("list", podsOfA, want.podsOfA),
+		variant("list all", pods, want.pods),
+		variant("get", podOfA, nil),
+		whoAmIAttack(base),
 	}
 }
 
@@ -71,8 +76,8 @@ func certificateAttacks() []attack {
 	)
 }
 
-// requestsByCertificate are requests of all kinds with a valid certificate and nothing else. None of them is malformed: they
-// find out whether a user gets what is another user's.
+// requestsByCertificate are requests of all kinds with a valid certificate and no other credentials. None is malformed. They
+// would show that a user gets what only another user may have.
 func requestsByCertificate() []attack {
 	return withUsers(goodCerts,
 		attack{name: "list all", target: pods, wantHitFor: []string{adminCert}},
@@ -118,7 +123,8 @@ func certificatesWithToken() []attack {
 	return out
 }
 
-// invalidCertificates present an invalid certificate, alone or with a header that names another user but has no token.
+// invalidCertificates present an invalid certificate, alone or with a header that names a user but has no token. kube-apiserver
+// refuses them, and listproxy must refuse them with the same status.
 func invalidCertificates() []attack {
 	out := readAttacks(attack{name: "invalid", users: badCerts, verdict: refusedAlike}, hits{})
 	for _, header := range []string{

@@ -16,7 +16,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
-// The users who attack with a certificate. An invalid certificate would be an admin's if it were believed.
+// The users who attack with a certificate. The invalid certificates name the admin or a group of admins: a server that believed
+// one would let its user do everything.
 const (
 	adminCert      = "admin by certificate"
 	readerCert     = "alice by certificate"
@@ -98,8 +99,8 @@ func createCertificateUsers(ctx context.Context) error {
 	)
 	type certificate struct {
 		subject    pkix.Name
-		change     func(*x509.Certificate)
-		authority  *controlplane.Authority // clients' if it is nil
+		change     func(*x509.Certificate) // makes it invalid; nil: it stays valid
+		authority  *controlplane.Authority // nil: the one that both servers accept
 		mayListAll bool                    // its user may list the objects of all namespaces
 	}
 	for user, c := range map[string]certificate{
@@ -132,7 +133,7 @@ func createCertificateUsers(ctx context.Context) error {
 			return fmt.Errorf("the certificate of %s: %w", user, err)
 		}
 		logins[user] = login{certificate: &pair, mayListAll: c.mayListAll}
-		for _, other := range []string{admin, reader, stranger} { // the same certificate with a token of another
+		for _, other := range []string{admin, reader, stranger} { // the same certificate, and another user's token
 			logins[withToken(user, other)] = login{certificate: &pair, token: logins[other].token, mayListAll: c.mayListAll}
 		}
 	}

@@ -21,8 +21,8 @@
 //     table says so ([refused]). These attacks must get a 4xx or a closed connection, and must not reach kube-apiserver.
 //   - kube-apiserver's audit log has the same for both: user, impersonated user, verb, object and status. It has neither
 //     requests that were answered from memory nor those that were refused, and no request that was smuggled in.
-//   - Only users who may list them get a byte of a marker that is in objects of another namespace, and in an object beside
-//     the one that may be listed by name.
+//   - Some objects have a marker in their text: all in team-b, for example, and a ConfigMap beside the one that a user may list
+//     by its name. Only users who may list such an object get a byte of the marker.
 //   - A user whom kube-apiserver does not accept learns nothing of the cluster, the policy and memory from Cache-Status.
 //   - Attacks that are harmless variants of a list come from memory (wantHitFor), which shows that the table covers requests
 //     that could go wrong.

@@ -12,7 +12,8 @@ import (
 // An outcome is all that came back on one connection.
 type outcome struct {
 	Answers []answer
-	// End says how the connection ended; "" if the server closed it in order.
+	// End is how the connection ended (hangs, notHTTP, closedEarly or an error code of HTTP/2); "" if the server closed it in
+	// order.
 	End string
 }
 
@@ -23,10 +24,10 @@ type answer struct {
 	Header  http.Header
 	Body    string
 	Trailer http.Header
-	Reset   string // says how the body or the stream ended; "" if in order
+	Reset   string // how the body or the stream broke off; "" if it ended in order
 }
 
-// toAttack returns the answer to the attack, or an empty one.
+// toAttack returns the answer to the attack: the first answer that is no 1xx. It returns an empty answer if there is none.
 func (o outcome) toAttack() answer {
 	for _, a := range o.Answers {
 		isInterim := a.Status >= 100 && a.Status < 200
@@ -50,8 +51,8 @@ func (o outcome) hit() bool { return o.toAttack().hit() }
 
 func (a answer) hit() bool { return strings.HasPrefix(a.Header.Get("Cache-Status"), "listproxy; hit") }
 
-// answeredFollower reports whether listproxy itself answered the follower, which is the request after the attack. listproxy answers
-// it from memory, or by refusing the certificate of the connection.
+// answeredFollower reports whether listproxy itself answered the follower, the innocent request after the attack. It can do so
+// from memory, or by refusing the certificate of the connection.
 func (o outcome) answeredFollower() bool {
 	if len(o.Answers) < 2 { // no answer to the follower
 		return false
@@ -83,8 +84,9 @@ var (
 	ownIdentifier = regexp.MustCompile(`^(a[0-9]{5}\.|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$)`)
 )
 
-// withoutVarying returns an outcome without what may differ between two outcomes of one attack. Where the other outcome is from
-// memory, which has no headers of kube-apiserver's flow control, these headers are dropped as well.
+// withoutVarying returns the outcome without what may differ between two outcomes of the same attack, such as the Date. An
+// answer from memory lacks the headers of kube-apiserver's flow control. So where other has an answer from memory, these
+// headers are removed, too.
 func (o outcome) withoutVarying(other outcome) outcome {
 	out := outcome{End: o.End}
 	for i, a := range o.Answers {
@@ -113,8 +115,8 @@ func (o outcome) withoutVarying(other outcome) outcome {
 	return out
 }
 
-// diff returns how got differs from want, which is kube-apiserver's outcome. If mayClose, the connection may have been closed
-// after any answer.
+// diff returns how listproxy's outcome got differs from kube-apiserver's outcome want, or "". mayClose means that listproxy may
+// have closed the connection after any answer, so that got may lack the last answers.
 func diff(want, got outcome, mayClose bool) string {
 	stableWant, stableGot := want.withoutVarying(got), got.withoutVarying(got)
 	for i := 1; i < min(len(want.Answers), len(got.Answers)); i++ {

@@ -73,7 +73,8 @@ func readHTTP1(conn *tls.Conn, method string) outcome {
 	}
 }
 
-// ending returns hangs for an error of a deadline, and "" if the server has closed the connection, in whichever way.
+// ending returns hangs if err is that of a deadline. Otherwise the server has closed or reset the connection, and ending
+// returns "".
 func ending(err error) string {
 	var timeout interface{ Timeout() bool }
 	if errors.As(err, &timeout) && timeout.Timeout() {

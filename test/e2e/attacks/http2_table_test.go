@@ -5,28 +5,31 @@ import (
 	"strings"
 )
 
-// oneRequest returns frames with a header block alone, which ends the request.
+// The tables of this file have fields of HTTP/2 as they are encoded, for example ":path=*". Placeholders such as {host} are
+// replaced before (see the type attack).
+
+// oneRequest returns the frames of a request that has only a header block, and no body.
 func oneRequest(block ...field) func(*wire) {
 	return func(w *wire) { w.writeHeaders(attackStream, endStream, block...) }
 }
 
-// listWith returns a request for a list with another value of a field that every request has.
+// listWith returns a GET of podsOfA in which other replaces the field of the same name.
 func listWith(other field) []field {
 	block := request(podsOfA)
 	for i := range block {
-		if block[i][0] == other[0] {
-			block[i][1] = other[1]
+		if block[i].name == other.name {
+			block[i].value = other.value
 		}
 	}
 	return block
 }
 
-// listWithout returns a request for a list without a field.
+// listWithout returns a GET of podsOfA without the field of that name.
 func listWithout(name string) []field {
-	return slices.DeleteFunc(request(podsOfA), func(f field) bool { return f[0] == name })
+	return slices.DeleteFunc(request(podsOfA), func(f field) bool { return f.name == name })
 }
 
-// parseFields returns fields that are written as name=value.
+// parseFields returns fields that are written as name=value: ":path=/x" has the name :path and the value /x.
 func parseFields(all ...string) []field {
 	var parsed []field
 	for _, f := range all {
@@ -39,18 +42,22 @@ func parseFields(all ...string) []field {
 // pseudoAttacks have a method, path or authority twice, not at all, out of order or malformed.
 func pseudoAttacks() []attack {
 	var out []attack
+	// add adds a request with this header block and no body.
 	add := func(v verdict, name string, block []field) {
 		out = append(out, attack{name: name, verdict: v, frames: oneRequest(block...)})
 	}
+	// Before an ordinary request, a second value of its pseudo-headers, or one that no request has.
 	for _, f := range parseFields(
 		":path="+pods, ":path="+podsOfA, ":method=DELETE", ":authority=example.com", ":scheme=http", ":user=admin",
 		":status=200", ":impersonate-user=admin", ":protocol=websocket",
 	) {
 		add(answeredAsUpstream, f.String()+" before a request", slices.Concat([]field{f}, request(podsOfA)))
 	}
+	// A pseudo-header is missing.
 	for _, name := range []string{":path", ":method", ":scheme", ":authority"} {
 		add(answeredAsUpstream, "no "+name, listWithout(name))
 	}
+	// A pseudo-header of an ordinary request has another value. Some values would add a line to a request of HTTP/1.1.
 	for _, f := range parseFields(
 		":path=", ":path=api/v1/pods", ":path=//example.com"+podsOfA, ":path="+podsOfA+" HTTP/1.1",
 		":path="+podsOfA+" HTTP/1.1\r\nImpersonate-User: admin\r\n\r\n", ":path=/api/v1/pods\x00", ":path="+podsOfA+"#x",
@@ -61,12 +68,14 @@ func pseudoAttacks() []attack {
 	) {
 		add(answeredAsUpstream, f.String(), listWith(f))
 	}
+	// What listproxy refuses: a path that is an absolute URL or the whole server, and a tunnel.
 	for _, path := range []string{"https://{host}" + podsOfA, "https://example.com/", "*"} {
 		add(refused, "path "+path, listWith(field{":path", path}))
 	}
 	for _, authority := range []string{"{host}", "169.254.169.254:80"} {
 		add(refused, "CONNECT "+authority, parseFields(":method=CONNECT", ":authority="+authority, "audit-id={id}.1"))
 	}
+	// Fields in another place or twice, and CONNECT with a path.
 	connect := listWith(field{":method", "CONNECT"})
 	add(answeredAsUpstream, "path after a request", request(podsOfA, field{":path", pods}))
 	add(answeredAsUpstream, "path after regular fields only", slices.Concat(listWithout(":path"), []field{{":path", pods}}))
@@ -80,7 +89,7 @@ func pseudoAttacks() []attack {
 	return withUsers([]string{reader}, out...)
 }
 
-// fieldAttacks have fields that HTTP/2 forbids, or that claim an identity.
+// fieldAttacks have, besides the fields of an ordinary GET, one that HTTP/2 forbids or that claims an identity.
 func fieldAttacks() []attack {
 	out := []attack{
 		{name: "authorization twice", frames: oneRequest(request(pods, field{"authorization", "Bearer x"})...)},
@@ -113,7 +122,7 @@ func fieldAttacks() []attack {
 	return withUsers([]string{reader}, out...)
 }
 
-// postWith returns a POST of JSON with more fields, whose body is to follow.
+// postWith returns the header block of a POST of JSON, with more fields at the end. A body is to follow.
 func postWith(more ...field) []field {
 	return slices.Concat(listWith(field{":method", "POST"}), []field{{"content-type", "application/json"}}, more)
 }
@@ -125,9 +134,9 @@ func frameAttacks() []attack {
 	for _, tt := range []struct {
 		name       string
 		block      []field
-		onlyHeader bool
-		body       string
-		malformed  bool
+		onlyHeader bool   // the header block ends the request
+		body       string // of the DATA frame that follows, unless onlyHeader
+		malformed  bool   // the body has another length than content-length says
 	}{
 		{name: "GET with a body", block: request(podsOfA), body: "x"},
 		{name: "GET with an empty body", block: request(podsOfA)},

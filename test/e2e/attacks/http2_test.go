@@ -21,21 +21,22 @@ import (
 const (
 	// attackStream is the stream of the attack.
 	attackStream uint32 = 1
-	// followerStream is the stream of the follower: an ordinary request behind the attack, which must be answered as if there had
-	// been no attack. The streams in between are free for attacks with several.
+	// followerStream is the stream of the follower, an ordinary request without credentials behind the attack. The follower
+	// must be answered as if there had been no attack. An attack with several streams has those in between.
 	followerStream uint32 = 99
 
 	// window is larger than any answer, so that no answer waits for a WINDOW_UPDATE.
 	window = 16 << 20
-	// endStream and moreFollows say whether a frame is the last of the attack's request.
+	// endStream and moreFollows are values of the parameter end: whether a frame is the last of a request.
 	endStream, moreFollows = true, false
 )
 
-// A field is the name and the value of a header field of HTTP/2, or of a pseudo-header. Neither is checked.
-type field [2]string
+// A field is a header field of HTTP/2, or a pseudo-header such as :path. Neither name nor value is checked before it is
+// written.
+type field struct{ name, value string }
 
 // String returns a part of a test's name.
-func (f field) String() string { return fmt.Sprintf("%.40q=%.80q", f[0], f[1]) }
+func (f field) String() string { return fmt.Sprintf("%.40q=%.80q", f.name, f.value) }
 
 // wire is one HTTP/2 connection on which anything can be written. Errors of writing are ignored: a server may stop reading
 // early, and its answer then says why.
@@ -43,16 +44,16 @@ type wire struct {
 	mu      sync.Mutex // guards writing, encoded and opened
 	framer  *h2.Framer
 	fill    *strings.Replacer // replaces {host}, {id} and {token}
-	encoded bytes.Buffer      // what encoder writes
+	encoded bytes.Buffer      // what encoder has written
 	encoder *hpack.Encoder
-	opened  map[uint32]bool // by stream
+	opened  map[uint32]bool // the streams that have a request
 }
 
-// encode encodes a header block. The caller holds mu.
+// encode returns the encoded header block of the fields. The caller holds mu.
 func (w *wire) encode(fields []field) []byte {
 	w.encoded.Reset()
 	for _, f := range fields {
-		_ = w.encoder.WriteField(hpack.HeaderField{Name: w.fill.Replace(f[0]), Value: w.fill.Replace(f[1])})
+		_ = w.encoder.WriteField(hpack.HeaderField{Name: w.fill.Replace(f.name), Value: w.fill.Replace(f.value)})
 	}
 	return bytes.Clone(w.encoded.Bytes())
 }
@@ -127,7 +128,8 @@ func sendHTTP2(ctx context.Context, server endpoint, who login, a attack, fill *
 	return out, nil
 }
 
-// read reads until every stream in opened has ended, or the connection has.
+// read reads frames until every stream in opened has ended, or the connection has. It returns the answers in the order of
+// streams.
 func (w *wire) read() outcome {
 	var out outcome
 	answers := map[uint32]*answer{}
@@ -192,7 +194,7 @@ func (w *wire) finished(done map[uint32]bool) bool {
 	return true
 }
 
-// addHeaders adds a header block, which is the trailers if it has no status.
+// addHeaders adds a header block to the answer: the header if it has a :status, and otherwise the trailers.
 func (a *answer) addHeaders(f *h2.MetaHeadersFrame) {
 	status, err := strconv.Atoi(f.PseudoValue("status"))
 	if err != nil {
@@ -202,6 +204,7 @@ func (a *answer) addHeaders(f *h2.MetaHeadersFrame) {
 	a.Status, a.Header = status, headerOf(f)
 }
 
+// headerOf returns the fields of a header block without pseudo-headers.
 func headerOf(f *h2.MetaHeadersFrame) http.Header {
 	header := http.Header{}
 	for _, field := range f.RegularFields() {

@@ -7,50 +7,60 @@ import (
 	"strings"
 )
 
-// identityAttacks claim to be another user, for a list that the reader may have and for a list that only the admin may have.
+// identityAttacks claim to be another user. Each header is sent with the list podsOfA, which the reader may have, and with the
+// list pods, which only the admin may have.
 func identityAttacks() []attack {
 	var out []attack
-	add := func(header, target string, wantHitFor []string, users ...string) {
-		out = append(out, attack{target: target, header: header, wantHitFor: wantHitFor, users: users})
-	}
-	addByCertificate := func(base attack, want hits) { out = append(out, readAttacks(base, want)...) }
 	for _, header := range impersonations {
 		var wantHitFor []string
 		if strings.EqualFold(header, asUser+"alice") {
-			wantHitFor = []string{deputy}
+			wantHitFor = []string{deputy} // who may impersonate alice, the reader
 		}
-		add(header, podsOfA, wantHitFor, reader, anonymous, reviewer, deputy)
-		add(header, pods, nil, reader, nobody, anonymous, admin, deputy)
-		// listproxy impersonates the user of a certificate, and kube-apiserver would judge listproxy's right to impersonate
-		// others. So such a user may not impersonate anybody.
-		addByCertificate(attack{
+		out = append(
+			out,
+			attack{target: podsOfA, header: header, users: []string{reader, anonymous, reviewer, deputy}, wantHitFor: wantHitFor},
+			attack{target: pods, header: header, users: []string{reader, nobody, anonymous, admin, deputy}},
+		)
+		// For the user of a certificate, listproxy itself sends Impersonate-User. If it passed on the user's header,
+		// kube-apiserver would see listproxy impersonate, which may. So the user of a certificate must not impersonate anybody.
+		out = append(out, readAttacks(attack{
 			name: header, header: header, users: []string{adminCert, readerCert, withToken(readerCert, admin)},
 			verdict: refused, wantStatus: http.StatusForbidden,
-		}, hits{})
+		}, hits{})...)
 	}
 	for _, header := range claims {
-		add(header, podsOfA, nil, reader, anonymous)
-		add(header, pods, nil, reader, nobody, anonymous)
+		out = append(
+			out,
+			attack{target: podsOfA, header: header, users: []string{reader, anonymous}},
+			attack{target: pods, header: header, users: []string{reader, nobody, anonymous}},
+		)
 	}
 	for _, header := range harmlessClaims {
-		add(header, podsOfA, []string{reader}, reader, anonymous)
-		add(header, pods, nil, reader, nobody, anonymous)
-		addByCertificate(
+		out = append(
+			out,
+			attack{target: podsOfA, header: header, users: []string{reader, anonymous}, wantHitFor: []string{reader}},
+			attack{target: pods, header: header, users: []string{reader, nobody, anonymous}},
+		)
+		out = append(out, readAttacks(
 			attack{name: header, header: header, users: []string{readerCert, nobodyCert}},
 			hits{podsOfA: []string{readerCert}},
-		)
+		)...)
 	}
 	return out
 }
 
-// asUser begins the header that names the user to impersonate.
+// asUser is the beginning of the header that names the user to impersonate.
 const asUser = "Impersonate-User: "
 
-// impersonations are headers of which kube-apiserver obeys some, refuses some and ignores the others.
+// impersonations are headers that ask to act as somebody else, or look so. kube-apiserver obeys some, refuses some, and ignores
+// the others.
 var impersonations = []string{
-	// A user in different spellings, no user, or two.
+	// A user, in different spellings of the name.
 	asUser + "admin", "impersonate-user: admin", "IMPERSONATE-USER: admin", "iMpErSoNaTe-uSeR: admin", asUser + "alice",
-	"IMPERSONATE-user: alice", "Impersonate-User:", asUser + " ",
+	"IMPERSONATE-user: alice",
+	// No user.
+	"Impersonate-User:", asUser + " ",
+	// Two users, of whom one may be empty.
 	asUser + "alice\n" + asUser + "admin", "Impersonate-User:\n" + asUser + "admin",
 	"impersonate-user: alice\nIMPERSONATE-USER: admin", asUser + "alice\n" + asUser + "alice",
 	// A service account, a node, nobody.
@@ -69,7 +79,7 @@ var impersonations = []string{
 	asUser + "alice\nImpersonate-Tomorrow: x",
 }
 
-// claims are other headers that name a user or have a token, of which both servers ignore most.
+// claims are other headers that name a user or have a token. Both servers ignore most of them.
 var claims = []string{
 	// Headers of front proxies, in names that some servers take for them.
 	"X_Remote_User: admin\nX_Remote_Group: system:masters", "x-remote-user: admin\nx-remote-group: system:masters",
@@ -101,10 +111,15 @@ func credentialAttacks() []attack {
 		"authorization: " + aliceToken + "\nAUTHORIZATION: " + adminToken,
 		"Sec-WebSocket-Protocol: " + bearerProtocol + encodeToken("x") + ", v4.channel.k8s.io",
 	}
-	for _, value := range []string{ // other schemes, and a scheme or a token that is missing, doubled or malformed
-		"", "Bearer", "Bearer ", "{token:alice}", "Bearer  {token:alice}", "Bearer\t{token:alice}", aliceToken + " x", aliceToken + ",",
-		aliceToken + ", " + adminToken, `Bearer "{token:alice}"`, "Basic " + base64.StdEncoding.EncodeToString([]byte("admin:admin")),
-		"Token {token:alice}", "Negotiate YII=", aliceToken + "\xc3\xa9", aliceToken + "\xff", "Bearer\u00a0{token:alice}",
+	for _, value := range []string{
+		// The scheme, the token or both are missing.
+		"", "Bearer", "Bearer ", "{token:alice}",
+		// An odd space between the two, and something behind the token or around it.
+		"Bearer  {token:alice}", "Bearer\t{token:alice}", "Bearer\u00a0{token:alice}", aliceToken + " x", aliceToken + ",",
+		aliceToken + ", " + adminToken, `Bearer "{token:alice}"`, aliceToken + "\xc3\xa9", aliceToken + "\xff",
+		// Other schemes.
+		"Basic " + base64.StdEncoding.EncodeToString([]byte("admin:admin")), "Token {token:alice}", "Negotiate YII=",
+		// A JSON Web Token of the admin that is not signed ("alg":"none").
 		"Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZG1pbiIsImdyb3VwcyI6WyJzeXN0ZW06bWFzdGVycyJdfQ.",
 	} {
 		headers = append(headers, authorization+value)
@@ -112,7 +127,7 @@ func credentialAttacks() []attack {
 	for _, first := range []string{aliceToken, "", "Basic eDp5", "Bearer x"} {
 		headers = append(headers, authorization+first+"\n"+authorization+adminToken)
 	}
-	asAlice := []string{ // unusual spellings of alice's token
+	asAlice := []string{ // alice's token in unusual spellings that both servers accept
 		authorization + "bearer {token:alice}", authorization + "BEARER {token:alice}", authorization + "   " + aliceToken,
 		authorization + aliceToken + "   ",
 	}
@@ -120,7 +135,7 @@ func credentialAttacks() []attack {
 	for _, header := range slices.Concat(headers, asAlice) {
 		ofA := attack{target: podsOfA, header: header}
 		if slices.Contains(asAlice, header) {
-			ofA.wantHitFor = []string{anonymous}
+			ofA.wantHitFor = []string{anonymous} // who sends alice's token here, and nothing else
 		}
 		out = append(out, ofA, attack{target: pods, header: header})
 	}

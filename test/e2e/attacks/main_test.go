@@ -21,8 +21,8 @@ import (
 const (
 	// patience ends a wait for something that must come; no test passes because of it.
 	patience = 30 * time.Second
-	// parallelAttacks is more than there are CPUs, since attacks wait: net/http keeps a connection open for half a second
-	// after it has refused a request.
+	// parallelAttacks is the number of attacks at a time. It is larger than the number of CPUs, since attacks wait: net/http
+	// keeps a connection open for half a second after it has refused a request.
 	parallelAttacks = 24
 )
 
@@ -93,8 +93,8 @@ const (
 	anonymous = controlplane.Anonymous
 	stranger  = "stranger" // has a token that kube-apiserver does not know
 	named     = "named"    // lists the ConfigMap open in team-a, by its name
-	deputy    = "deputy"   // impersonates the reader
-	reviewer  = "reviewer" // impersonates the reader in reviews only
+	deputy    = "deputy"   // may impersonate the reader
+	reviewer  = "reviewer" // may impersonate the reader in SelfSubjectAccessReviews only
 )
 
 // A login is the credentials of a user.
@@ -134,8 +134,8 @@ func createUsersAndObjects(ctx context.Context) error {
 	))
 }
 
-// objects has objects with the marker and without it, a custom resource, and an API group of an aggregated server that does
-// not run.
+// objects are the objects of the cluster. MARKER stands for the marker, which only the admin may see. There are also a custom
+// resource, and an API group of an aggregated API server that does not run.
 const objects = `
 {apiVersion: v1, kind: ConfigMap, metadata: {namespace: team-a, name: open}, data: {content: anything}}
 ---

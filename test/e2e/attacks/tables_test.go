@@ -18,8 +18,9 @@ const (
 // podReaders may list podsOfA.
 var podReaders = []string{admin, reader}
 
-// targets returns GETs of targets, which some users must get from memory; nil: nobody must.
-func targets(wantHitFor []string, all ...string) []attack {
+// gets returns attacks that are GETs of these targets. wantHitFor names the users whose answers must come from memory; nil:
+// nobody's.
+func gets(wantHitFor []string, all ...string) []attack {
 	var out []attack
 	for _, target := range all {
 		out = append(out, attack{target: target, wantHitFor: wantHitFor})
@@ -27,7 +28,7 @@ func targets(wantHitFor []string, all ...string) []attack {
 	return out
 }
 
-// methodAttacks use other methods on what is in memory.
+// methodAttacks use other methods than GET on a list that is in memory, or say in a header or a body that they do.
 func methodAttacks() []attack {
 	var out []attack
 	for _, method := range []string{
@@ -39,6 +40,7 @@ func methodAttacks() []attack {
 	for _, name := range []string{"X-Http-Method-Override", "X-Method-Override", "X-Http-Method"} {
 		out = append(out, attack{target: podsOfA, header: name + ": DELETE", wantHitFor: podReaders})
 	}
+	// A server that takes the body for the next request would answer it, or send it to kube-apiserver.
 	const requestInBody = "GET /api/v1/pods?smuggled=1 HTTP/1.1\r\nHost: x\r\nAudit-Id: smuggled\r\n\r\n"
 	out = append(
 		out,
@@ -103,7 +105,7 @@ var headersToForward = []string{
 	"X-Too-Huge: " + strings.Repeat("x", 1_200_000), // kube-apiserver refuses more than 1 MiB itself, in the same way
 }
 
-// watchAttacks watch what a user may not list, or with odd parameters, for a second (timeoutSeconds=1).
+// watchAttacks are watches of what a user may not list, or with odd parameters. Each ends after a second (timeoutSeconds=1).
 func watchAttacks() []attack {
 	const (
 		watch     = "&watch=true&timeoutSeconds=1"
@@ -112,13 +114,17 @@ func watchAttacks() []attack {
 		watchMaps = configMapsOfA + watch
 	)
 	byPodReaders := slices.Concat(
-		targets([]string{admin}, pods+watch, pods+streaming, podsOfB+watch,
+		// What only the admin may watch.
+		gets([]string{admin}, pods+watch, pods+streaming, podsOfB+watch,
 			pods+watch+"&fieldSelector=metadata.namespace%3Dteam-a", pods+watch+"&labelSelector=of%3Dteam-b"),
-		targets(podReaders, podsOfA+watch, podsOfA+streaming,
+		// What the reader may watch, too.
+		gets(podReaders, podsOfA+watch, podsOfA+streaming,
 			podsOfA+watch+"&fieldSelector=metadata.namespace%3Dteam-b", podsOfA+watch+"&limit=1"),
-		targets(nil, "/api/v1/pods?resourceVersion=99999999"+watch, "/api/v1/pods?resourceVersion=1"+watch,
+		// What is forwarded: revisions that memory does not have, and parameters that kube-apiserver refuses.
+		gets(nil, "/api/v1/pods?resourceVersion=99999999"+watch, "/api/v1/pods?resourceVersion=1"+watch,
 			ofA+"99999999"+watch, ofA+"x"+watch, podsOfA+watch+"&continue=x", podsOfA+watch+"&resourceVersionMatch=Exact",
 			podsOfA+watch+"&sendInitialEvents=true", podsOfA+watch+"&shardSelector=x"),
+		// Other representations, a body, another method, and another user.
 		[]attack{
 			{target: pods + watch, header: "Accept: application/vnd.kubernetes.protobuf;stream=watch"},
 			{target: pods + watch, header: "Accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"},
@@ -127,7 +133,8 @@ func watchAttacks() []attack {
 			{target: pods + watch, header: "Impersonate-User: admin"},
 		},
 	)
-	byNamed := targets(
+	// named may watch only the ConfigMap open.
+	byNamed := gets(
 		nil, watchMaps+"&fieldSelector=metadata.name%3Dopen", watchMaps+"&fieldSelector=metadata.name%3Dshut",
 		watchMaps, watchMaps+"&fieldSelector=metadata.name!%3Dopen",
 	)
@@ -139,11 +146,12 @@ func watchAttacks() []attack {
 	return slices.Concat(withUsers(podReaders, byPodReaders...), withUsers([]string{named}, byNamed...), []attack{asReader})
 }
 
-// resourceAttacks try to learn which resources exist and which are kept, and ask for paths of the admin port. None of these
-// may be reached at the port for clients.
+// resourceAttacks try to learn which resources exist, and which of them are in memory. They also ask for paths of the admin
+// port, which the port for clients must not serve.
 func resourceAttacks() []attack {
-	return withUsers([]string{admin, nobody, stranger}, targets(
-		nil, "/api/v1/limitranges?resourceVersion=0", "/api/v1/pods?resourceVersionMatch=Exact&resourceVersion=1",
+	return withUsers([]string{admin, nobody, stranger}, gets(
+		nil,
+		"/api/v1/limitranges?resourceVersion=0", "/api/v1/pods?resourceVersionMatch=Exact&resourceVersion=1",
 		"/api/v1/secrets?resourceVersion=0",
 		"/api/v1/no-such-things?resourceVersion=0", "/apis/apps/v9/deployments?resourceVersion=0",
 		"/apis/authentication.k8s.io/v1/tokenreviews?resourceVersion=0", "/apis/no.such.group/v1/things?resourceVersion=0",

@@ -14,35 +14,50 @@ func pathAttacks() []attack {
 	return withUsers(podReaders, out...)
 }
 
-// oddPaths are some of many spellings that lead to a list, to no list, or to a list of another namespace.
+// oddPaths are paths that one parser may take for a list, and another for no list, or for a list of another namespace. The
+// reader may list pods in team-a, but not in team-b or in all namespaces.
 var oddPaths = []string{
-	// Slashes and dots.
+	// More slashes than needed. A server that merges them lists all pods. Two at the beginning may be the host of a URL.
 	"//api/v1/pods", "//example.com/api/v1/pods", "///api/v1/pods", "/api//v1/pods", "/api/v1//pods", "/api/v1/pods/", "/api/v1/pods//",
+	// Dots. A server that resolves them leaves team-a, or another path that anybody may read.
 	"/api/v1/./pods", "/api/v1/pods/.", "/api/v1/pods/x/..", "/../api/v1/pods", "/api/v1/namespaces/team-a/../team-b/pods",
 	"/api/v1/namespaces/team-a/pods/../../../pods", "/healthz/../api/v1/pods", "/openapi/v2/%2e%2e/%2e%2e/api/v1/pods",
+	// Backslashes, which some servers take for slashes.
 	`/api/v1\pods`, `/api/v1/namespaces/team-a/..\team-b/pods`,
-	// Escapes, and what should be escaped.
+	// Escaped dots and slashes. A server may resolve them before it looks at the path, or after.
 	"/api/v1/namespaces/team-a/%2e%2e/team-b/pods", "/api/v1/namespaces/team-a/.%2E/team-b/pods", "/api/v1/%2e/pods",
 	"/api/v1%2fpods", "/api/v1/namespaces/team-a%2Fpods", "/api/v1/namespaces/team-a%2f..%2fteam-b/pods",
-	"/api/v1/namespaces/team-a%2f%2e%2e%2fteam-b/pods", "/api/v1/namespaces/team-a%252fpods", "/api/v1/%70ods",
-	"/api/v1/namespaces/team-%61/pods", "/api/v1/pods%00", "/api/v1/namespaces/team-a%00/pods", "/api/v1/pods%0a",
-	"/api/v1/pods%0d%0aImpersonate-User:%20admin", "/api/v1/pods%20", "/api/v1/namespaces/team-a%20/pods", "/api/v1/pods%3fwatch=1",
-	"/api/v1/pods%23", "/api/v1/namespaces/team-a%c0%af../pods", "/api/v1/pods%ff", "/api/v1/pods%zz", "/api/v1/pods%2",
+	"/api/v1/namespaces/team-a%2f%2e%2e%2fteam-b/pods", "/api/v1/namespaces/team-a%252fpods",
+	// Escaped letters, which mean the same as letters.
+	"/api/v1/%70ods", "/api/v1/namespaces/team-%61/pods",
+	// Escaped characters that may end a name, a path or a line.
+	"/api/v1/pods%00", "/api/v1/namespaces/team-a%00/pods", "/api/v1/pods%0a", "/api/v1/pods%0d%0aImpersonate-User:%20admin",
+	"/api/v1/pods%20", "/api/v1/namespaces/team-a%20/pods", "/api/v1/pods%3fwatch=1", "/api/v1/pods%23",
+	// Escapes that are no UTF-8 (the first is an overlong slash), or no escapes.
+	"/api/v1/namespaces/team-a%c0%af../pods", "/api/v1/pods%ff", "/api/v1/pods%zz", "/api/v1/pods%2",
+	// Parameters in the path, and letters that are not ASCII.
 	"/api/v1/pods;x=1", "/api/v1;x=1/pods", "/api/v1/pods\xc3\xa9", "/api/v1/namespaces/team-\xd0\xb0/pods",
-	// Names that are not what they look like.
-	"/API/V1/PODS", "/api/v1/Pods", "/api/v1/namespaces/TEAM-A/pods", "/api/v1/namespaces//pods", "/api/v1/namespaces/../pods",
-	"/api/v1/namespaces/*/pods", "/api/v1/namespaces/team-a/namespaces/team-b/pods", "/api/v1/namespaces/team-a/namespaces",
+	// Capitals.
+	"/API/V1/PODS", "/api/v1/Pods", "/api/v1/namespaces/TEAM-A/pods",
+	// An empty namespace, one that is a dot or a wildcard, and two.
+	"/api/v1/namespaces//pods", "/api/v1/namespaces/../pods", "/api/v1/namespaces/*/pods",
+	"/api/v1/namespaces/team-a/namespaces/team-b/pods", "/api/v1/namespaces/team-a/namespaces",
+	// The old paths of watches and proxies.
 	"/api/v1/watch/pods", "/api/v1/watch/namespaces/team-a/pods", "/api/v1/watch/namespaces/team-b/pods", "/api/v1/proxy/pods",
+	// Groups, versions and resources that do not exist.
 	"/apis//v1/pods", "/apis/core/v1/pods", "/api/pods", "/api/v2/pods", "/api/v1/podz", "/api/v1/*", "/api/v1/pods,configmaps",
+	// An object, a subresource, and no list at all.
 	"/api/v1/namespaces/team-a/pods/status", "/api/v1/namespaces/team-b/pods/shut-0", "/api/v1/namespaces/team-b/pods//",
 	"/api/v1/namespaces/team-a/configmaps/shut", "/", "/version/api/v1/pods",
+	// Very long paths.
 	"/api/v1/namespaces/" + strings.Repeat("a", 60_000) + "/pods", "/api/v1" + strings.Repeat("/x", 20_000),
 }
 
-// queryAttacks have queries that two parsers may read differently, and selectors beyond a right.
+// queryAttacks have queries that two parsers may read differently, and selectors that select more than the user may list.
 func queryAttacks() []attack {
 	var out []attack
-	// addToBothLists adds queries of two lists, with the users who must get each list from memory.
+	// addToBothLists adds each of the queries to two lists: to podsOfA by podReaders, and to configMapsOfA by named. podsHitFor
+	// and configMapsHitFor name the users who must get these lists from memory.
 	addToBothLists := func(podsHitFor, configMapsHitFor []string, queries ...string) {
 		for _, query := range queries {
 			out = append(
@@ -52,9 +67,10 @@ func queryAttacks() []attack {
 			)
 		}
 	}
-	addToBothLists(podReaders, nil, "", "&timeoutSeconds=7", "&labelSelector=")
-	addToBothLists(nil, []string{named}, openByName, "&fieldSelector=metadata.name%3D%3Dopen", "&fieldSelector=metadata.name=open")
-	addToBothLists(nil, nil, oddQueries...)
+	var noHits []string
+	addToBothLists(podReaders, noHits, "", "&timeoutSeconds=7", "&labelSelector=")
+	addToBothLists(noHits, []string{named}, openByName, "&fieldSelector=metadata.name%3D%3Dopen", "&fieldSelector=metadata.name=open")
+	addToBothLists(noHits, noHits, oddQueries...)
 	for _, otherScope := range []string{configMaps, "/api/v1/namespaces/team-b/configmaps?resourceVersion=0"} {
 		out = append(out, attack{target: otherScope + openByName, users: []string{named}})
 	}
@@ -64,22 +80,29 @@ func queryAttacks() []attack {
 // openByName selects the object that named may list in team-a.
 const openByName = "&fieldSelector=metadata.name%3Dopen"
 
-// oddQueries are ends of a query.
+// oddQueries are ends of a query. Each follows the query of a list.
 var oddQueries = []string{
-	// Spellings of watch, not all of which make the list a watch.
+	// Spellings of watch. Some of them make the list a watch, others do not.
 	"&watch=&timeoutSeconds=1", "&watch&timeoutSeconds=1", "&watch=0", "&watch=1&timeoutSeconds=1", "&watch=2&timeoutSeconds=1",
 	"&watch=false", "&watch=FALSE", "&watch=false&watch=true&timeoutSeconds=1", "&watch=true&watch=false&timeoutSeconds=1",
 	"&watch=TRUE&timeoutSeconds=1", "&watch=t&timeoutSeconds=1", "&watch=no&timeoutSeconds=1", "&WATCH=true",
 	"&w%61tch=tru%65&timeoutSeconds=1", "&watch=%20false&timeoutSeconds=1", "&watch=%zz", ";watch=true", "?watch=1",
-	// Parameters twice, with odd values, or unknown.
+	// Limits twice, and limits that are no number or too large.
 	"&limit=1&limit=2", "&limit=&limit=1", "&limit=-1", "&limit=99999999999999999999", "&limit=%2b1", "&limit=0x1", "&limit=1;limit=2",
-	"&limit[]=1", "&resourceVersion=1", "&resourceVersion=0", "&x=1&resourceVersion=-1",
+	"&limit[]=1",
+	// A second revision, match or selector. kube-apiserver takes the first.
+	"&resourceVersion=1", "&resourceVersion=0", "&x=1&resourceVersion=-1",
 	"&resourceVersionMatch=NotOlderThan&resourceVersionMatch=Exact", "&labelSelector=of%3Dteam-a&labelSelector=of%3Dteam-b",
-	"&fieldSelector=metadata.name%3Dopen&fieldSelector=metadata.name%3Dshut", "&timeout=-1s", "&timeout=forever",
-	"&allowWatchBookmarks=maybe", "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "&pretty=true", "&unknown=1", "&=1",
-	"&namespace=team-b", "&name=shut", "&as=admin&impersonate-user=admin&user=admin", "&shardSelector=x",
+	"&fieldSelector=metadata.name%3Dopen&fieldSelector=metadata.name%3Dshut",
+	// Odd values of other parameters, and parameters of watches in a list.
+	"&timeout=-1s", "&timeout=forever", "&allowWatchBookmarks=maybe", "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+	"&pretty=true",
+	// Parameters that kube-apiserver does not know, among them some that name another object or user.
+	"&unknown=1", "&=1", "&namespace=team-b", "&name=shut", "&as=admin&impersonate-user=admin&user=admin",
+	// Shards, which only some versions of kube-apiserver know.
+	"&shardSelector=x",
 	"&shardSelector=shardRange(object.metadata.uid,%270x0000000000000000%27,%270x8000000000000000%27)",
-	// Odd bytes.
+	// An empty parameter, a fragment, malformed escapes, and escaped control characters.
 	"&", "#x", "&x=%zz", "&%zz=1", "&x=%00", "&labelSelector=%00", "&x=%0d%0aImpersonate-User:%20admin", "&labelSelector=%ff",
 	// Selectors that reach further than a right to one name.
 	"&fieldSelector=metadata.namespace%3Dteam-b", "&fieldSelector=spec.nodeName%3Dx", "&fieldSelector=data.content%3Dx",
@@ -93,10 +116,11 @@ var oddQueries = []string{
 	"&labelSelector=" + strings.Repeat("a,", 20_000) + "a", strings.Repeat("&x=1", 10_000),
 }
 
-// encodeToken returns a continue token with a content.
+// encodeToken returns the continue token that has this content.
 func encodeToken(content string) string { return base64.RawURLEncoding.EncodeToString([]byte(content)) }
 
-// tokenAttacks have continue tokens that lead out of the namespace, or to unknown revisions.
+// tokenAttacks have continue tokens that no page had. In their JSON, "rv" is a revision (-1: the newest), and "start" is the
+// key behind which the page begins. Some starts lead out of the namespace, and some revisions are unknown.
 func tokenAttacks() []attack {
 	contents := []string{
 		"x", `{"v":"meta.k8s.io/v1","rv":-1}`, `{"v":"meta.k8s.io/v1","rv":-1,"start":"open-0\u0000"}{}`,

@@ -9,15 +9,16 @@ import (
 const (
 	spdy      = "Connection: Upgrade\nUpgrade: SPDY/3.1"
 	webSocket = "Connection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
-	// webSocketAs ends with the names of subprotocols, which follow.
+	// webSocketAs is webSocket with the beginning of one more header. The names of subprotocols follow it.
 	webSocketAs = webSocket + "\nSec-WebSocket-Protocol: "
 
 	podExec      = podOfA + "/exec?command=x&stdout=1"
 	podsWatchOfA = podsOfA + "&watch=1&timeoutSeconds=1"
 )
 
-// upgradeAttacks try to change the protocol of an HTTP/1.1 connection. With a certificate, success would be worst: listproxy
-// sends its own credentials and Impersonate-User.
+// upgradeAttacks try to change the protocol of an HTTP/1.1 connection. After an upgrade a proxy passes on bytes without looking
+// at them. It would be worst for the user of a certificate: listproxy's connection to kube-apiserver has its own credentials,
+// so the user could send requests with listproxy's rights.
 func upgradeAttacks() []attack {
 	const execHead = "GET /api/v1/namespaces/team-a/pods/none/exec?command=x HTTP/1.1\r\n" + attackerHeaders
 	behind := attack{
@@ -37,7 +38,7 @@ var (
 	upgradeCertificates = []string{readerCert, adminCert, memberCert, accountCert}
 )
 
-// knownProtocols ask for an upgrade that kube-apiserver knows, or for none.
+// knownProtocols ask for a protocol to which kube-apiserver can upgrade a connection, or name no protocol.
 func knownProtocols() []attack {
 	return withUsers(
 		slices.Concat(upgradeTokens, upgradeCertificates),
@@ -55,8 +56,8 @@ func knownProtocols() []attack {
 	)
 }
 
-// otherProtocols ask for an upgrade that kube-apiserver does not know. There a user of a certificate could use listproxy's own
-// credentials.
+// otherProtocols ask for a protocol that kube-apiserver does not know. listproxy forwards the requests of users with tokens as
+// they are. It refuses those of users with certificates, who could otherwise use listproxy's own credentials.
 func otherProtocols() []attack {
 	out := []attack{{
 		target: podExec, header: webSocketAs + "x\nImpersonate-User: alice", users: upgradeCertificates,
@@ -80,9 +81,11 @@ func otherProtocols() []attack {
 
 // tokensAsSubprotocol have a token as a subprotocol of WebSocket, which kube-apiserver reads if there is no Authorization.
 func tokensAsSubprotocol() []attack {
+	// Lists with one token in its right form, and another subprotocol: kube-apiserver takes the token.
 	readable := []string{
 		"{bearer:alice}, v4.channel.k8s.io", "v4.channel.k8s.io, {bearer:admin}", "{bearer:stranger}, v4.channel.k8s.io",
 	}
+	// Lists with two tokens, without another subprotocol, with a malformed token, or with none.
 	unreadable := []string{
 		"{bearer:alice}, {bearer:admin}, x", "{bearer:admin}", bearerProtocol + "!, x", bearerProtocol + ", x",
 		strings.ToUpper(bearerProtocol) + "eA, x", "x, y",

@@ -11,16 +11,17 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// bookmarkKind is a kind of bookmarks. All of one kind have the same bytes but for the revision.
+// bookmarkKind is what the bytes of a bookmark depend on, besides its revision. Two bookmarks of one kind differ only in the
+// revision.
 type bookmarkKind struct {
 	resource       string
 	representation representation
-	endsInitial    bool
-	digits         int // of the revision: the lengths in protobuf depend on it
+	endsInitial    bool // it ends the initial events, and has an annotation that says so
+	digits         int  // of the revision; in protobuf they change the lengths before it
 }
 
-// kindOf returns the kind of a bookmark, and its bytes with a masked revision.
-func kindOf(w watchRequest, bookmark oracle.Event) (kind bookmarkKind, masked string) {
+// maskBookmark returns the kind of a bookmark, and its bytes with a "#" for each digit of the revision.
+func maskBookmark(w watchRequest, bookmark oracle.Event) (kind bookmarkKind, masked string) {
 	revision := strconv.FormatUint(bookmark.Revision, 10)
 	mask := bytes.Repeat([]byte("#"), len(revision))
 	return bookmarkKind{
@@ -31,12 +32,12 @@ func kindOf(w watchRequest, bookmark oracle.Event) (kind bookmarkKind, masked st
 	}, string(bytes.ReplaceAll(bookmark.Object, []byte(revision), mask))
 }
 
-// bookmarkRecord has the bytes of each kind of bookmarks that either side has sent. The zero bookmarkRecord is empty. It is safe
-// for concurrent use.
+// bookmarkRecord has one bookmark of each kind that either side has sent. The zero bookmarkRecord is empty. It is safe for
+// concurrent use.
 type bookmarkRecord struct {
-	mu     sync.Mutex
-	masked map[bookmarkKind]string // the bytes with masked revisions
-	direct map[bookmarkKind]bool   // whether kube-apiserver has sent a bookmark of the kind
+	mu         sync.Mutex
+	masked     map[bookmarkKind]string // the bytes, as maskBookmark returns them
+	fromDirect map[bookmarkKind]bool   // the kinds of which kube-apiserver has sent a bookmark
 }
 
 // compare adds the bookmarks among the events that kube-apiserver (direct) and listproxy (proxy) sent. If one of them differs
@@ -46,20 +47,28 @@ func (b *bookmarkRecord) compare(w watchRequest, direct, proxy []oracle.Event) *
 	defer b.mu.Unlock()
 	if b.masked == nil {
 		b.masked = map[bookmarkKind]string{}
-		b.direct = map[bookmarkKind]bool{}
+		b.fromDirect = map[bookmarkKind]bool{}
 	}
-	for i, e := range slices.Concat(direct, proxy) {
-		isDirect := i < len(direct)
+	const isDirect, isProxy = true, false
+	if d := b.addLocked(w, direct, isDirect); d != nil {
+		return d
+	}
+	return b.addLocked(w, proxy, isProxy)
+}
+
+// addLocked adds the bookmarks among the events of one side, until one differs from an earlier bookmark. The caller holds mu.
+func (b *bookmarkRecord) addLocked(w watchRequest, events []oracle.Event, isDirect bool) *difference {
+	for _, e := range events {
 		if e.Type != watch.Bookmark {
 			continue
 		}
-		kind, masked := kindOf(w, e)
+		kind, masked := maskBookmark(w, e)
 		if want, ok := b.masked[kind]; ok && want != masked {
 			return newDifference(wrongBookmark, "%s", oracle.Difference([]byte(masked), []byte(want)))
 		}
 		b.masked[kind] = masked
 		if isDirect {
-			b.direct[kind] = true
+			b.fromDirect[kind] = true
 		}
 	}
 	return nil
@@ -73,7 +82,7 @@ func (b *bookmarkRecord) hasNewKind(w watchRequest, events []oracle.Event) bool 
 		if e.Type != watch.Bookmark {
 			return false
 		}
-		kind, _ := kindOf(w, e)
-		return !b.direct[kind]
+		kind, _ := maskBookmark(w, e)
+		return !b.fromDirect[kind]
 	})
 }

@@ -2,14 +2,15 @@ package differential
 
 import "github.com/listproxy/listproxy/test/differential/cluster"
 
-// part is a page of a list, with the semantics of the first page.
+// part says which state a list asks for, and which page. For a next page Semantics is that of the first page.
 type part struct {
 	Semantics semantics
 	Page      page
 }
 
-// class is a kind of lists. Lists of different classes may take different paths through listproxy's code. So the report has the
-// classes that were compared, and a deck asks for each class.
+// class is a kind of lists, for example: in protobuf, selected by labels, in one namespace, consistent, the first page. Lists
+// of different classes may take different paths through listproxy's code. So a deck asks for lists of each class, and the
+// report has the classes that were compared.
 type class struct {
 	Representation representation
 	Selector       selector
@@ -17,7 +18,7 @@ type class struct {
 	part
 }
 
-// The values of the fields of classes.
+// The values that the fields of a class can have. Not every part exists: a list at any revision, for example, has no next page.
 var (
 	representations = []representation{plainJSON, indentedJSON, protobuf, metadataJSON, metadataIndented, metadataProtobuf}
 	selectors       = []selector{byNothing, byLabels, byMetadata, byFields, byBoth}
@@ -33,9 +34,9 @@ var (
 		{exact, nextPage},
 		{legacyExact, firstPage},
 		{legacyExact, nextPage},
-		{mostRecent, wholeList},
-		{mostRecent, firstPage},
-		{mostRecent, nextPage},
+		{consistent, wholeList},
+		{consistent, firstPage},
+		{consistent, nextPage},
 	}
 )
 
@@ -57,27 +58,26 @@ func classes() []class {
 // semantics says which state a request asks for.
 type semantics string
 
-// The semantics of lists; watching stands for all watches. legacyExact is a resourceVersion with a limit and without a match,
-// which means Exact.
+// The semantics of lists, and watching, which stands for all watches.
 const (
-	anyRevision  semantics = "any"
-	notOlderThan semantics = "not-older-than"
-	exact        semantics = "exact"
-	legacyExact  semantics = "legacy-exact"
-	continued    semantics = "continue"
-	mostRecent   semantics = "consistent"
+	anyRevision  semantics = "any"            // resourceVersion=0
+	notOlderThan semantics = "not-older-than" // a resourceVersion, and resourceVersionMatch=NotOlderThan or no limit
+	exact        semantics = "exact"          // resourceVersionMatch=Exact
+	legacyExact  semantics = "legacy-exact"   // a resourceVersion with a limit and without a match, which means Exact
+	continued    semantics = "continue"       // a continue token
+	consistent   semantics = "consistent"     // no resourceVersion
 	watching     semantics = "watch"
 )
 
-// changesWithTime reports whether the answer depends on when it is given.
+// changesWithTime reports whether the same request may get another answer later.
 func (s semantics) changesWithTime() bool {
-	return s == anyRevision || s == notOlderThan || s == mostRecent
+	return s == anyRevision || s == notOlderThan || s == consistent
 }
 
 // representation is the form of an answer.
 type representation string
 
-// The representations. forwardedForm stands for all that are always forwarded.
+// The representations. forwardedForm stands for all others, which listproxy always forwards: YAML and Tables, for example.
 const (
 	plainJSON        representation = "json"
 	indentedJSON     representation = "indented"
@@ -99,17 +99,16 @@ func (r representation) isIndented() bool { return r == indentedJSON || r == met
 // isProtobuf reports whether the answer is in protobuf.
 func (r representation) isProtobuf() bool { return r == protobuf || r == metadataProtobuf }
 
-// selector is a kind of selectors.
+// selector says by what a list selects objects.
 type selector string
 
-// The kinds of selectors. byMetadata selects by metadata.name and metadata.namespace, byFields by fields of the type, and
-// byBoth by labels and by fields of either kind.
+// The selectors.
 const (
 	byNothing  selector = "-"
 	byLabels   selector = "labels"
-	byMetadata selector = "metadata"
-	byFields   selector = "fields"
-	byBoth     selector = "both"
+	byMetadata selector = "metadata" // by metadata.name and metadata.namespace
+	byFields   selector = "fields"   // by fields of the type, such as spec.nodeName
+	byBoth     selector = "both"     // by labels, and by fields of the metadata or of the type
 )
 
 // scope is what a list covers.
@@ -119,29 +118,29 @@ type scope string
 const (
 	oneNamespace  scope = "namespace"
 	allNamespaces scope = "all"
-	wholeCluster  scope = "cluster"
+	wholeCluster  scope = "cluster" // of a resource without namespaces, such as nodes
 )
 
 // page is a part of a list.
 type page string
 
-// The pages. A list of a firstPage has a limit. (kube-apiserver ignores the limit of a list at anyRevision.)
+// The pages.
 const (
-	wholeList page = "whole"
-	firstPage page = "first"
-	nextPage  page = "next"
+	wholeList page = "whole" // no limit
+	firstPage page = "first" // a limit, which kube-apiserver ignores for a list at anyRevision
+	nextPage  page = "next"  // a continue token
 )
 
-// possibleFor reports whether a list of a resource can be of the class.
-func (c class) possibleFor(r cluster.Resource) bool {
+// isPossibleFor reports whether a list of the resource can be of the class.
+func (c class) isPossibleFor(r cluster.Resource) bool {
 	isClusterScope := c.Scope == wholeCluster
 	canSelect := c.Selector != byFields || len(r.Fields) > 0
 	return r.Namespaced != isClusterScope && canSelect
 }
 
-// classOf returns the class of a list. ok is false for a list that is refused or forwarded in any case, and for a page if the
-// semantics of its first page are not known.
-func (q question) classOf() (_ class, ok bool) {
+// class returns the class of a list. ok is false for a list that is refused or forwarded in any case. It is also false for a
+// next page if the semantics of the first page are not known.
+func (q question) class() (_ class, ok bool) {
 	c := class{
 		Representation: q.Representation, Selector: q.selectorKind(), Scope: q.scopeCovered(),
 		part: part{q.Semantics, wholeList},

@@ -25,16 +25,18 @@ import (
 )
 
 const (
-	// bound is listproxy's --staleness-bound. A list of anyRevision from memory must have each write that was confirmed this time
-	// before the request, or earlier.
+	// bound is listproxy's --staleness-bound. A list at anyRevision that is asked for at 12:00:20 and comes from memory must
+	// have each write that was confirmed until 12:00:10.
 	bound = 10 * time.Second
-	// patience bounds a wait for something that must come. No test passes because of it.
+	// patience is the longest wait for something that must come. It only ends a test that fails.
 	patience = 5 * time.Minute
-	// maxPages bounds a walk through the pages of a list.
-	maxPages = 40
+	// longWalk is the number of pages after which a walk through a list ends. A shortWalk has the first page and two next
+	// pages.
+	longWalk, shortWalk = 40, 3
 )
 
-// The second halves of seeds. They make the random choices of the tests independent of each other.
+// The second number with which each test seeds its generator (rand.NewPCG). The first, -differential.seed, is the same for all.
+// So the random choices of one test do not depend on those of another.
 const (
 	listsStream   = 3
 	watchesStream = 5
@@ -42,13 +44,13 @@ const (
 	oddStream     = 9
 )
 
-// comparator asks listproxy and kube-apiserver the same questions, and reports how the answers differ. It is safe for concurrent
-// use.
+// comparator asks listproxy and kube-apiserver the same questions, and reports how the answers differ. It is safe for
+// concurrent use.
 type comparator struct {
 	cluster       *cluster.Cluster
 	direct, proxy *side // kube-apiserver and listproxy
 	report        *report
-	// revisionsBefore has a revision of each resource from before listproxy started. No state in memory is older.
+	// revisionsBefore has, for each resource, a revision from before listproxy started. No state in memory is older.
 	revisionsBefore map[schema.GroupResource]uint64
 
 	watchList bool // the API server has streaming lists
@@ -59,7 +61,7 @@ type comparator struct {
 	bookmarks bookmarkRecord
 }
 
-// runWorkers has workers call compare until ctx ends, each with a generator of its own.
+// runWorkers runs workers, which call compare again and again until ctx ends. Each has a generator of its own.
 func (c *comparator) runWorkers(ctx context.Context, rng *rand.Rand, workers int, compare func(context.Context, *generator)) {
 	var all sync.WaitGroup
 	for range workers {
@@ -80,7 +82,8 @@ func (c *comparator) compareLists(ctx context.Context, seed uint64, workers int)
 	c.runWorkers(ctx, rng, workers, func(ctx context.Context, g *generator) { c.compareNextList(ctx, g, d) })
 }
 
-// compareNextList compares a list or its pages. Two of three times the list is of the deck's next card.
+// compareNextList compares a list or its pages. Two of three times that is the list of the deck's next card. Otherwise it is a
+// random list, and now and then a page of a token that no list had.
 func (c *comparator) compareNextList(ctx context.Context, g *generator, d *deck) {
 	switch {
 	case !g.oneIn(3):
@@ -100,14 +103,13 @@ func (c *comparator) compareCard(ctx context.Context, g *generator, d *deck) {
 	isCompared := false
 	if q, ok := g.listOf(next.class, next.Resource); ok {
 		if next.Page == nextPage {
-			const maxPages = 3 // the second is a next page
-			isCompared = c.walk(ctx, g, q, maxPages) > 1
+			isCompared = c.walk(ctx, g, q, shortWalk) > 1
 		} else {
 			answers, ok := c.compare(ctx, q)
 			isCompared = ok && answers.proxy.Code == http.StatusOK
 		}
 	}
-	// A walk may have changed the class on the way.
+	// A walk may have changed the selector or the representation on the way, so that the list was of another class.
 	if !isCompared || !c.report.hasList(next.class) {
 		d.putBack(next)
 	}
@@ -120,7 +122,7 @@ func (c *comparator) compareRandom(ctx context.Context, g *generator) {
 		return
 	}
 	if !q.Odd && q.Semantics != anyRevision && q.Query.Get("limit") != "" && g.oneIn(6) {
-		c.walk(ctx, g, q, maxPages)
+		c.walk(ctx, g, q, longWalk)
 		return
 	}
 	c.compare(ctx, q)
@@ -135,13 +137,14 @@ type pair struct {
 	proxy, direct ask.Answer
 }
 
-// oneTimedOut reports whether only one answer is an error because kube-apiserver's cache did not reach the revision within three
-// seconds (storage/cacher, waitUntilFreshAndBlock). Such a pair cannot be compared.
+// oneTimedOut reports whether one of the answers, but not the other, is the error that kube-apiserver's cache did not reach the
+// revision within three seconds (storage/cacher, waitUntilFreshAndBlock). Such a pair cannot be compared.
 func (p pair) oneTimedOut() bool {
 	return p.proxy.NotThereYet() != p.direct.NotThereYet()
 }
 
-// compare sends a question to both sides and reports a difference. ok is false if there was a difference, or if ctx ended.
+// compare sends a question to both sides, and adds the comparison or the difference to the report. It asks again while only one
+// side timed out. ok is false if there was a difference, or if ctx ended.
 func (c *comparator) compare(ctx context.Context, q question) (answers pair, ok bool) {
 	const pause = 50 * time.Millisecond
 	started := time.Now()
@@ -163,11 +166,14 @@ func (c *comparator) compare(ctx context.Context, q question) (answers pair, ok 
 	return answers, false
 }
 
-// indexEnds reports whether listproxy's answer lacks a token only because kube-apiserver's index of pods by node ends there.
+// indexEnds reports whether listproxy's answer may lack the token that kube-apiserver's exact list has, since no more pods of
+// the node follow.
 //
-// From this index kube-apiserver takes the first page of a notOlderThan or mostRecent with spec.nodeName=. It gives a token only
-// if more pods of the node follow. The exact list that the page is compared with has a token if any pods follow. So indexEnds asks
-// kube-apiserver whether pods of the node follow.
+// Say the pods are a and b of the node n, and c of another node. kube-apiserver has an index of pods by node. From there it
+// takes the first page of a notOlderThan or consistent list with spec.nodeName=n and limit=2. The page has a and b and no
+// token, since the index has no more pods of n. But the page is compared with one at an exact revision, which is not from the
+// index: it has a token, since c follows. So indexEnds asks kube-apiserver for the pods of n behind that token. There must be
+// none.
 func (c *comparator) indexEnds(ctx context.Context, q question, answers pair) bool {
 	node, ok := q.indexedNode()
 	if !ok || answers.proxy.Code != http.StatusOK || answers.direct.Code != http.StatusOK {
@@ -190,7 +196,7 @@ func (c *comparator) indexEnds(ctx context.Context, q question, answers pair) bo
 }
 
 // compareOnce sends a question to both sides once and returns how the answers differ. If the answer changes with time,
-// kube-apiserver is asked for the list at exactly the revision of listproxy's answer.
+// listproxy is asked first. Then kube-apiserver is asked for the same list at exactly the revision of listproxy's answer.
 func (c *comparator) compareOnce(ctx context.Context, q question) (answers pair, _ *difference) {
 	asked := time.Now()
 	var err error
@@ -222,8 +228,8 @@ func (c *comparator) compareOnce(ctx context.Context, q question) (answers pair,
 	return answers, d
 }
 
-// atRevisionOf returns the question for the same list at exactly the revision of listproxy's answer. It returns a difference if the
-// answer is wrong at any revision: too old, or of another shape than kube-apiserver's.
+// atRevisionOf returns the question for the same list at exactly the revision of listproxy's answer. It returns a difference if
+// the answer is wrong at any revision: too old, or of another shape than kube-apiserver's.
 func (c *comparator) atRevisionOf(ctx context.Context, proxy ask.Answer, q question, asked time.Time) (question, *difference) {
 	meta, err := body.ListMeta(proxy.Body)
 	if err != nil {
@@ -245,8 +251,9 @@ func (c *comparator) atRevisionOf(ctx context.Context, proxy ask.Answer, q quest
 	return q.atRevision(revision, c.obeysLimitAtZero && !proxy.FromMemory()), nil
 }
 
-// checkShape sends kube-apiserver a question whose answer changes with time, and compares what does not change: the status, the
-// Content-Type, and for anyRevision whether a page follows. header and hasToken are those of listproxy's answer.
+// checkShape sends kube-apiserver the question itself, though its answer changes with time. It compares what does not change:
+// the status, the Content-Type, and for a list at anyRevision whether a next page follows. header and hasToken are those of
+// listproxy's answer.
 func (c *comparator) checkShape(ctx context.Context, q question, header http.Header, hasToken bool) *difference {
 	direct, err := c.direct.ask(ctx, q)
 	switch {
@@ -269,8 +276,8 @@ func (c *comparator) checkShape(ctx context.Context, q question, header http.Hea
 	return nil
 }
 
-// checkAge checks that the revision of listproxy's answer is not too old. A forwarded anyRevision may have any age: it is as old as
-// kube-apiserver's cache.
+// checkAge returns a difference if the revision of listproxy's answer is too old for the question, which was sent at the time
+// asked. A forwarded list at anyRevision may have any age: it is as old as kube-apiserver's cache.
 func (c *comparator) checkAge(q question, proxy ask.Answer, revision uint64, asked time.Time) *difference {
 	kind := tooOld
 	var required oracle.List
@@ -283,13 +290,13 @@ func (c *comparator) checkAge(q question, proxy ask.Answer, revision uint64, ask
 		}
 		kind = tooStale
 		required.ConfirmedBy = oracle.Within(bound, asked)
-	case mostRecent:
+	case consistent:
 		required.ConfirmedBy = asked
 	default:
 		return nil
 	}
-	newest := func(at time.Time) uint64 { return c.cluster.Ledger.Before(q.Resource.GroupResource(), at) }
-	if err := required.Judge(revision, newest); err != nil {
+	newestBefore := func(at time.Time) uint64 { return c.cluster.Ledger.Before(q.Resource.GroupResource(), at) }
+	if err := required.Judge(revision, newestBefore); err != nil {
 		return newDifference(kind, "%v", err)
 	}
 	return nil
@@ -324,14 +331,18 @@ func (c *comparator) difference(q question, got, want ask.Answer) *difference {
 	return newDifference(wrongBody, "%s", oracle.Difference(got.Body, want.Body))
 }
 
-// ages matches the ages in a Table.
+// ages matches the ages in a Table, such as "3m20s".
 var ages = regexp.MustCompile(`"(\d+[smhdy])+"`)
 
-// currentRevision matches the revision that kube-apiserver had when it refused one of the future.
+// currentRevision matches a part of kube-apiserver's error for a revision of the future: the revision that its cache had
+// reached.
 var currentRevision = regexp.MustCompile(`current: \d+`)
 
-// headerDifference compares all headers except those that doc.go names, and X-Future, which only odd servers send.
+// headerDifference compares the headers of two answers. Not compared are the Date, the Content-Length (it depends on the hops
+// in between), the Cache-Status, the headers of kube-apiserver's flow control (X-Kubernetes-Pf-*), X-Future (which only the
+// servers of TestOddServers send), and an Audit-Id that the server has made up.
 func headerDifference(q question, got, want http.Header) *difference {
+	// strip returns a copy without these headers.
 	strip := func(header http.Header) http.Header {
 		stripped := header.Clone()
 		maps.DeleteFunc(stripped, func(name string, _ []string) bool { return strings.HasPrefix(name, "X-Kubernetes-Pf-") })
@@ -349,8 +360,8 @@ func headerDifference(q question, got, want http.Header) *difference {
 	return nil
 }
 
-// walk compares up to maxPages pages of a list, one after the other, and returns their number. q asks for the first page. The
-// token for the next page comes from either side at random, since tokens are interchangeable.
+// walk compares up to maxPages pages of a list, one after the other, and returns their number. q asks for the first page. At
+// random the token for the next page is listproxy's or kube-apiserver's, since each must understand the other's tokens.
 func (c *comparator) walk(ctx context.Context, g *generator, q question, maxPages int) (pages int) {
 	for range maxPages {
 		answers, ok := c.compare(ctx, q)

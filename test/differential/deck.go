@@ -11,26 +11,27 @@ import (
 // focus has the resources that are compared in every class that is possible for them.
 var focus = []string{"pods", "configmaps", "nodes", "gadgets", "widgets"}
 
-// card is a class and a resource, to be compared once in each round.
+// card is a class and a resource of which a list is to be compared.
 type card struct {
 	class
 	Resource cluster.Resource
-	tries    int // in this round
+	tries    int // how often the card was put back in this round
 }
 
 const (
-	// maxTries bounds how often a card that cannot be compared is dealt in a round.
+	// maxTries is the number of times that one card is dealt in a round at most.
 	maxTries = 24
-	// returnDistance is the number of cards that are dealt before a card that was put back.
+	// returnDistance is the number of other cards that are dealt before a card that was put back is dealt again.
 	returnDistance = 50
 )
 
-// deck deals all cards in rounds, in random order. Safe for concurrent use.
+// deck deals its cards in rounds. In each round it deals every card once, in random order, and again the cards that were put
+// back. Safe for concurrent use.
 type deck struct {
 	mu    sync.Mutex
 	rng   *rand.Rand
-	cards []card // of each round
-	left  []card // in this round
+	cards []card // all cards
+	left  []card // those still to be dealt in this round
 }
 
 // newDeck returns the deck of the resources in focus, with all classes that are possible for them.
@@ -41,7 +42,7 @@ func newDeck(rng *rand.Rand, resources []cluster.Resource) *deck {
 			continue
 		}
 		for _, class := range classes() {
-			if class.possibleFor(r) {
+			if class.isPossibleFor(r) {
 				d.cards = append(d.cards, card{class: class, Resource: r})
 			}
 		}

@@ -22,11 +22,12 @@
 //
 // kube-apiserver reads two kinds of requests in a special way:
 //
-//   - A list of a single key (metadata.name= in one namespace) with a revision and a limit is read from etcd as it is now, though
-//     other lists would be Exact. Such a list is compared as a consistent one.
-//   - A first page of pods with spec.nodeName= is read from an index, unless the page is exact. It has no token if no more pods of
-//     the node follow, while an exact page has a token if any pods follow. So the page may lack the token if everything else is
-//     equal, and kube-apiserver says that no pods of the node follow.
+//   - A list with a revision and a limit, and without a resourceVersionMatch, is Exact. But if it selects a single key
+//     (metadata.name= in one namespace), it ignores the revision, and is read from etcd at the newest one. Such a list is
+//     compared as a consistent one.
+//   - A first page of pods with spec.nodeName= is read from an index, unless the page is exact. It has no token if no more pods
+//     of the node follow, while an exact page has a token if any pods follow. So the page may lack the token if everything else
+//     is equal, and kube-apiserver says that no pods of the node follow.
 //
 // # What a watch is compared with
 //
@@ -45,11 +46,13 @@
 //
 // # What must come from memory
 //
-// [question.shouldHit] decides for lists. All that is cached comes from memory in JSON, indented or not, in protobuf, and as
-// PartialObjectMetadata in all three; with any label selector, with metadata.name and metadata.namespace, and, except for
-// metadata, with the fields of the type. So do shards of built-in resources, except for metadata. These lists need not:
-// a page with metadata.namespace= across namespaces, which kube-apiserver begins in that namespace and continues in the
-// whole resource; the single key above; and odd requests.
+// [question.shouldHit] decides for lists. Lists of cached resources must come from memory in JSON, indented or not, in
+// protobuf, and as PartialObjectMetadata in all three. They may have any label selector, and select by metadata.name and
+// metadata.namespace. Lists that are not of metadata may also select by the fields of the type, and, for built-in resources,
+// ask for a shard.
+//
+// Three sorts of lists need not come from memory: odd requests, the single key above, and a page with metadata.namespace=
+// across namespaces. (kube-apiserver begins the latter in that namespace, and continues it in the whole resource.)
 //
 // [watchRequest.shouldHit] decides for watches. Watches from a recent revision come from memory, and streaming lists at
 // resourceVersion=0 or a revision, if lists with the same selectors come from memory.
@@ -63,7 +66,8 @@
 //   - That a revision is not reached yet, if kube-apiserver's cache reached it between the two answers. Both sides are asked
 //     again.
 //   - The ages in a Table.
-//   - listproxy may answer an exact revision that kube-apiserver has lost to compaction. Such answers are counted (report.lost).
+//   - listproxy may answer a list at an exact revision that kube-apiserver has lost to a compaction. Such answers are counted
+//     (report.lost).
 //
 // # Parts
 //

@@ -10,7 +10,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// anyShare of the answers may come from memory: the tests here only compare.
+// anyShare is the least share of answers from memory in the tests of this file. They only compare.
 const anyShare = 0
 
 // touch writes an object of a resource and returns the revision of the write.
@@ -21,7 +21,7 @@ func touch(t *testing.T, r cluster.Resource) uint64 {
 	return revision
 }
 
-// accepting returns the question with these Accept headers, marked as odd: it need not be answered from memory.
+// accepting returns a copy of the question with these Accept headers. It is marked as odd: listproxy may forward it.
 func (q question) accepting(accept ...string) question {
 	q.Header = maps.Clone(q.Header)
 	q.Header["Accept"] = accept
@@ -43,7 +43,8 @@ func TestAccept(t *testing.T) {
 	finish(t, c.report, anyShare)
 }
 
-// TestGzipThreshold: listproxy compresses lists from the same size on as kube-apiserver, in every representation.
+// TestGzipThreshold: listproxy compresses a list if and only if kube-apiserver does, which depends on the list's size (from 128
+// KiB on), in every representation. The lists have just under, exactly and just over 128 KiB.
 func TestGzipThreshold(t *testing.T) {
 	c := newComparator(t)
 	const threshold = 128 << 10
@@ -61,8 +62,8 @@ func TestGzipThreshold(t *testing.T) {
 	finish(t, c.report, anyShare)
 }
 
-// listOfSize replaces an object of a namespace until a list of the namespace has this size, and returns the question for the list.
-// It deletes the object when the test ends.
+// listOfSize creates a ConfigMap in a namespace, with as much text as makes the list of the namespace wantSize bytes long. It
+// returns the question for that list, and deletes the ConfigMap when the test ends. It finds the amount of text by trying.
 func listOfSize(t *testing.T, c *comparator, accept string, wantSize int) question {
 	t.Helper()
 	const namespace, name = "team-a-2", "filler"
@@ -91,6 +92,8 @@ func TestIndexEnd(t *testing.T) {
 	const namespace, node = "index-end", "index-end"
 	expect.NoError(t, shared.CreateNamespace(t.Context(), namespace))
 	var revision uint64
+	// With limit=1, a pod of the node follows the page. With limit=2, only a pod of the other node does. With 3 the page is not
+	// full.
 	for _, pod := range []struct{ name, node string }{{"a", node}, {"b", "other"}, {"c", node}, {"d", "other"}} {
 		var err error
 		revision, err = shared.Create(t.Context(), pods, namespace, pod.name, map[string]any{"spec": map[string]any{

@@ -11,10 +11,13 @@ import (
 	"github.com/listproxy/listproxy/test/differential/cluster"
 )
 
-// recent is the greatest age of a revision that lists name. listproxy keeps those of 2m30s.
+// recent is the greatest age of a revision that lists name. listproxy keeps revisions for 2m30s.
 const recent = 45 * time.Second
 
-// generator makes random lists and watches. It is for one goroutine.
+// generator makes random questions: lists and watches. It is for one goroutine.
+//
+// Many lists name the revision of a recent write, which the ledger knows. The methods that need one return ok == false if there
+// is no recent write.
 type generator struct {
 	rng       *rand.Rand
 	cluster   *cluster.Cluster
@@ -31,8 +34,8 @@ func pick[T any](g *generator, all ...T) T { return all[g.rng.IntN(len(all))] }
 // limit returns a random limit of a page.
 func (g *generator) limit() string { return pick(g, "1", "2", "3", "7", "50", "500") }
 
-// newQuestion returns the admin's question for all of a resource, over a random protocol. Its headers do not change the
-// answer's content, only how it is sent.
+// newQuestion returns the admin's question for all objects of a resource, over a random protocol. Its random headers
+// (Accept-Encoding, Audit-Id) do not change the answer's content.
 func (g *generator) newQuestion(r cluster.Resource) question {
 	q := question{
 		Resource: r, User: g.cluster.Users[0], Query: url.Values{}, Header: http.Header{}, HTTP1: g.oneIn(3), Representation: plainJSON,
@@ -55,7 +58,7 @@ func (g *generator) newRandomQuestion() question {
 	switch {
 	case !q.Resource.Namespaced:
 		if g.oneIn(40) {
-			q.Namespace = g.cluster.Namespaces[0] // no such list exists
+			q.Namespace = g.cluster.Namespaces[0] // kube-apiserver has no such path
 		}
 	case g.oneIn(30):
 		q.Namespace = "does-not-exist"
@@ -68,7 +71,8 @@ func (g *generator) newRandomQuestion() question {
 	return q
 }
 
-// listOf returns a list of a class, or the first page if the class is that of a next page. ok is false if no revision is known yet.
+// listOf returns a random list of the class. If that is a class of next pages, it returns a first page that a next page may
+// follow.
 func (g *generator) listOf(c class, r cluster.Resource) (_ question, ok bool) {
 	q := g.newQuestion(r)
 	if c.Scope == oneNamespace {
@@ -82,7 +86,7 @@ func (g *generator) listOf(c class, r cluster.Resource) (_ question, ok bool) {
 	return q, ok
 }
 
-// randomList returns a random list, which may be odd, or the first page of a walk. ok is false if no revision is known yet.
+// randomList returns a random list, which may be odd, or the first page of a walk.
 func (g *generator) randomList() (_ question, ok bool) {
 	q := g.newRandomQuestion()
 	c := class{Representation: plainJSON, Selector: byNothing, part: pick(g, parts...)}
@@ -101,14 +105,15 @@ func (g *generator) randomList() (_ question, ok bool) {
 	return q, ok
 }
 
-// setClass makes a question ask for a list of a class, except for its scope. ok is false if no revision is known yet.
+// setClass makes a question ask for a list in the representation, with the selector and with the part of a class. The scope
+// stays.
 func (g *generator) setClass(q *question, c class) (ok bool) {
 	g.setRepresentation(q, c.Representation)
 	g.setSelectors(q, c.Selector)
 	return g.setPart(q, c.part)
 }
 
-// setPart makes a question ask for a state and a page. ok is false if no revision is known yet.
+// setPart makes a question ask for a state and a page.
 func (g *generator) setPart(q *question, p part) (ok bool) {
 	q.Semantics = p.Semantics
 	if p.Page != wholeList {
@@ -121,7 +126,7 @@ func (g *generator) setPart(q *question, p part) (ok bool) {
 			q.Query.Set("resourceVersionMatch", "NotOlderThan")
 		}
 		return true
-	case mostRecent:
+	case consistent:
 		return true
 	}
 	revision, ok := g.cluster.Ledger.Pick(g.rng, q.Resource.GroupResource(), recent)
@@ -142,7 +147,8 @@ func (g *generator) setPart(q *question, p part) (ok bool) {
 	return true
 }
 
-// followingPage returns the question for the page after one with a token. Now and then it changes what may change during a walk.
+// followingPage returns the question for the page that follows another one. token is the continue token of that page. Now and
+// then followingPage changes what a client may change during a walk: the limit, the representation, the selectors or the scope.
 func (g *generator) followingPage(before question, token string) question {
 	q := g.newQuestion(before.Resource)
 	q.Namespace, q.User = before.Namespace, before.User
@@ -180,7 +186,8 @@ func (g *generator) followingPage(before question, token string) question {
 	return q
 }
 
-// forgedToken returns a question with a continue token that no page had. ok is false if no revision is known yet.
+// forgedToken returns a question with a continue token that no page had: with a random start, and now and then with an odd
+// revision, an unknown version or a text that is no token.
 func (g *generator) forgedToken() (_ question, ok bool) {
 	q := g.newRandomQuestion()
 	g.setRepresentation(&q, pick(g, representations...))
@@ -193,25 +200,25 @@ func (g *generator) forgedToken() (_ question, ok bool) {
 	}
 	token := body.Token{Version: "meta.k8s.io/v1", Revision: int64(revision), Start: pick(
 		g,
-		// At and behind keys of namespaces and objects, and at the ends of the range.
+		// Keys of namespaces and objects, those just behind them (\x00), and both ends of the range of keys.
 		"/a", "/a/", "/a/a\x00", "a/a\x00", "/team-a", "/team-a/a-0\x00", "/team-b/zz", "/zz\x00", "/\x00", "/", "",
-		// Out of the resource, or not in the normal form of a path.
+		// Paths that lead out of the resource, or that are not in the normal form.
 		"/../secrets/team-a/a", "/a/../b", "//a", "/./a",
 		// Characters that need escaping in JSON, or are behind all others.
 		"/~", "/a\u2028<&>", "/\U0010ffff",
 	)}
 	q.Semantics = continued
-	switch g.rng.IntN(12) { // in 8 of 12 cases, these fields stay
-	case 0: // goes on at the newest state
+	switch g.rng.IntN(12) { // in 8 of 12 cases, the token keeps the recent revision
+	case 0: // -1 means the newest state
 		token.Revision = -1
-		q.Semantics = mostRecent
+		q.Semantics = consistent
 	case 1:
 		token.Revision = 0
 	case 2:
 		token.Version = "meta.k8s.io/v2"
 	case 3: // every negative revision means the newest
 		token.Revision = -2
-		q.Semantics = mostRecent
+		q.Semantics = consistent
 	}
 	text := token.Encode()
 	switch g.rng.IntN(12) { // in 10 of 12 cases, the text stays

@@ -37,7 +37,7 @@ var (
 	sharedProxy *harness.Proxy
 	// hasShards reports whether the API server answers sharded lists and watches.
 	hasShards bool
-	// revisionsBefore has a revision of each resource from before listproxy started.
+	// revisionsBefore has, for each resource, a revision from before listproxy started. No state in memory is older.
 	revisionsBefore map[schema.GroupResource]uint64
 )
 
@@ -99,8 +99,8 @@ func newComparator(t *testing.T) *comparator {
 	return c
 }
 
-// newComparatorOf returns a comparator of a listproxy and kube-apiserver (direct), with every resource of contents in memory.
-// before has a revision of each resource from before this listproxy started.
+// newComparatorOf returns a comparator of the listproxy p and of kube-apiserver (direct), when p has every resource of contents
+// in memory. before is [comparator.revisionsBefore].
 func newComparatorOf(
 	t *testing.T, p *harness.Proxy, direct *side, contents *cluster.Cluster, before map[schema.GroupResource]uint64,
 ) *comparator {
@@ -127,8 +127,8 @@ func churn(t *testing.T, c *cluster.Cluster, perSecond int, spared ...string) {
 	})
 }
 
-// untilEnough returns a context that ends when minDuration is over and c has made minComparisons, whichever is later. The test
-// fails if that takes longer than patience.
+// untilEnough returns a context that ends when minDuration is over and c has made minComparisons: at the later of the two. If
+// the comparisons take longer than patience, the test fails.
 func untilEnough(t *testing.T, c *comparator, minDuration time.Duration, minComparisons int) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -154,7 +154,7 @@ func finish(t *testing.T, r *report, minShare float64) {
 	}
 }
 
-// resource returns the resource of a name, in its newest version.
+// resource returns the resource with this name, such as "pods", in its newest version.
 func resource(t *testing.T, name string) cluster.Resource {
 	t.Helper()
 	all := cluster.Resources()

@@ -15,7 +15,8 @@ import (
 )
 
 // TestOddServers: in front of API servers with unusual but legal behaviour, listproxy answers lists and watches as these
-// servers do, and at least half of the answerable ones from memory. Hops give the real kube-apiserver this behaviour.
+// servers do, and answers at least half of what it can answer from memory from there. The servers are the real kube-apiserver
+// behind a hop, which changes what passes, or a kube-apiserver with other flags.
 func TestOddServers(t *testing.T) {
 	harness.Long(t)
 	for _, tt := range []struct {
@@ -76,6 +77,8 @@ func newOddComparator(t *testing.T, url string, odd hop.Odd) *comparator {
 	t.Helper()
 	plane := shared.Plane
 	admin := plane.RESTConfig(controlplane.Admin)
+	// Callers and listproxy reach the server through hops of their own. The callers' hop has only the oddities that callers
+	// see.
 	directHop := hop.Run(t, url, plane.CA(), odd.OfCallers())
 	upstreamHop := hop.Run(t, url, plane.CA(), odd)
 

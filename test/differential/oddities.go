@@ -2,8 +2,8 @@ package differential
 
 import "strconv"
 
-// makeOdd adds something unusual to a question. Unless it is a harmless parameter, the question is marked as odd, and may be
-// forwarded.
+// makeOdd adds something unusual to a question. In one of five cases that is a parameter that changes nothing: listproxy must
+// still answer from memory. In the others the question is marked as odd: listproxy may forward it.
 func (g *generator) makeOdd(q *question) {
 	changes := []func(*question){g.setUnusualSelector, g.setUnusualForm, g.setUnusualParameter, g.spellUnusually}
 	if g.oneIn(len(changes) + 1) {
@@ -45,6 +45,7 @@ func (g *generator) setUnusualForm(q *question) {
 		q.Header.Set("Accept", pick(g, all...))
 		q.Representation = forwardedForm
 	}
+	isFixed := !q.effectiveSemantics().changesWithTime() // YAML and CBOR do not tell the comparison their revision
 	n := g.rng.IntN(12)
 	switch { // the first case that applies
 	case n < 3:
@@ -56,11 +57,11 @@ func (g *generator) setUnusualForm(q *question) {
 	case n < 5:
 		accept("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json")
 		q.HasAges = true
-	case n < 7 && !q.effectiveSemantics().changesWithTime():
+	case n < 7 && isFixed:
 		accept("application/yaml", "application/cbor", "application/cbor,application/json", "application/yaml"+asMetadata)
 	case n < 9:
 		accept(oddAccepts()...)
-	case n < 10: // User-Agents of curl and browsers get indented JSON, if they are spelled so
+	case n < 10: // some of these User-Agents get indented JSON, others only look like those that do
 		q.Header.Set("User-Agent", pick(g, "curl", "Wget/1.21", "Mozilla/5.0 (X11)", "Mozilla/4.0", "Curl/8", ""))
 	default:
 		q.Query.Set("pretty", pick(g, "true", "false", "1", "", "yes", "0", "T", " 1", "tRUE"))
@@ -98,7 +99,7 @@ func (g *generator) setUnusualParameter(q *question) {
 		{"fieldManager", "x"},
 	}...)
 	if unusual.name == "resourceVersion" && q.Semantics != exact && q.Semantics != legacyExact {
-		// The comparison would no longer know the revision.
+		// The comparison would not know which revision the answer must have.
 		unusual = parameter{"unknown", "2"}
 	}
 	q.Query.Set(unusual.name, unusual.value)
@@ -148,8 +149,8 @@ func (g *generator) spellUnusually(q *question) {
 }
 
 // oddAccepts returns Accept headers that may be read in more ways than one: both the router of kube-apiserver and its content
-// negotiation read them. None begins or ends with a space or a tab. HTTP/2 forbids such a header (RFC 9113, 8.2.1), and HTTP/1.1,
-// over which listproxy forwards the first request of a caller, drops the space.
+// negotiation read them. None begins or ends with a space or a tab. HTTP/2 forbids such a header (RFC 9113, 8.2.1), and
+// HTTP/1.1, over which listproxy forwards the first request of a caller, drops the space.
 func oddAccepts() []string {
 	return []string{
 		// No media type, or one that kube-apiserver does not write.

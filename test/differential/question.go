@@ -30,18 +30,18 @@ type question struct {
 	Header    http.Header
 	HTTP1     bool
 
-	// What is known of it.
+	// What the comparison knows of the question.
 
 	Semantics semantics
-	// Origin is the semantics of the first page, if this is a later page.
+	// Origin is, for a next page, the semantics of the first page.
 	Origin semantics
 	// Representation is the one that the Accept header asks for.
 	Representation representation
 	// Revision is the revision that the question names, or 0.
 	Revision uint64
-	// Odd reports whether the question may be refused, or read in more ways than one.
+	// Odd means that the question may be refused, or read in more ways than one. listproxy may forward it.
 	Odd bool
-	// HasAges reports whether the answer is a Table, which has ages. They are not compared.
+	// HasAges means that the answer is a Table, in which the ages of objects differ from one answer to the next.
 	HasAges bool
 }
 
@@ -79,8 +79,8 @@ func (q question) String() string {
 	return fmt.Sprintf("GET %s as %s over %s %v (%s)", q.target(), q.User.Name, protocol, q.Header, q.Semantics)
 }
 
-// atRevision returns the question for the same list at exactly a revision. obeysLimitAtZero reports whether the answer to q obeyed
-// the limit of an anyRevision.
+// atRevision returns the question for the same list at exactly the revision. obeysLimitAtZero means that the limit of a list at
+// anyRevision was obeyed, as by a kube-apiserver without a watch cache.
 func (q question) atRevision(revision uint64, obeysLimitAtZero bool) question {
 	query := maps.Clone(q.Query)
 	if token := q.Query.Get("continue"); token != "" {
@@ -101,11 +101,12 @@ func (q question) atRevision(revision uint64, obeysLimitAtZero bool) question {
 	return q
 }
 
-// effectiveSemantics returns the semantics by which kube-apiserver answers. A legacyExact of a single key (metadata.name=) is read
-// from etcd as it is now (storage.ValidateListOptions).
+// effectiveSemantics returns the semantics by which kube-apiserver answers. They differ from those that the question names in
+// one case: a legacyExact list of a single key (metadata.name=) ignores its revision, and is read from etcd at the newest
+// revision (storage.ValidateListOptions).
 func (q question) effectiveSemantics() semantics {
 	if q.Semantics == legacyExact && q.readsSingleKey() {
-		return mostRecent
+		return consistent
 	}
 	return q.Semantics
 }
@@ -137,7 +138,7 @@ func (q question) namespaceRead() string {
 	return namespace
 }
 
-// readsSingleKey reports whether kube-apiserver reads a single key of etcd: of one object, which the field selector names.
+// readsSingleKey reports whether kube-apiserver reads a single key of etcd, that of an object which the field selector names.
 func (q question) readsSingleKey() bool {
 	isLaterPage := q.Query.Get("continue") != ""
 	isOfManyNamespaces := q.Resource.Namespaced && q.namespaceRead() == ""
@@ -151,7 +152,7 @@ func (q question) readsSingleKey() bool {
 // indexedNode returns the node whose pods kube-apiserver takes from its index of pods by node. ok is false for other lists.
 func (q question) indexedNode() (node string, ok bool) {
 	hasLimit := q.Query.Get("limit") != "" || strings.Contains(q.RawQuery, "limit=")
-	readsCache := q.Semantics == notOlderThan || q.Semantics == mostRecent
+	readsCache := q.Semantics == notOlderThan || q.Semantics == consistent
 	if q.Resource.Resource != "pods" || !hasLimit || !readsCache {
 		return "", false
 	}
@@ -168,7 +169,7 @@ func (q question) selectsTypeFields() bool {
 	})
 }
 
-// shouldHit reports whether listproxy should answer from memory.
+// shouldHit reports whether listproxy should answer a list from memory, as doc.go describes.
 func (q question) shouldHit() bool {
 	switch {
 	case !q.Resource.Cached, !q.User.ListsFromMemory(q.Resource, q.Namespace):
@@ -178,7 +179,7 @@ func (q question) shouldHit() bool {
 	case q.Odd, q.Representation == forwardedForm:
 		return false
 	case q.effectiveSemantics() != q.Semantics:
-		return false // kube-apiserver reads it from etcd as it is now
+		return false // kube-apiserver ignores the revision that the list names
 	case q.Representation.isMetadata() && q.selectsTypeFields():
 		return false // a collection of metadata does not hold the fields of the type
 	case q.Query.Has("shardSelector") && (q.Representation.isMetadata() || q.Resource.Group == cluster.Group):
@@ -186,10 +187,10 @@ func (q question) shouldHit() bool {
 	case q.Resource.JSONOnly && q.Representation.isProtobuf():
 		return false // listproxy cannot know which clause of the Accept header kube-apiserver takes
 	case q.Query.Get("labelSelector") != "" && strings.TrimSpace(q.Query.Get("labelSelector")) == "":
-		return false // a blank selector, which selects everything
+		return false // the selector is blank, and so selects everything
 	}
 	if name, ok := q.exactField(nameField); ok && name == "" {
-		return false // kube-apiserver looks for an empty name in the whole range
+		return false // metadata.name= with an empty name: kube-apiserver reads all objects
 	}
 	// kube-apiserver reads the first page in the namespace, and the next from the whole resource.
 	if _, ok := q.exactField(namespaceField); ok && q.scopeCovered() == allNamespaces {

@@ -21,8 +21,8 @@ const (
 	wrongStatus   differenceKind = "status"
 	wrongHeader   differenceKind = "header"
 	wrongBody     differenceKind = "body"
-	tooOld        differenceKind = "too-old" // a notOlderThan or mostRecent below the revision that it must have
-	tooStale      differenceKind = "frozen"  // an anyRevision that lacks a write of more than bound ago
+	tooOld        differenceKind = "too-old" // a notOlderThan or consistent list of a lower revision than it must have
+	tooStale      differenceKind = "frozen"  // a list at anyRevision that lacks a write of more than bound ago
 	noAnswer      differenceKind = "no-answer"
 	noCacheStatus differenceKind = "unmarked" // an answer without a Cache-Status
 )
@@ -69,26 +69,26 @@ type report struct {
 	mu      sync.Mutex
 	started time.Time
 
-	all        int // the comparisons
-	answerable int // those of a question that memory should answer
-	hits       int // the answerable ones that memory answered
-	behind     int // the answerable ones that were forwarded because the feed was late
+	all        int // the number of comparisons
+	answerable int // those whose question listproxy should answer from memory
+	hits       int // the answerable ones that were answered from memory
+	behind     int // the answerable ones that were forwarded because memory did not have the required revision yet
 
-	counts      map[string]int         // of comparisons by representation, selector, …, and of what else happened
-	users       map[string]int         // the comparisons by the user's name
-	shardHits   int                    // the shards from memory
-	lost        int                    // the answers of revisions that kube-apiserver no longer has
-	classes     map[class]bool         // those that were compared
-	kinds       map[differenceKind]int // the number of differences
+	counts      map[string]int         // comparisons by representation, selector and so on, and events such as "walks"
+	users       map[string]int         // comparisons by the user's name
+	shardHits   int                    // the number of shards from memory
+	lost        int                    // the number of answers at revisions that kube-apiserver no longer has
+	classes     map[class]bool         // the classes of lists that were compared
+	kinds       map[differenceKind]int // the number of differences of each kind
 	differences []difference           // the first maxDifferences
 }
 
 // share returns the share of the answerable questions that listproxy answered from memory, from 0 to 1. Questions for which
-// memory was behind do not count, since their number depends on how late kube-apiserver's watches are. That memory catches up is
-// required by [comparator.awaitCaughtUp].
+// memory was behind do not count: their number depends on how late kube-apiserver's watches are. ([comparator.awaitCaughtUp]
+// requires that memory catches up.)
 func (r *report) share() float64 { return float64(r.hits) / float64(max(1, r.answerable-r.behind)) }
 
-// lostRevision is why an answer cannot be compared.
+// lostRevision is the reason why some answers cannot be compared.
 const lostRevision = "the API server no longer has the revision"
 
 func newReport() *report {
@@ -98,8 +98,8 @@ func newReport() *report {
 	}
 }
 
-// addComparison counts a comparison of an answer, which should come from memory if it is answerable. It raises the counts of names,
-// too.
+// addComparison counts a comparison of listproxy's answer to a question. answerable means that the answer should come from
+// memory. names are further counts to raise.
 func (r *report) addComparison(q question, a ask.Answer, answerable bool, names ...string) {
 	_, forwardReason, _ := strings.Cut(a.Source(), "detail=")
 	source := forwardReason
@@ -124,7 +124,8 @@ func (r *report) addComparison(q question, a ask.Answer, answerable bool, names 
 		r.hits++
 		return
 	}
-	if forwardReason == string(reason.Stale) || forwardReason == string(reason.NotProven) {
+	isBehind := forwardReason == string(reason.Stale) || forwardReason == string(reason.NotProven)
+	if isBehind {
 		r.behind++
 	}
 	r.counts["missed: "+forwardReason+" "+q.Resource.Resource]++
@@ -133,7 +134,7 @@ func (r *report) addComparison(q question, a ask.Answer, answerable bool, names 
 // addList counts the comparison of a list.
 func (r *report) addList(q question, a ask.Answer) {
 	var names []string
-	if class, ok := q.classOf(); ok && a.Code == http.StatusOK {
+	if class, ok := q.class(); ok && a.Code == http.StatusOK {
 		names = []string{
 			"representation " + string(class.Representation), "selector " + string(class.Selector), "scope " + string(class.Scope),
 			fmt.Sprintf("semantics %s/%s", class.Semantics, class.Page),
@@ -145,7 +146,7 @@ func (r *report) addList(q question, a ask.Answer) {
 	r.addComparison(q, a, q.shouldHit(), names...)
 }
 
-// count raises a count.
+// count raises the count of the name by one.
 func (r *report) count(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,7 +14,8 @@ const (
 	asProtobuf = "application/vnd.kubernetes.protobuf"
 )
 
-// acceptHeaders returns Accept headers that ask for a representation of a list of a resource. "" stands for no header.
+// acceptHeaders returns Accept headers that ask for a list of the resource in the representation. "" stands for no header. A
+// header that is there twice is chosen more often.
 func acceptHeaders(r cluster.Resource, representation representation) []string {
 	switch representation {
 	case plainJSON, indentedJSON:
@@ -22,7 +23,7 @@ func acceptHeaders(r cluster.Resource, representation representation) []string {
 			"", "", asJSON, asJSON, "*/*", "application/json, */*", "application/json;q=0.5", "application/json , application/yaml",
 		}
 	case protobuf:
-		// Typed clients accept JSON as well, in which custom resources come.
+		// Typed clients accept JSON as well. Custom resources, which have no protobuf, come in JSON.
 		withJSON := []string{asProtobuf + "," + asJSON, asProtobuf + ", " + asJSON, asProtobuf + "," + asJSON + ";q=0.9"}
 		if r.Group == cluster.Group || r.JSONOnly {
 			return withJSON
@@ -58,8 +59,8 @@ func (r representation) simplestAccept() string {
 	return accept
 }
 
-// ofEvents returns the Accept header of a watch for that of a list.
-func ofEvents(accept string) string {
+// watchAccept returns the Accept header with which a watch asks for the representation that accept asks for in a list.
+func watchAccept(accept string) string {
 	return strings.ReplaceAll(accept, "PartialObjectMetadataList", "PartialObjectMetadata")
 }
 

@@ -15,7 +15,7 @@ const (
 	namespaceField = "metadata.namespace"
 )
 
-// labelSelectors covers the whole grammar, with the labels that package cluster sets.
+// labelSelectors cover the whole grammar. They select by the labels that package cluster gives objects.
 var labelSelectors = []string{
 	// Operators, and sets of values.
 	"tier=web", "tier==web", "tier!=web", "tier=", "tier", "!tier", "tier=nothing", "tier!=nothing",
@@ -49,12 +49,12 @@ var unusualFieldSelectors = []string{
 	"bad", "metadata.name", "metadata.name>a", "metadata.name=a\\", "=x", "spec.nodeName in (a)",
 }
 
-// metadataSelector returns a random field selector that every type accepts.
+// metadataSelector returns a random field selector that every type accepts: by name, by namespace, or by both.
 func (g *generator) metadataSelector(r cluster.Resource) string {
 	terms := []string{g.nameTerm(r)}
-	n := g.rng.IntN(4) // in 2 of 4 cases, the name stays alone
+	n := g.rng.IntN(4)
 	switch {
-	case !r.Namespaced: // there is no other field
+	case !r.Namespaced: // only the name
 	case n == 0:
 		terms = []string{g.namespaceTerm()}
 	case n == 1:
@@ -66,7 +66,8 @@ func (g *generator) metadataSelector(r cluster.Resource) string {
 	return strings.Join(terms, ",")
 }
 
-// nameTerm returns a term by name. Most operators are !=, since a selector that leaves many objects tests more.
+// nameTerm returns a random term of a field selector, by name. Most have the operator !=, since more objects remain to be
+// compared.
 func (g *generator) nameTerm(r cluster.Resource) string {
 	names := append(slices.Clone(r.Names()), "none", "")
 	return nameField + pick(g, "=", "==", "!=", "!=", "!=") + pick(g, names...)
@@ -99,8 +100,8 @@ func (g *generator) typeTerm(r cluster.Resource) string {
 	return f.Name + pick(g, "=", "==", "!=", "!=") + fields.EscapeValue(pick(g, f.Values...))
 }
 
-// shardSelectors choose by the hash of a field: a half by UID, a half written as two ranges, a half by namespace, and
-// everything.
+// shardSelectors select objects by the hash of a field. The first two select half of the objects each by their UID, the second
+// as two ranges. The third selects half of the namespaces, and the last all.
 var shardSelectors = []string{
 	"shardRange(object.metadata.uid,'0x0000000000000000','0x8000000000000000')",
 	"shardRange(object.metadata.uid, '0x8000000000000000', '0xc000000000000000') || " +
@@ -109,8 +110,9 @@ var shardSelectors = []string{
 	"shardRange(object.metadata.namespace, '0x0000000000000000', '0x10000000000000000')",
 }
 
-// setShard asks for a shard now and then, where the API server knows shards (ShardedListAndWatch, alpha since 1.36). Pages of
-// shards are not compared: kube-apiserver counts what remains after a page in its cache in another way than in etcd.
+// setShard makes a question ask for a shard now and then, if the API server has shards (ShardedListAndWatch, alpha since 1.36).
+// Pages of shards are not compared: kube-apiserver counts the objects behind a page in one way in its cache, and in another way
+// in etcd.
 func (g *generator) setShard(q *question) {
 	if g.hasShards && !q.Query.Has("limit") && g.oneIn(6) {
 		q.Query.Set("shardSelector", pick(g, shardSelectors...))

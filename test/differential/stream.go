@@ -18,7 +18,7 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// stream is the answer of one side to a watch, with the events so far. It is safe for concurrent use.
+// stream is the answer of one side to a watch, with the events that have been read so far. It is safe for concurrent use.
 type stream struct {
 	ask.Answer // with a body only if its status is not 200
 
@@ -36,8 +36,8 @@ type progress struct {
 	err      error // nil if the stream ended between two events, or by close
 }
 
-// openStream sends a watch and returns when the header of the answer is there. It fails if that takes longer than watchPatience:
-// the header must not wait for the first event. Events are read until the end or close.
+// openStream sends a watch and returns when the header of the answer has come. A server must not hold back the header until the
+// first event, so openStream fails after watchPatience. The stream then reads events until the watch ends or close is called.
 func openStream(ctx context.Context, side *side, q question) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	timeout := time.AfterFunc(watchPatience, cancel)
@@ -116,7 +116,7 @@ func keyOf(o *metav1.ObjectMeta) string {
 	return o.Namespace + "/" + o.Name
 }
 
-// magic is the prefix of an object in protobuf.
+// magic is the prefix of an object in Kubernetes' protobuf.
 var magic = []byte("k8s\x00")
 
 // frameOf returns the frame of an event, as kube-apiserver writes it.

@@ -19,13 +19,13 @@ import (
 // track is the truth about the objects that a watch selects. kube-apiserver's list at an exact revision gives their state, and
 // its watch from there gives each event after that revision.
 type track struct {
-	from   uint64            // the revision
-	state  map[string][]byte // objects by key, as events have them
-	stream *stream
+	from   uint64            // the revision of the list, after which the watch begins
+	state  map[string][]byte // the objects of the list by key, with the bytes that they have in events
+	stream *stream           // the watch
 }
 
-// openTrack opens a track of what a watch selects, from a revision on. It returns nil, nil if kube-apiserver no longer has
-// the revision, or does not have it yet. The caller closes the track.
+// openTrack opens a track, from a revision on, of the objects that the watch w selects. If kube-apiserver no longer has the
+// revision, or does not have it yet, openTrack returns no track and no error. The caller closes the track.
 func openTrack(ctx context.Context, direct *side, w watchRequest, from uint64) (*track, error) {
 	list := w.exactList(from)
 	answer, err := direct.ask(ctx, list)
@@ -56,7 +56,7 @@ func (t *track) events() []oracle.Event {
 	return slices.DeleteFunc(t.stream.soFar().events, func(e oracle.Event) bool { return e.Type == watch.Bookmark })
 }
 
-// hasEnded reports whether kube-apiserver has ended the watch of the track, which lacks events from then on.
+// hasEnded reports whether kube-apiserver has ended the watch of the track, or refused it. Then the track lacks later events.
 func (t *track) hasEnded() bool {
 	now := t.stream.soFar()
 	return now.hasEnded || len(now.events) > 0 && now.events[0].Type == watch.Error
@@ -81,11 +81,12 @@ func (w watchRequest) watchFrom(revision uint64) question {
 	q := w.exactList(revision)
 	q.Query.Del("resourceVersionMatch")
 	q.Query.Set("watch", "true")
-	q.Header.Set("Accept", ofEvents(q.Header.Get("Accept")))
+	q.Header.Set("Accept", watchAccept(q.Header.Get("Accept")))
 	return q
 }
 
-// stateOf returns the objects of a list by key, as events have them.
+// stateOf returns the objects of a list by key, with the bytes that they have in events of the watch w. In events each object
+// has its kind and apiVersion.
 func stateOf(body []byte, w watchRequest) (map[string][]byte, error) {
 	kind := runtime.TypeMeta{APIVersion: w.Resource.GroupVersion().String(), Kind: w.Resource.Kind}
 	if w.eventsIn().isMetadata() {

@@ -10,13 +10,13 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// warmUp asks for every resource in every representation until it comes from memory, since a representation is loaded at its
-// first use. Afterwards tests pick only revisions from now on: memory has no older states.
+// warmUp asks for every resource in every representation until it comes from memory. (listproxy loads a representation when it
+// is first asked for.) Memory has no states from before, so tests then pick only revisions from now on.
 func (c *comparator) warmUp(ctx context.Context) error {
 	var all []question
 	for _, representation := range representations {
 		for _, r := range c.cluster.Resources {
-			q := anyOf(r, c.cluster.Users[0])
+			q := atAnyRevision(r, c.cluster.Users[0])
 			q.Representation = representation
 			if accept := acceptHeaders(r, representation)[0]; accept != "" {
 				q.Header.Set("Accept", accept)
@@ -30,20 +30,20 @@ func (c *comparator) warmUp(ctx context.Context) error {
 	return err
 }
 
-// awaitCaughtUp waits until memory has every resource at the revision of the last write of any resource. Memory may be behind, but
-// only for a while. The last write must be recent, since memory does not keep old revisions.
+// awaitCaughtUp waits until memory has every resource at the revision of the last write of any resource. So memory may be
+// behind, but not for ever. The last write must be recent, since memory does not keep old revisions.
 func (c *comparator) awaitCaughtUp(ctx context.Context) error {
 	revision := c.cluster.Ledger.NewestOfAll()
 	admin := c.cluster.Users[0]
 	var all []question
 	for _, r := range c.cluster.Resources {
-		all = append(all, exactly(r, "", admin, revision), anyOf(r, admin))
+		all = append(all, exactly(r, "", admin, revision), atAnyRevision(r, admin))
 	}
 	return c.awaitHits(ctx, all)
 }
 
-// anyOf returns the question for a resource at any revision.
-func anyOf(r cluster.Resource, user cluster.User) question {
+// atAnyRevision returns the question for a list of the whole resource at any revision (resourceVersion=0).
+func atAnyRevision(r cluster.Resource, user cluster.User) question {
 	return question{Resource: r, User: user, Semantics: anyRevision, Query: url.Values{"resourceVersion": {"0"}}, Header: http.Header{}}
 }
 

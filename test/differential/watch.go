@@ -9,18 +9,18 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// start is where a watch begins, as its resourceVersion says.
+// start says which resourceVersion a watch names.
 type start string
 
 // The starts.
 const (
-	fromUnset   start = "unset"
-	fromZero    start = "0"
-	fromWithin  start = "within"  // a recent revision
-	fromFuture  start = "future"  // a revision of the near future
-	fromDistant start = "distant" // a revision of the far future
+	fromUnset   start = "unset"   // none, or an empty one
+	fromZero    start = "0"       // 0
+	fromZeros   start = "00"      // 00, which means 0, but without the defaults that "0" gives other parameters
+	fromWithin  start = "within"  // the revision of a recent write
+	fromFuture  start = "future"  // up to 60 revisions above the newest: it is reached soon
+	fromDistant start = "distant" // a million above the newest: it is not reached
 	fromOld     start = "old"     // 1
-	fromZeros   start = "00"      // means 0, but without the defaults that "0" gives other parameters
 )
 
 // choice is the value of a boolean parameter, which may be absent.
@@ -43,13 +43,14 @@ type watchRequest struct {
 	bookmarks bool   // allowWatchBookmarks
 	// seconds is a short timeoutSeconds, after which the watch may end while its events are compared; 0 if there is none.
 	seconds int
-	// unusual reports whether only a test writes such a request. It has the same events as the usual request, but they need not
-	// come from memory. (question.Odd says that a request is refused, or ends at once.)
+	// unusual means that only a test writes such a request, for example with watch=yes. Its events must be the same as those of
+	// the usual request, but need not come from memory. (question.Odd means that the watch is refused, or ends at once.)
 	unusual bool
 }
 
-// eventsIn returns the representation of the objects in the events. If the resource has no protobuf, that is the second clause of
-// the Accept header. Custom resources (cluster.Group) have protobuf for their metadata only.
+// eventsIn returns the representation of the objects in the events. That is the one that the watch asks for, unless it is
+// protobuf and the resource has none: then events are in JSON. Custom resources (cluster.Group) have protobuf for their
+// metadata only.
 func (w watchRequest) eventsIn() representation {
 	switch {
 	case w.Representation == protobuf && (w.Resource.Group == cluster.Group || w.Resource.JSONOnly):
@@ -60,7 +61,8 @@ func (w watchRequest) eventsIn() representation {
 	return w.Representation
 }
 
-// begins returns what the watch begins with, and whether a bookmark ends its initial events.
+// begins returns what the watch begins with: initial events, the events after a revision, or events from now on. endsInitial
+// reports whether a bookmark ends the initial events.
 func (w watchRequest) begins() (_ oracle.Beginning, endsInitial bool) {
 	hasRevision := w.start != fromUnset && w.start != fromZero && w.start != fromZeros
 	switch {
@@ -84,12 +86,13 @@ func (w watchRequest) shouldHit() bool {
 	case begins == oracle.FromNow, begins == oracle.FromState && !endsInitial:
 		return false
 	case w.start == fromUnset:
-		return false // it needs a revision probe, and is forwarded if the probe is late
+		return false // listproxy first asks for the newest revision (a revision probe), and forwards the watch if that is late
 	}
 	return w.question.shouldHit()
 }
 
-// randomWatch returns a random watch. ok is false if no revision is known yet.
+// randomWatch returns a random watch. Two of three are as clients write them, the others have unusual parameters or are odd. ok
+// is false if no write is known whose revision the watch could name.
 func (g *generator) randomWatch() (_ watchRequest, ok bool) {
 	w := watchRequest{question: g.newRandomQuestion(), admin: g.cluster.Users[0], watchList: g.watchList}
 	w.Semantics = watching
@@ -97,7 +100,7 @@ func (g *generator) randomWatch() (_ watchRequest, ok bool) {
 	g.setSelectors(&w.question, pick(g, byNothing, byNothing, byLabels, byMetadata, byFields, byBoth))
 	g.setShard(&w.question)
 	g.acceptEvents(&w)
-	w.Odd = w.Namespace != "" && !w.Resource.Namespaced // no such path exists
+	w.Odd = w.Namespace != "" && !w.Resource.Namespaced // kube-apiserver has no such path
 	w.initial = pick(g, absent, absent, yes, yes, no)
 	isUsual := !g.oneIn(3)
 	if isUsual {
@@ -105,7 +108,7 @@ func (g *generator) randomWatch() (_ watchRequest, ok bool) {
 	} else {
 		g.beginAnywhere(&w)
 	}
-	if !g.startAt(&w) {
+	if !g.setResourceVersion(&w) {
 		return w, false
 	}
 	if w.initial != absent {
@@ -125,7 +128,7 @@ func (g *generator) randomWatch() (_ watchRequest, ok bool) {
 
 // acceptEvents makes the Accept header ask for events. Some clients add stream=watch to its first clause.
 func (g *generator) acceptEvents(w *watchRequest) {
-	accept := ofEvents(w.Header.Get("Accept"))
+	accept := watchAccept(w.Header.Get("Accept"))
 	if accept == "" {
 		return
 	}
@@ -145,7 +148,7 @@ func (g *generator) setBookmarks(w *watchRequest) {
 	}
 }
 
-// setTimeout sets w.seconds, or a timeout that is not over while events are compared, or none.
+// setTimeout sets a timeout of 1 to 4 seconds (w.seconds), or one that is not over while events are compared, or none.
 func (g *generator) setTimeout(w *watchRequest) {
 	if g.oneIn(3) {
 		w.seconds = 1 + g.rng.IntN(4)
@@ -190,8 +193,8 @@ func (g *generator) setChoice(w *watchRequest, name string, c choice) {
 	w.unusual = w.unusual || spelling == "yes"
 }
 
-// startAt sets the resourceVersion for w.start. ok is false if no revision is known yet.
-func (g *generator) startAt(w *watchRequest) (ok bool) {
+// setResourceVersion sets the resourceVersion that w.start says. ok is false if no write is known whose revision it could be.
+func (g *generator) setResourceVersion(w *watchRequest) (ok bool) {
 	const maxAge = 30 * time.Second // kube-apiserver keeps events for a shorter time than listproxy keeps lists
 	newest := g.cluster.Ledger.NewestOfAll()
 	switch w.start {
@@ -240,9 +243,10 @@ func (g *generator) addIneffective(w *watchRequest) {
 // makeWatchOdd changes the watch into one that is refused, or that ends at once.
 func (g *generator) makeWatchOdd(w *watchRequest) {
 	w.Odd = true
+	// set and accept return functions that change w. One of all is chosen, and called at the end.
 	set := func(name, value string) func() { return func() { w.Query.Set(name, value) } }
 	accept := func(value string) func() { return func() { w.Header.Set("Accept", value) } }
-	pick(
+	change := pick(
 		g,
 		// Values that cannot be read.
 		set("resourceVersion", "abc"), set("resourceVersion", "-1"), set("resourceVersion", "1.5"), set("resourceVersion", " 1"),
@@ -265,5 +269,6 @@ func (g *generator) makeWatchOdd(w *watchRequest) {
 			w.Path = strings.Replace(w.Resource.Path(w.Namespace), "/v1/", "/v1/watch/", 1)
 			w.Query.Del("watch")
 		},
-	)()
+	)
+	change()
 }

@@ -22,8 +22,8 @@ import (
 const (
 	// watchPatience bounds a wait for the header or for events of a watch.
 	watchPatience = time.Minute
-	// trackPatience bounds a wait until kube-apiserver's own watch fits the track. On a busy machine that may take longer than
-	// watchPatience, which is not what is tested.
+	// trackPatience bounds a wait until kube-apiserver's own watch fits the track. It is longer than watchPatience: on a busy
+	// machine kube-apiserver may be late, and its speed is not what is tested.
 	trackPatience = 5 * watchPatience
 	// A watch is read for minReadTime to maxReadTime before it is compared, and an odd one for oddReadTime.
 	minReadTime = 100 * time.Millisecond
@@ -52,14 +52,15 @@ func (c *comparator) currentRevision(ctx context.Context) (revision uint64, _ *d
 	return revision, nil
 }
 
-// oldestAllowed returns the lowest revision that a state of a resource may have: that of the last write that is older than bound.
+// oldestAllowed returns the lowest revision that a state of a resource may have: that of the last write that is older than
+// bound.
 func (c *comparator) oldestAllowed(r cluster.Resource) uint64 {
 	kind := r.GroupResource()
 	return max(c.revisionsBefore[kind], c.cluster.Ledger.Before(kind, time.Now().Add(-bound)))
 }
 
-// compareWatch sends a watch to both sides, reads for a while, and compares the events. If the two cannot be compared, it tries
-// again, up to maxTries times.
+// compareWatch sends a watch to both sides, reads for a while, and compares the events. If they cannot be compared
+// (incomparable), it tries again, up to maxTries times. A difference is added to the report.
 func (c *comparator) compareWatch(ctx context.Context, g *generator, w watchRequest) {
 	const maxTries = 8
 	for range maxTries {
@@ -86,7 +87,9 @@ func (c *comparator) compareWatch(ctx context.Context, g *generator, w watchRequ
 	c.report.count("asked again, in vain")
 }
 
-// watchPair is one watch at both sides. Each side's stream is compared with the track, and not with the other stream.
+// watchPair is one watch that is sent to both sides. Each side's stream is compared with the track, which has the truth: a list
+// at an exact revision and all events after that. The two streams are not compared with each other, since each may be ahead of
+// the other.
 type watchPair struct {
 	c        *comparator
 	request  watchRequest
@@ -94,7 +97,7 @@ type watchPair struct {
 
 	direct, proxy *stream      // of kube-apiserver, and of listproxy
 	track         *track       // nil if kube-apiserver no longer has the revision
-	expected      oracle.Watch // what both streams must be
+	expected      oracle.Watch // what must be true of both streams; run and open fill it
 }
 
 // close ends both watches and the track.
@@ -109,8 +112,9 @@ func (p *watchPair) close() {
 	}
 }
 
-// run opens both watches and returns how they differ.
+// run opens both watches, reads them for a while, and returns how they differ. The caller calls close.
 func (p *watchPair) run(ctx context.Context) *difference {
+	// The headers, and the bodies of refusals.
 	if d := p.open(ctx); d != nil {
 		return d
 	}
@@ -122,6 +126,7 @@ func (p *watchPair) run(ctx context.Context) *difference {
 		clock.Sleep(ctx, oddReadTime)
 		return p.awaitEqual(ctx, p.compareEnds)
 	}
+	// The events: each that was written before this moment must come.
 	clock.Sleep(ctx, p.readTime)
 	newest, d := p.c.currentRevision(ctx)
 	if d != nil {
@@ -152,8 +157,8 @@ func (p *watchPair) count() {
 		fmt.Sprintf("resourceVersion=%s sendInitialEvents=%s", w.start, w.initial))
 }
 
-// compareNewBookmarks makes kube-apiserver send a bookmark if listproxy has sent one of a sort that kube-apiserver has not, and
-// compares the two.
+// compareNewBookmarks compares the bookmarks of kinds that only listproxy has sent so far. It sends kube-apiserver a watch that
+// gets such a bookmark.
 func (p *watchPair) compareNewBookmarks(ctx context.Context) *difference {
 	proxy := p.proxy.soFar()
 	if !p.c.bookmarks.hasNewKind(p.request, proxy.events) {
@@ -184,7 +189,7 @@ func (p *watchPair) compareNewBookmarks(ctx context.Context) *difference {
 	return nil
 }
 
-// checkRevisions requires that no event of listproxy's has a revision above etcd's.
+// checkRevisions returns a difference if an event from listproxy has a higher revision than etcd has reached.
 func (p *watchPair) checkRevisions(ctx context.Context) *difference {
 	events := p.proxy.soFar().events
 	newest, d := p.c.currentRevision(ctx)
@@ -199,7 +204,8 @@ func (p *watchPair) checkRevisions(ctx context.Context) *difference {
 	return nil
 }
 
-// open opens the track, and then the watch at both sides.
+// open opens the track, and then the watch at both sides, and fills p.expected except for UpTo. The watch must begin with a
+// state of MinRevision to MaxRevision. The track begins at From, which is not above any state with which the watch may begin.
 func (p *watchPair) open(ctx context.Context) *difference {
 	w := p.request
 	p.expected = oracle.Watch{Bookmarks: w.bookmarks, Revision: w.Revision, MinRevision: p.c.oldestAllowed(w.Resource)}
@@ -227,8 +233,8 @@ func (p *watchPair) open(ctx context.Context) *difference {
 	return d
 }
 
-// awaitEqual repeats compare until there is no difference. It returns the last difference if that takes longer than
-// watchPatience.
+// awaitEqual repeats compare until there is no difference, since events may be on their way. It returns the last difference
+// after watchPatience, or after trackPatience if that is of the kind wrongReference.
 func (p *watchPair) awaitEqual(ctx context.Context, compare func() *difference) *difference {
 	const pause = 20 * time.Millisecond
 	for started := time.Now(); ; clock.Sleep(ctx, pause) {
@@ -283,7 +289,8 @@ func isRefused(events []oracle.Event) bool {
 // revisionsOfError matches the revisions in the message of an ERROR. The current revision differs each time.
 var revisionsOfError = regexp.MustCompile(`current: \d+|\(\d+\)`)
 
-// compareRefusals compares the events of both sides, at least one of which ends with an ERROR.
+// compareRefusals compares the events of both sides if at least one side ends with an ERROR. That is right if both sides send
+// the same ERROR. If only one does, there may be a reason for it, and the two cannot be compared.
 func (p *watchPair) compareRefusals(direct, proxy []oracle.Event) *difference {
 	switch {
 	case isRefused(direct) && isRefused(proxy):
@@ -307,7 +314,7 @@ func (p *watchPair) compareRefusals(direct, proxy []oracle.Event) *difference {
 		len(proxy), isRefused(proxy), len(direct), isRefused(direct))
 }
 
-// compareEnds requires that both streams have ended after equally many events, or neither.
+// compareEnds returns a difference unless both streams have ended after the same number of events, or both go on.
 func (p *watchPair) compareEnds() *difference {
 	direct, proxy := p.direct.soFar(), p.proxy.soFar()
 	isSameEnd := direct.hasEnded == proxy.hasEnded && (direct.err == nil) == (proxy.err == nil)

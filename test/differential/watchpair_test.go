@@ -24,8 +24,8 @@ func brokenOff(events ...oracle.Event) *stream {
 }
 
 // TestCompareEvents: watchPair.compareEvents finds each kind of difference between the streams of kube-apiserver (direct) and
-// listproxy (proxy). If kube-apiserver's own stream does not fit the track, this package is wrong (wrongReference). Package oracle
-// tests which events are wrong.
+// listproxy (proxy). It compares both with the track, which has all events that must come. If kube-apiserver's own stream does
+// not fit the track, the test package is wrong (wrongReference). Package oracle tests which events are wrong.
 func TestCompareEvents(t *testing.T) {
 	// newEvent returns an event whose object is text, with the revision in it.
 	newEvent := func(eventType watch.EventType, revision uint64, text string) oracle.Event {
@@ -40,7 +40,7 @@ func TestCompareEvents(t *testing.T) {
 	otherRefusal := newEvent(watch.Error, 0, "no (%d)")
 	for name, tt := range map[string]struct {
 		direct, proxy *stream
-		track         *stream        // nil: the change, and no end
+		track         *stream        // nil: a stream that has the change and goes on
 		wantKind      differenceKind // "": no difference
 	}{
 		"equal streams":                        {direct: open(change, bookmark), proxy: open(change, bookmark)},

@@ -19,8 +19,8 @@ import (
 // Token is the content of a continue token.
 type Token struct {
 	Version  string `json:"v"`
-	Revision int64  `json:"rv"`
-	Start    string `json:"start"`
+	Revision int64  `json:"rv"`    // of the list; -1 means the newest
+	Start    string `json:"start"` // the key with which the next page begins
 }
 
 // DecodeToken reads a token as kube-apiserver writes it.
@@ -57,13 +57,14 @@ func isSamePage(a, b string) bool {
 	return tokenA == tokenB
 }
 
-// SameButToken reports whether two lists have tokens of the same page, which may be written differently, and are equal otherwise.
+// SameButToken reports whether two lists both have a token, these lead to the same page, and the lists are equal otherwise. The
+// tokens may be written differently.
 func SameButToken(a, b []byte) bool {
 	tokenA, tokenB, isSame := cutTokens(a, b)
 	return isSame && tokenA != "" && isSamePage(tokenA, tokenB)
 }
 
-// OnlyTokenMissing returns the token of the list b. ok reports whether a lacks that token, and is equal to b otherwise.
+// OnlyTokenMissing returns the token of the list b. ok reports whether b has a token, a has none, and they are equal otherwise.
 func OnlyTokenMissing(a, b []byte) (token string, ok bool) {
 	tokenA, tokenB, isSame := cutTokens(a, b)
 	return tokenB, isSame && tokenA == "" && tokenB != ""
@@ -81,8 +82,8 @@ func cutTokens(a, b []byte) (tokenA, tokenB string, isSame bool) {
 	return tokenA, tokenB, reflect.DeepEqual(listA, listB)
 }
 
-// Mixes reports whether a list mixes others: each of its objects has the bytes of the object at the same place of one of the
-// others, and so has what is around its objects.
+// Mixes reports whether a list is put together from others. Its first object must have the bytes of the first object of one of
+// the others, and so on for each object, and what is around the objects must be that of one of the others.
 func Mixes(mixed []byte, others ...[]byte) bool {
 	var otherParts [][][]byte
 	for _, other := range others {
@@ -98,7 +99,7 @@ func Mixes(mixed []byte, others ...[]byte) bool {
 	return len(parts) > 0
 }
 
-// split returns what is around the objects of a list, and the objects, as separate parts. It returns nil if body is no list.
+// split returns the parts of a list: first what is around its objects, and then each object. It returns nil if body is no list.
 func split(body []byte) (parts [][]byte) {
 	if raw, ok := bytes.CutPrefix(body, protobufMagic); ok {
 		return splitProtobuf(raw)
@@ -109,7 +110,7 @@ func split(body []byte) (parts [][]byte) {
 		return nil
 	}
 	delete(list, "items")
-	around, _ := json.Marshal(list) // in the order of keys
+	around, _ := json.Marshal(list) // in a fixed order, that of keys
 	parts = append(parts, around)
 	for _, item := range items {
 		parts = append(parts, item)
@@ -144,12 +145,12 @@ func ListMeta(body []byte) (metav1.ListMeta, error) {
 	return l.meta, err
 }
 
-// list is a list in parts.
+// list has the parts of a list in which its token can be removed.
 type list struct {
 	meta metav1.ListMeta
-	// envelope is the envelope of a list in protobuf, without the list in it.
+	// envelope is what is around the list in protobuf (runtime.Unknown). In JSON it is empty.
 	envelope runtime.Unknown
-	// rest is the body without the token in JSON, and the list without its metadata in protobuf.
+	// rest is in JSON the body without the token, and in protobuf the list without its metadata.
 	rest []byte
 }
 
@@ -172,7 +173,8 @@ func read(body []byte) (list, error) {
 	if token == "" {
 		return l, nil
 	}
-	// The rest is that of a last page, which has no field continue if the type is built in, and an empty one if it is custom.
+	// The rest is what a last page has. For a built-in type that page has no field continue, so the field is removed, from
+	// compact or from indented JSON. For a custom resource the field is empty.
 	for _, field := range []string{`,"continue":"` + token + `"`, ",\n    \"continue\": \"" + token + `"`} {
 		l.rest = bytes.Replace(body, []byte(field), nil, 1)
 		if len(l.rest) < len(body) {
@@ -191,18 +193,19 @@ func readProtobuf(envelope []byte) (l list, err error) {
 	}
 	l.rest = l.envelope.Raw
 	l.envelope.Raw = nil
-	var current metav1.PartialObjectMetadataList
-	var old metav1beta1.PartialObjectMetadataList
-	if l.envelope.APIVersion == "meta.k8s.io/v1beta1" && l.envelope.Kind == "PartialObjectMetadataList" {
+	hasMetadataSecond := l.envelope.APIVersion == "meta.k8s.io/v1beta1" && l.envelope.Kind == "PartialObjectMetadataList"
+	if hasMetadataSecond {
+		var old metav1beta1.PartialObjectMetadataList
 		err = old.Unmarshal(l.rest)
-		current.ListMeta = old.ListMeta
+		l.meta = old.ListMeta
 	} else {
+		var current metav1.PartialObjectMetadataList // its metadata are the first field, as in any other list
 		err = current.Unmarshal(l.rest)
+		l.meta = current.ListMeta
 	}
 	if err != nil {
 		return l, fmt.Errorf("the protobuf of a list: %w", err)
 	}
-	l.meta = current.ListMeta
 	meta, err := l.meta.Marshal()
 	l.rest = bytes.Replace(l.rest, protowire.AppendBytes(nil, meta), nil, 1)
 	return l, err

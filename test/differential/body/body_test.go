@@ -27,13 +27,14 @@ func configMaps(t *testing.T, meta metav1.ListMeta, names ...string) []byte {
 	return slices.Concat(protobufMagic, body)
 }
 
-// TestTokens: SameButToken reports true if both lists have a token, with the same revision and the same start except for a slash,
-// and are equal otherwise. OnlyTokenMissing reports true if only the second has a token, and they are equal otherwise.
+// TestTokens: SameButToken reports true if both lists have a token, with the same revision and the same start except for a
+// slash, and are equal otherwise. OnlyTokenMissing reports true if only the second has a token, and they are equal otherwise.
 func TestTokens(t *testing.T) {
 	encoded := func(revision int64, start string) string {
 		return Token{Version: "meta.k8s.io/v1", Revision: revision, Start: start}.Encode()
 	}
 	slashed, unslashed := encoded(7, "/a\x00"), encoded(7, "a\x00")
+	// compact, indented and protobuf return a list with one item and a token; "" means no token.
 	compact := func(token, item string) []byte {
 		if token != "" {
 			token = `,"continue":"` + token + `"`
@@ -53,8 +54,8 @@ func TestTokens(t *testing.T) {
 	} {
 		for name, tt := range map[string]struct {
 			a, b        []byte
-			wantSame    bool // of SameButToken
-			wantMissing bool // of OnlyTokenMissing
+			wantSame    bool // the result of SameButToken
+			wantMissing bool // the result of OnlyTokenMissing
 		}{
 			"only the slash":                   {a: list(slashed, "i"), b: list(unslashed, "i"), wantSame: true},
 			"another start":                    {a: list(slashed, "i"), b: list(encoded(7, "/b\x00"), "i")},
@@ -84,7 +85,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestMixes: a mix of two lists has each object from one of them, at the same place, and nothing else.
+// TestMixes: Mixes reports true for a list whose objects each have the bytes of the object at the same place in one of two
+// other lists, and whose metadata are theirs. Here the two lists have the objects "a", "a" and "b", "b".
 func TestMixes(t *testing.T) {
 	inJSON := func(revision, first, second string) []byte {
 		return []byte(`{"kind":"L","metadata":{"resourceVersion":"` + revision + `"},"items":[{"x":"` + first + `"},{"x":"` + second + `"}]}`)

@@ -13,9 +13,9 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// Churn creates, replaces, patches and deletes objects of all resources but the spared ones until ctx ends, about perSecond
-// times a second if the API server is fast enough. In addition, it deletes objects with finalizers, and with their
-// namespaces. Errors are ignored: another worker may have been faster, or the API server may be down.
+// Churn creates, replaces, patches and deletes objects of all resources but the spared ones until ctx ends. It sends about
+// perSecond writes a second if the API server is fast enough. In addition, it deletes objects that have a finalizer, and
+// objects together with their namespace. It ignores errors: another worker may have been faster, or the API server may be down.
 func (c *Cluster) Churn(ctx context.Context, seed uint64, perSecond int, spared ...string) {
 	const workers = 4
 	pause := workers * time.Second / time.Duration(perSecond) // of each worker
@@ -55,12 +55,10 @@ func (c *Cluster) change(ctx context.Context, rng *rand.Rand, resources []Resour
 		body := maybeLabelled(rng, r.build(rng))
 		_, _ = c.write(ctx, r, request{method: method, namespace: namespace, name: name, body: body})
 	}
-	isReplaceable := r.Resource == "configmaps" || r.Resource == "secrets"
+	isReplaceable := r.Resource == "configmaps" || r.Resource == "secrets" // no others are replaced
 	percent := rng.IntN(100)
-	if percent >= 70 && percent < 80 && !isReplaceable {
-		percent = 80 // a deletion in place of a replacement
-	}
 	isGraceful := rng.IntN(4) == 0 // a fourth of the deletions has the usual grace period
+	// 50 % patches, 20 % creations, 10 % replacements, 19 % deletions, and 1 % deletions of many objects.
 	switch {
 	case percent < 50: // patches an object, or creates it if it is missing
 		p := r.patch(rng)
@@ -75,18 +73,19 @@ func (c *Cluster) change(ctx context.Context, rng *rand.Rand, resources []Resour
 		}
 	case percent < 70:
 		writeNew(http.MethodPost)
-	case percent < 80:
+	case percent < 80 && isReplaceable: // of other resources an object is deleted
 		writeNew(http.MethodPut)
 	case percent < 99 && isGraceful:
 		c.markDeleted(ctx, r, namespace, name)
 	case percent < 99:
 		c.DeleteNow(ctx, r, namespace, name)
-	case r.Namespaced && r.Resource != "secrets": // deletes all objects with one of randomLabels
+	case r.Namespaced && r.Resource != "secrets": // deletes all objects of the namespace with this label
 		_ = c.deleteNow(ctx, r.Path(namespace)+"?labelSelector=turn%3D3")
 	}
 }
 
-// deleteInSteps deletes objects in the two ways that take several writes: with a finalizer, and with their namespace.
+// deleteInSteps deletes objects until ctx ends, in the two ways that take several writes: objects that have a finalizer, and
+// objects together with their namespace.
 func (c *Cluster) deleteInSteps(ctx context.Context, rng *rand.Rand, resources []Resource) {
 	const pause = 200 * time.Millisecond
 	isRare := func(r Resource) bool {
@@ -119,7 +118,8 @@ func (c *Cluster) deleteFinalized(ctx context.Context, rng *rand.Rand, r Resourc
 	_, _ = c.send(ctx, http.MethodPatch, r.Path(namespace)+"/"+name, object{"metadata": metadataWith()})
 }
 
-// deleteNamespace creates a namespace with objects, and deletes both as the namespace controller does. (No controllers run here.)
+// deleteNamespace creates a namespace with objects, and deletes both as the namespace controller does. (No controllers run
+// here.)
 func (c *Cluster) deleteNamespace(ctx context.Context, rng *rand.Rand, resources []Resource, namespace string) {
 	if c.CreateNamespace(ctx, namespace) != nil {
 		return

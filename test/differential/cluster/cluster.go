@@ -24,7 +24,8 @@ import (
 // Ledger has the confirmed writes by resource.
 type Ledger = oracle.Ledger[schema.GroupResource]
 
-// The second halves of seeds. They make the random choices of Churn and of fill independent of each other.
+// The second numbers with which Churn and fill seed their generators (rand.NewPCG), so that the choices of one do not depend on
+// those of the other.
 const churnStream, fillStream = 1, 2
 
 // noTimeout means that only its context ends a request.
@@ -39,9 +40,9 @@ type Cluster struct {
 	// Users are those who send requests. The first is the admin, the second alice.
 	Users []User
 
-	// writers are clients of the admin, each for another server. They send writes in turn.
+	// writers are clients of the admin, one for each server. They send writes in turn.
 	writers []*ask.Client
-	writes  atomic.Uint64
+	writes  atomic.Uint64 // the number of writes so far, which chooses the writer
 }
 
 // New defines the custom resources, and creates namespaces, users, and every second of the possible objects.
@@ -84,7 +85,7 @@ func New(ctx context.Context, plane *controlplane.ControlPlane, seed uint64) (*C
 	return c, c.fill(ctx, seed)
 }
 
-// WriteThrough makes writes go through one more server, in turn with the others. It must not be called during writes.
+// WriteThrough adds a server to those through which writes go in turn. It must not be called during writes.
 func (c *Cluster) WriteThrough(admin *rest.Config) error {
 	writer, err := ask.New(admin, noTimeout)
 	if err != nil {
@@ -94,9 +95,9 @@ func (c *Cluster) WriteThrough(admin *rest.Config) error {
 	return nil
 }
 
-// SeenThrough returns this cluster as it is seen through another server. That server may give other revisions, so the cluster has
-// a new ledger, with one write of each resource through that server. Users with certificates are left out, since TLS ends at the
-// server.
+// SeenThrough returns this cluster as it is seen through another server, with some of its resources. That server may give other
+// revisions, so the returned cluster has a ledger of its own. It begins with one write of each resource through that server.
+// Users with certificates are left out, since TLS ends at the server.
 func (c *Cluster) SeenThrough(ctx context.Context, admin *rest.Config, resources []Resource) (*Cluster, error) {
 	seen := &Cluster{
 		Plane: c.Plane, Resources: resources, Namespaces: c.Namespaces, Ledger: new(Ledger),
@@ -113,8 +114,8 @@ func (c *Cluster) SeenThrough(ctx context.Context, admin *rest.Config, resources
 	return seen, nil
 }
 
-// ForgetWrites empties the ledger and returns the newest revision that it had of each resource. A listproxy that starts now lacks
-// the earlier states, so tests must not ask it for them.
+// ForgetWrites empties the ledger and returns the newest revision that it had of each resource. A listproxy that starts now
+// lacks the earlier states, so tests must not ask it for them.
 func (c *Cluster) ForgetWrites() (newest map[schema.GroupResource]uint64) {
 	newest = map[schema.GroupResource]uint64{}
 	for _, r := range c.Resources {
@@ -129,7 +130,7 @@ func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
 	return c.writers[0].Ensure(ctx, "/api/v1/namespaces", kinds.Namespace(name))
 }
 
-// fill creates every second of the possible objects. The others are created later, by the churn.
+// fill creates every second object: those names of [Resource.Names] with an odd index. Churn creates the others.
 func (c *Cluster) fill(ctx context.Context, seed uint64) error {
 	var all errgroup.Group
 	seeds := rand.New(rand.NewPCG(seed, fillStream))
@@ -143,7 +144,7 @@ func (c *Cluster) fill(ctx context.Context, seed uint64) error {
 			for _, namespace := range namespaces {
 				for i, name := range r.Names() {
 					if i%2 == 0 {
-						continue // the first of two
+						continue
 					}
 					if _, err := c.Create(ctx, r, namespace, name, maybeLabelled(rng, r.build(rng))); err != nil {
 						return err

@@ -2,8 +2,8 @@ package cluster
 
 import "github.com/listproxy/listproxy/test/harness/kinds"
 
-// definitions returns the CustomResourceDefinitions: of a namespaced resource in two versions, and of a cluster-scoped one. The
-// older version has a deprecation warning and fewer selectable fields.
+// definitions returns two CustomResourceDefinitions. Gadgets have namespaces and two versions, of which the older one has a
+// deprecation warning and fewer selectable fields. Widgets are cluster-scoped.
 func definitions() []object {
 	selectable := func(all []Field) []any {
 		var paths []any

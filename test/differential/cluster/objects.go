@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// object is JSON as it is sent; numbers that Go would write differently are json.RawMessage.
+// object is a JSON object as it is sent. Numbers that Go would write in another way are json.RawMessage.
 type object = map[string]any
 
-// patch is a merge patch of an object, or of a subresource unless that is "".
+// patch is a merge patch of an object or of its subresource.
 type patch struct {
 	body        object
-	subresource string
+	subresource string // "": the object itself
 }
 
 // pick returns one of all at random.
 func pick[T any](r *rand.Rand, all []T) T { return all[r.IntN(len(all))] }
 
-// oneOf returns one of values at random. One that is there twice is chosen more often.
+// oneOf returns one of values at random. A value that is listed twice is chosen twice as often.
 func oneOf(r *rand.Rand, values ...any) any { return pick(r, values) }
 
 // trickyText returns a random string that a wrong encoder of JSON may change.
@@ -41,7 +41,8 @@ func trickyTexts(r *rand.Rand) object {
 	return m
 }
 
-// randomLabels returns random labels for a merge patch, where nil deletes a label. They are those that labelSelectors select by.
+// randomLabels returns random labels for a merge patch, where nil deletes a label. They are those that labelSelectors select
+// by.
 func randomLabels(r *rand.Rand) object {
 	return object{
 		"tier":                 oneOf(r, "web", "db", "", nil),
@@ -52,7 +53,8 @@ func randomLabels(r *rand.Rand) object {
 	}
 }
 
-// maybeLabelled returns an object or a patch, every other time with labels unless it has metadata.
+// maybeLabelled adds random labels to an object or a patch every other time, and returns it. If it has metadata, it stays as it
+// is.
 func maybeLabelled(r *rand.Rand, o object) object {
 	if _, ok := o["metadata"]; !ok && r.IntN(2) > 0 {
 		o["metadata"] = object{"labels": randomLabels(r)}
@@ -154,8 +156,8 @@ func buildService(r *rand.Rand) object {
 	return object{"spec": spec}
 }
 
-// buildCustom returns a custom resource with unusual JSON: numbers at the limits of their types, null, empty maps and lists, and
-// deep nesting.
+// buildCustom returns a custom resource with unusual JSON: numbers at the limits of their types, null, empty maps and lists,
+// and deep nesting.
 func buildCustom(r *rand.Rand) object {
 	numbers := []string{"0", "-1", "9007199254740993", "9223372036854775807", "-9223372036854775808", "42"}
 	reals := []string{"0.1", "1e21", "-1.5e-7", "3.0", "1E+2", "123456789.123456789", "-0.0"}

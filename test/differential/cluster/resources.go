@@ -9,7 +9,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/kinds"
 )
 
-// Field is a field that a field selector may name, and values to compare it with.
+// Field is a field that a field selector may name, and the values that selectors require of it. A value that is listed twice is
+// chosen twice as often.
 type Field struct {
 	Name   string
 	Values []string
@@ -26,16 +27,16 @@ type Resource struct {
 	schema.GroupVersionResource
 	Kind       string
 	Namespaced bool
-	// Cached reports whether listproxy keeps the resource in memory with the default policy.
+	// Cached means that listproxy keeps the resource in memory with the default policy.
 	Cached bool
-	// JSONOnly reports whether the server has no protobuf of the resource, not even of its metadata.
+	// JSONOnly means that the server has no protobuf of the resource, not even of its metadata.
 	JSONOnly bool
 	// Fields are the selectable fields of the type.
 	Fields []Field
 	// ReadOnly marks a version whose objects are written in another version.
 	ReadOnly bool
 
-	// namesHaveDots reports whether some names have dots.
+	// namesHaveDots means that names of objects may have dots.
 	namesHaveDots bool
 	// build returns a random new object.
 	build func(*rand.Rand) object
@@ -51,11 +52,11 @@ func (r Resource) kind() kinds.Kind {
 	return kinds.Kind{APIVersion: r.GroupVersion().String(), Name: r.Kind, Plural: r.Resource}
 }
 
-// Path returns the path of a list of all namespaces if namespace is "", or of one.
+// Path returns the path of a list in a namespace, or in all namespaces if namespace is "".
 func (r Resource) Path(namespace string) string { return r.kind().Path(namespace) }
 
-// Names returns the names of the objects. Some are prefixes of others. Some have characters that are before or behind '/' in byte
-// order, since a key of etcd has a '/' after the namespace.
+// Names returns the names of the objects. They are hard to put in order: some are prefixes of others, and some have characters
+// before or behind '/' in the order of bytes. (A key of etcd has a '/' between namespace and name.)
 func (r Resource) Names() []string {
 	names := []string{"a", "a-0", "a-0-b", "a0", "aa", "aa-a", "b", "b-1", "b-10", "b-2", "z", "zz"}
 	if r.namesHaveDots {

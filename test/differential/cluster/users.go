@@ -26,8 +26,8 @@ type User struct {
 
 // The users besides those of package controlplane. They are service accounts in TeamB.
 const (
-	// oneObject may list and watch the ConfigMap a-0 of TeamB by its name, and nothing else. A user of this name, who logs in with
-	// a certificate, has the same rights.
+	// oneObject may list and watch the ConfigMap a-0 of TeamB by its name, and nothing else. A user of this name, who logs in
+	// with a certificate, has the same rights.
 	oneObject = "one"
 	// constrained may create SelfSubjectAccessReviews as alice, and do nothing else as alice (constrained impersonation,
 	// KEP-5284).
@@ -38,7 +38,7 @@ const (
 	impersonator = "impersonator"
 )
 
-// rights returns the rights of these users, and listproxy's right to impersonate users, which the impersonator has as well.
+// rights returns the rights of these users. The last one, to impersonate anybody, is also listproxy's.
 func rights() []controlplane.Grant {
 	return []controlplane.Grant{
 		{To: []string{controlplane.TeamB + "/" + oneObject, oneObject}, Namespace: controlplane.TeamB, Rules: []rbacv1.PolicyRule{

@@ -11,7 +11,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness/kinds"
 )
 
-// request is a write of one object, or of a subresource of it.
+// request is a write of one object, or of one of its subresources.
 type request struct {
 	method          string // POST, PUT or PATCH
 	namespace, name string
@@ -19,8 +19,7 @@ type request struct {
 	body            object
 }
 
-// write creates, updates, patches or binds an object, or patches a subresource, and adds the revision of the answer to the
-// ledger.
+// write sends a write, and adds the revision of the answer to the ledger.
 func (c *Cluster) write(ctx context.Context, r Resource, w request) (ask.Answer, error) {
 	body := maps.Clone(w.body)
 	switch {

@@ -84,15 +84,16 @@ type command struct {
 	line     string
 	stdin    string
 	env      string
-	wantCode int // or anyCode
-	// tokenOnly marks a command whose output is another one for a caller with a certificate.
+	wantCode int // the exit code, or anyCode
+	// tokenOnly means that the output differs between callers with a token and callers with a certificate.
 	tokenOnly bool
 }
 
 // anyCode is the wantCode of a command whose result depends on chance. Neither its code nor its output is compared.
 const anyCode = -1
 
-// isCompared reports whether the command must end for k as it does for a caller with a token.
+// isCompared reports whether k must give the same output and code as the kubectl that goes directly to kube-apiserver with a
+// token.
 func (c command) isCompared(k kubectl) bool {
 	return c.wantCode != anyCode && (!c.tokenOnly || !k.certificate)
 }
@@ -114,9 +115,14 @@ spec:
     spec: {containers: [{name: main, image: example.com/web}]}
 `
 
-// commands returns commands that run one after the other in a namespace of their own, {ns}. There is a node of the same
-// name. The pod web-0 runs on the kubelet's node, far on a node that does not exist, pending on none, and drained on the
-// node {ns}. No controller runs deployments.
+// commands returns the commands, which run one after the other in a namespace of their own, {ns}. There are four pods:
+//
+//   - web-0 runs on the node of the kubelet
+//   - far is on a node that does not exist
+//   - pending is on no node
+//   - drained is on the node {ns}, which has the name of the namespace
+//
+// No controller runs, so a Deployment gets no pods.
 func commands() (all []command) {
 	for _, websockets := range []string{"true", "false"} { // false: SPDY
 		for _, c := range []command{
@@ -220,9 +226,11 @@ func through(t *testing.T, name, own string, p *harness.Proxy, flags ...string) 
 	return k
 }
 
-// TestKubectl: the same commands have the same outputs directly and through two listproxies. One has its defaults, and is used as
-// a server, with a token. The other has --consistent-lists=always, --watches and the rights of docs/rbac-impersonation.yaml, and
-// is used as a proxy-url, with a client certificate. Some answers of the second come from memory.
+// TestKubectl: kubectl's commands have the same outputs directly and through two listproxies.
+//
+//   - The first has its defaults. kubectl reaches it as the server of its kubeconfig, with a token.
+//   - The second has --consistent-lists=always, --watches and the rights of docs/rbac-impersonation.yaml. kubectl reaches it as
+//     the proxy-url of its kubeconfig, with a client certificate. Some of its answers must come from memory.
 func TestKubectl(t *testing.T) {
 	t.Parallel()
 	own := cp.KubeconfigPath(controlplane.Admin)

@@ -30,10 +30,11 @@ const (
 	// parallelTests is more than there are CPUs, since tests wait.
 	parallelTests = 8
 
-	// longTTL is a --review-ttl longer than any test: only the watch of RBAC objects can end a remembered yes.
+	// longTTL is a --review-ttl longer than any test. So a review that allowed a list is forgotten only if listproxy's watch of
+	// RBAC objects says that rights have changed.
 	longTTL = "10m"
 
-	// longWindow is a --history-window longer than any test asks for the same revision.
+	// longWindow is a --history-window longer than the time for which any test asks for the same revision.
 	longWindow = "15m"
 
 	// kubeletNode is the node that leads kube-apiserver to the stand-in of a kubelet.
@@ -172,7 +173,8 @@ func grant(t *testing.T, g controlplane.Grant) (revoke func()) {
 	return revoke
 }
 
-// A way changes a client's configuration for kube-apiserver into one that leads there directly, or through a listproxy.
+// A way is how a client reaches kube-apiserver: directly, or through a listproxy. It turns the client's configuration for
+// kube-apiserver into one that goes this way.
 type way func(direct *rest.Config) *rest.Config
 
 // clientOf returns a client that goes this way and logs in as a user.

@@ -68,12 +68,13 @@ func TestMayNotImpersonate(t *testing.T) {
 	}
 }
 
-// TestImpersonationForReviewsOnly: listproxy's own account may create reviews as jane, but not list as jane (constrained
-// impersonation). kube-apiserver would refuse her list if it were forwarded, so it must not come from memory either, though
-// the review says that she may list.
+// TestImpersonationForReviewsOnly: a list of jane, who logs in with a certificate, comes from memory only if it could be
+// forwarded, too. To forward it, listproxy's own account must have the right to list as jane (constrained impersonation,
+// KEP-5284). With the right to create reviews as jane alone, a review says that jane may list, but kube-apiserver would refuse
+// the forwarded list.
 func TestImpersonationForReviewsOnly(t *testing.T) {
 	const user, group = "jane-of-constraints", "lent-team"
-	const tries = 10 // after which a list would have come from memory
+	const tries = 10 // enough for a list to come from memory, if it could
 	ns := newNamespace(t)
 	newConfigMap(t, ns, "kept", nil)
 	grant(t, controlplane.Grant{To: []string{"group:" + group}, Namespace: ns, Role: "cluster-admin"})
@@ -87,6 +88,8 @@ func TestImpersonationForReviewsOnly(t *testing.T) {
 		controlplane.Rule("impersonate:user-info", "authentication.k8s.io", "userextras/"+credentialID),
 	)...)
 	list := "/api/v1/namespaces/" + ns + "/configmaps?resourceVersion=0"
+
+	// Step 1: the account may create reviews as jane, and no more.
 	janes := []*ask.Client{viaServer.clientByCertificate(t, user, group), viaProxyURL.clientByCertificate(t, user, group)}
 	for _, jane := range janes {
 		getUntil(t, "the account may review as jane", jane, list, func(a ask.Answer) bool {
@@ -99,7 +102,9 @@ func TestImpersonationForReviewsOnly(t *testing.T) {
 			requireForbidden(t, get(t, jane, list), "not-permitted")
 		}
 	}
-	grantProxy(controlplane.Rule("impersonate", "", "users", user)) // her name, but not her groups
+
+	// Step 2: the account may also impersonate her name, but not her groups. That is not enough for a list.
+	grantProxy(controlplane.Rule("impersonate", "", "users", user))
 	asJane := ask.MustNew(t, cp.RESTConfig(controlplane.Feed), patience).WithHeader("Impersonate-User", user)
 	getUntil(t, "the account may impersonate her name", asJane, "/version", func(a ask.Answer) bool { return a.Code == http.StatusOK })
 	for _, jane := range janes {
@@ -108,6 +113,8 @@ func TestImpersonationForReviewsOnly(t *testing.T) {
 			requireForbidden(t, get(t, jane, list), "not-permitted")
 		}
 	}
+
+	// Step 3: the account may list ConfigMaps as jane.
 	grantProxy(controlplane.Rule("impersonate-on:user-info:list", "", "configmaps"))
 	for _, jane := range janes {
 		getUntil(t, "from memory, since the account may list as jane", jane, list, func(a ask.Answer) bool {
@@ -116,9 +123,9 @@ func TestImpersonationForReviewsOnly(t *testing.T) {
 	}
 }
 
-// TestRightsFollowRBAC: when carol's right is revoked, her lists are forwarded. A review is remembered for longer than the
-// test waits, so only the watch of RBAC objects can have ended it. Bindings in another namespace do not end it: her lists
-// still come from memory, without another review.
+// TestRightsFollowRBAC: when carol's right is revoked, her lists are forwarded. listproxy remembers a review for longer than
+// the test takes (--review-ttl), so it can learn of the revocation only from its watch of RBAC objects. New bindings in another
+// namespace do not matter: her lists still come from memory, without another review.
 func TestRightsFollowRBAC(t *testing.T) {
 	own := harness.RunProxy(t, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--review-ttl", longTTL, "--eager", "pods"},
@@ -137,6 +144,7 @@ func TestRightsFollowRBAC(t *testing.T) {
 		expect.NoError(t, err)
 		return asked
 	}
+	// Bindings that do not concern the list.
 	before := countReviews()
 	const bindings = 20
 	for range bindings {
@@ -146,6 +154,7 @@ func TestRightsFollowRBAC(t *testing.T) {
 		}
 	}
 	expect.Same(t, before, countReviews())
+	// The revocation.
 	revoke()
 	isForbidden := func(a ask.Answer) bool { return a.Code == http.StatusForbidden }
 	getUntil(t, "kube-apiserver knows the revocation", direct.clientOf(t, controlplane.Carol), list, isForbidden)

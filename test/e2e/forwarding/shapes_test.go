@@ -22,26 +22,29 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// A shape is how the client library of a language writes requests. docs/compatibility.md names the versions.
+// A shape is the way in which a client library writes requests: its headers, and the order and spelling of its queries'
+// parameters. docs/compatibility.md names the versions of the libraries.
 type shape struct {
 	client    string
 	httpMajor int // 1 or 2
 	header    http.Header
 
-	// Queries of lists and watches. {rv} stands for a revision and {token} for a continue token.
+	// Queries of lists and watches, by where their answers come from. {rv} stands for a revision, and {token} for a continue
+	// token.
 
-	served           []string // from memory
-	consistent       []string // lists that are from memory with --consistent-lists only
-	watches          []string // from memory with --watches only
+	served           []string // lists: from memory
+	consistent       []string // lists: from memory only with --consistent-lists
+	watches          []string // watches: from memory only with --watches
 	forwarded        []string // lists in a representation that is always forwarded
 	forwardedWatches []string // watches in such a representation
 }
 
-// A request is a query of a shape. For each of two listproxies it has the reason for which that one forwards the query, or hit.
+// A request is a query of a shape, and what must be in the Cache-Status of two listproxies: the reason for which the listproxy
+// forwards the query, or hit.
 type request struct {
 	query    string
-	plain    string // from a listproxy with its defaults
-	switched string // from a listproxy with --consistent-lists=always and --watches
+	plain    string // of a listproxy with its defaults
+	switched string // of a listproxy with --consistent-lists=always and --watches
 }
 
 // hit stands for an answer from memory.
@@ -161,7 +164,7 @@ func shapes() []shape {
 }
 
 const (
-	// shapeConfigMaps is the number of ConfigMaps before {rv}, {rv}'s included. Their lists are large enough for gzip.
+	// shapeConfigMaps is the number of ConfigMaps that a list at {rv} has. Such a list is large enough for gzip.
 	shapeConfigMaps = 25
 	// eventsAfterRV is the number of ConfigMaps created after {rv}.
 	eventsAfterRV = 2
@@ -177,7 +180,7 @@ func TestShapes(t *testing.T) {
 	})
 	ns := newNamespace(t)
 	path := "/api/v1/namespaces/" + ns + "/configmaps"
-	// Load every representation first, so that memory holds the history from {rv} on.
+	// Step 1: load every representation, so that memory holds the history from {rv} on.
 	for _, route := range []way{viaServer, switched.RESTConfig} {
 		for _, s := range shapes() {
 			poll.Until(t, patience, s.client+": the representation is loaded", func() bool {
@@ -186,6 +189,8 @@ func TestShapes(t *testing.T) {
 			})
 		}
 	}
+
+	// Step 2: create the objects before, at and after {rv}.
 	for i := range shapeConfigMaps - 1 {
 		newConfigMap(t, ns, fmt.Sprintf("map-%02d", i), map[string]string{"text": strings.Repeat("0123456789", 1000)})
 	}
@@ -197,6 +202,7 @@ func TestShapes(t *testing.T) {
 	expect.NoError(t, err)
 	fill := strings.NewReplacer("{rv}", revision, "{token}", page.Next)
 
+	// Step 3: send every request in each way.
 	testAll := func(name string, route way, want func(request) string) {
 		for _, s := range shapes() {
 			for _, r := range s.requests() {
@@ -217,9 +223,9 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// compare requires that an answer has the bytes of kube-apiserver's own, and comes from memory if want is hit, or is forwarded
-// for the reason want. kube-apiserver is asked before and after. All three answers are asked for again while its two differ: by a
-// write between them, or by the ages in a Table.
+// compare requires that listproxy's answer has the bytes of kube-apiserver's own. It must come from memory if want is hit, and
+// otherwise be forwarded for the reason want. kube-apiserver is asked before listproxy, and once more after it. If its two
+// answers differ, because of a write in between or of the ages in a Table, all three are asked for again.
 func (s shape) compare(t *testing.T, route way, target, want string) {
 	t.Helper()
 	var before, got response
@@ -228,7 +234,8 @@ func (s shape) compare(t *testing.T, route way, target, want string) {
 		before, _ = s.send(t, direct, target)
 		got, cacheStatus = s.send(t, route, target)
 		after, _ := s.send(t, direct, target)
-		// These reasons pass: a load, or on a busy machine a proof or a review that came too late.
+		// These reasons do not last: the collection is being loaded, or on a busy machine a review or a proof that memory has
+		// the newest state came too late.
 		passing := slices.ContainsFunc([]string{"warming", "review-failed", "not-proven"}, func(reason string) bool {
 			return strings.HasSuffix(cacheStatus, "="+reason)
 		})
@@ -305,8 +312,8 @@ func readBody(t *testing.T, from io.Reader, count int) (text string) {
 	return text
 }
 
-// eventsToRead returns how many events a watch is certain to have: those after {rv}; or an event for each object, and the
-// bookmark behind them if the client takes bookmarks. It returns 0 for a list.
+// eventsToRead returns how many events a watch is certain to have, and 0 for a list. A watch from {rv} has the eventsAfterRV. A
+// watch with initial events has one for each object, and then a bookmark if the client allows bookmarks.
 func eventsToRead(t *testing.T, target string) int {
 	t.Helper()
 	_, rawQuery, _ := strings.Cut(target, "?")

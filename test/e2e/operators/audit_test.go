@@ -24,8 +24,9 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// TestAuditLines: listproxy's audit log has the same line for a list from memory as kube-apiserver's for the same list, except for
-// the times, the annotations, and the stage, since listproxy writes its line before the answer.
+// TestAuditLines: for a list from memory, listproxy's audit log has the line that kube-apiserver's audit log has for the same
+// list. Three parts differ: the times, the annotations, and the stage. listproxy writes its line before the answer
+// (ResponseStarted), and kube-apiserver after it (ResponseComplete).
 func TestAuditLines(t *testing.T) {
 	t.Parallel()
 	upstream := ask.MustNew(t, cp.RESTConfig(controlplane.Anonymous), patience)
@@ -37,6 +38,7 @@ func TestAuditLines(t *testing.T) {
 	client := ask.MustNew(t, p.RESTConfig(cp.RESTConfig(controlplane.Anonymous)), patience)
 	for _, q := range questions(t, upstream) {
 		t.Run(q.name, func(t *testing.T) {
+			// The same Audit-Id goes to both servers, so that their lines are found and can be equal.
 			var id string
 			poll.Until(t, patience, "an answer from memory", func() bool {
 				id = uuid.NewString()
@@ -68,16 +70,16 @@ var (
 	stages      = regexp.MustCompile(`"stage":"Response(Complete|Started)"`)
 )
 
-// parseLine returns a line without times, annotations and stage, and the event of the whole line.
-func parseLine(t *testing.T, line string) (rest string, event auditv1.Event) {
+// parseLine returns the text of a line without what may differ (times, annotations and stage), and the event of the whole line.
+func parseLine(t *testing.T, line string) (stable string, event auditv1.Event) {
 	t.Helper()
 	expect.NoError(t, json.Unmarshal([]byte(line), &event))
 	line = stages.ReplaceAllString(timestamp.ReplaceAllString(line, `"$1":""`), `"stage":""`)
 	return annotations.ReplaceAllString(line, `"annotations":{}`), event
 }
 
-// compareAnnotations requires that both have the same annotations, except for those that only one of them can know:
-// kube-apiserver the rule that allowed the list, and listproxy where its answer came from.
+// compareAnnotations requires that both events have the same annotations, except for those that only one of the two can know.
+// kube-apiserver says which rule allowed the list. listproxy says where its answer came from. It removes these from the maps.
 func compareAnnotations(t *testing.T, upstream, ours map[string]string) {
 	t.Helper()
 	if _, ok := upstream["authorization.k8s.io/reason"]; !ok {

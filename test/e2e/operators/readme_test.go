@@ -18,9 +18,9 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// TestReadmeWalk: the README's commands to try listproxy work, and so does the curl of docs/operate.md that asks /readyz.
-// They leave nothing behind, and files with tokens are readable by their owner only, though the umask lets anybody read
-// files. shell says what is replaced in the commands. The first block, which builds listproxy, is not run.
+// TestReadmeWalk: the README's commands to try listproxy work, and so does the curl of docs/operate.md that asks /readyz. The
+// commands leave no files behind. Files with tokens can be read only by their owner, even if the umask lets anybody read new
+// files. The first block of commands, which builds listproxy, is not run. In the others shell replaces a few words.
 func TestReadmeWalk(t *testing.T) {
 	t.Parallel()
 	w := newWalk(t)

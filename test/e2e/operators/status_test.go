@@ -24,8 +24,9 @@ func getAdmin(t *testing.T, p *harness.Proxy, path string) ask.Answer {
 	return a
 }
 
-// TestStatus: the status counts the requests that went through listproxy, as metrics and the access log do, and shows the upstream,
-// the memory and the collections. The status page has no dead links.
+// TestStatus: after three lists from memory, two forwarded lists and a forwarded watch, the status of listproxy counts them,
+// and shows the upstream, the memory and the collections. The metrics count the same lists, and the access log has them. The
+// status page has no dead links.
 func TestStatus(t *testing.T) {
 	client := ask.MustNew(t, statusProxy.RESTConfig(cp.RESTConfig(controlplane.Admin)), patience)
 	get := func(target string) {

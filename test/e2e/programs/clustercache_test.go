@@ -24,7 +24,8 @@ import (
 // patience ends a wait for something that must come.
 const patience = 3 * time.Minute
 
-// clusterCache is a process of Argo CD's cluster cache (clustercache/main.go), which lists what it has in its cache.
+// clusterCache is a process that runs Argo CD's cluster cache (clustercache/main.go). For each line of input it writes the
+// facts: what it has in its cache, as a sorted list of texts.
 type clusterCache struct {
 	name string
 	in   io.Writer
@@ -54,7 +55,7 @@ func startCache(t *testing.T, name, binary string, cluster *rest.Config) *cluste
 	return &clusterCache{name: name, in: in, out: json.NewDecoder(bufio.NewReader(out)), stop: stop}
 }
 
-// facts returns what the cache has, as sorted texts.
+// facts asks the process for its facts.
 func (k *clusterCache) facts(t *testing.T) (all []string) {
 	t.Helper()
 	if _, err := io.WriteString(k.in, "\n"); err != nil {
@@ -66,13 +67,13 @@ func (k *clusterCache) facts(t *testing.T) (all []string) {
 	return all
 }
 
-// awaitSameAs waits until the cache has the same as another.
+// awaitSameAs waits until both caches have the same facts.
 func (k *clusterCache) awaitSameAs(t *testing.T, other *clusterCache) {
 	t.Helper()
 	k.awaitEqual(t, func() string { return cmp.Diff(other.facts(t), k.facts(t)) })
 }
 
-// awaitObjects waits until the cache has these objects of the load, each at its revision, and no others.
+// awaitObjects waits until the cache has exactly these objects of the load, each at its revision. Facts of owners do not count.
 func (k *clusterCache) awaitObjects(t *testing.T, want []string) {
 	t.Helper()
 	k.awaitEqual(t, func() string {
@@ -95,8 +96,8 @@ func (k *clusterCache) awaitEqual(t *testing.T, compare func() string) {
 	}
 }
 
-// TestClusterCache: while a cluster changes, Argo CD's cluster cache has the same through listproxy as directly, with both
-// switches (--consistent-lists and --watches) off and on.
+// TestClusterCache: while a cluster changes, Argo CD's cluster cache has the same facts through listproxy as directly. That
+// holds for a listproxy with both switches (--consistent-lists and --watches) off, and for one with both on.
 func TestClusterCache(t *testing.T) {
 	if !*enabled {
 		t.Skip("make programs runs it")
@@ -110,7 +111,7 @@ func TestClusterCache(t *testing.T) {
 	off := harness.RunProxy(t, harness.ProxyOptions{Upstream: plane.RESTConfig(controlplane.Feed)})
 	switched := harness.RunProxy(t, harness.ProxyOptions{Upstream: plane.RESTConfig(controlplane.Feed), Args: withSwitches})
 	direct := startCache(t, "direct", binary, admin)
-	// The first cache of each listproxy fills its memory. The second is compared.
+	// Step 1: a first cache makes each listproxy load its memory. The second cache, which finds memory filled, is compared.
 	var through []*clusterCache
 	for name, p := range map[string]*harness.Proxy{"through listproxy": off, "with both switches": switched} {
 		first := startCache(t, name, binary, p.RESTConfig(admin))
@@ -119,6 +120,7 @@ func TestClusterCache(t *testing.T) {
 		first.stop()
 		through = append(through, startCache(t, name, binary, p.RESTConfig(admin)))
 	}
+	// Step 2: in each turn all caches come to have the same.
 	for turn := range turns {
 		if turn > 0 {
 			load.change(t, turn)
@@ -133,6 +135,7 @@ func TestClusterCache(t *testing.T) {
 	for _, k := range append(through, direct) {
 		k.stop()
 	}
+	// Step 3: listproxy's metrics show what came from memory.
 	lists, watches := fromMemory(t, off)
 	t.Logf("from memory, with both switches off: %.0f lists", lists)
 	if lists == 0 || watches > 0 {

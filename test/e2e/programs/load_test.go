@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// turns is the number of times for which the load changes.
+	// turns is the number of turns: of times that the load changes.
 	turns = 4
 	// objectsPerKind is the number of objects of each kind in a namespace.
 	objectsPerKind = 7
@@ -30,14 +30,15 @@ const (
 	containers = `{"containers":[{"name":"main","image":"example.com/main"}]}`
 )
 
-// load has objects of several kinds in two namespaces, some of which own others. In each turn all objects change, one of each
-// kind is deleted, and another is created.
+// load writes objects of several kinds in two namespaces, some of which own others. In each turn all objects change, one of
+// each kind is deleted, and another is created. With objectsPerKind = 7, turn 0 writes followed-0 to followed-6. Turn 1 writes
+// followed-1 to followed-7, and deletes followed-0.
 type load struct{ client *ask.Client }
 
 // loadKind is a kind of the load's objects.
 type loadKind struct {
 	kinds.Kind
-	owner     *kinds.Kind // whose object of the same name is the owner, or nil
+	owner     *kinds.Kind // the owner of an object is the object of this kind with the same name; nil: it has none
 	firstTurn int         // the turn in which the kind is written first
 }
 
@@ -80,7 +81,7 @@ func (l load) do(t *testing.T, method, target string, object any) ask.Answer {
 	return a
 }
 
-// change writes the objects of a turn, whose numbers begin with the turn's, and deletes the one with the number before.
+// change creates or changes the objects of a turn, and deletes the object that only the turn before had.
 func (l load) change(t *testing.T, turn int) {
 	t.Helper()
 	if turn == things.firstTurn {
@@ -109,7 +110,7 @@ func (l load) change(t *testing.T, turn int) {
 	}
 }
 
-// write creates an object unless it exists, and touches it in any case. It adds the object's UID to uids.
+// write creates an object unless it exists, changes it in any case, and adds its UID to uids.
 func (l load) write(t *testing.T, k loadKind, space string, number, turn int, uids map[string]string) {
 	t.Helper()
 	name := namePrefix + strconv.Itoa(number)

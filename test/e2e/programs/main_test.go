@@ -37,9 +37,10 @@ type suite struct {
 	args, env []string
 	// serverArgs and proxyArgs are arguments of kube-apiserver and of listproxy.
 	serverArgs, proxyArgs []string
-	// mayMissMemory allows that nothing comes from memory, since the suite sends few lists and watches.
+	// mayMissMemory means that the suite sends so few lists and watches that none may come from memory.
 	mayMissMemory bool
-	// onlyStreams means that all lists are streaming lists, so that nothing comes from memory without switches.
+	// onlyStreams means that all lists are streaming lists, which are watches. Without --watches none of them may come from
+	// memory.
 	onlyStreams bool
 }
 
@@ -49,8 +50,9 @@ type results map[string]bool
 // withSwitches are listproxy's arguments for consistent lists and watches from memory.
 var withSwitches = []string{"--consistent-lists=always", "--watches"}
 
-// compare runs a suite directly at kube-apiserver and through listproxy. Each test that passes directly must pass through
-// listproxy, and minPassed tests must pass directly. With both switches, lists and watches must have come from memory.
+// compare runs a suite directly at kube-apiserver, and then through listproxy before another kube-apiserver. At least minPassed
+// tests must pass directly, and each test that passes directly must pass through listproxy. With both switches, lists and
+// watches must have come from memory.
 func compare(t *testing.T, s suite, minPassed int) {
 	if !*enabled {
 		t.Skip("make programs runs it")
@@ -131,7 +133,8 @@ func (s suite) run(t *testing.T, binary string, cluster *rest.Config) results {
 // kubeconfigIn returns the path of the kubeconfig of a program with a home folder.
 func kubeconfigIn(home string) string { return filepath.Join(home, "kubeconfig") }
 
-// environment writes a kubeconfig for a cluster into home, and returns the environment of a program that finds no other kubeconfig.
+// environment writes a kubeconfig for a cluster into home, and returns the environment of a program that finds no other
+// kubeconfig.
 func environment(t *testing.T, cluster *rest.Config, home string) []string {
 	t.Helper()
 	expect.NoError(t, controlplane.WriteKubeconfig(kubeconfigIn(home), cluster))

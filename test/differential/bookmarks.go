@@ -49,11 +49,11 @@ func (b *bookmarkRecord) compare(w watchRequest, direct, proxy []oracle.Event) *
 		b.masked = map[bookmarkKind]string{}
 		b.fromDirect = map[bookmarkKind]bool{}
 	}
-	const isDirect, isProxy = true, false
+	const isDirect = true
 	if d := b.addLocked(w, direct, isDirect); d != nil {
 		return d
 	}
-	return b.addLocked(w, proxy, isProxy)
+	return b.addLocked(w, proxy, !isDirect)
 }
 
 // addLocked adds the bookmarks among the events of one side, until one differs from an earlier bookmark. The caller holds mu.

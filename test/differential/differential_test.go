@@ -17,8 +17,7 @@ const (
 	// minWatches is the least number of watches that are compared.
 	minWatches = 20
 	// coverageAfter is the number of comparisons after which every class of lists must have been compared. A machine with two
-	// cores makes as many in about a minute and a half. A run with fewer, such as that of make test, does not check the
-	// classes.
+	// cores makes as many in about a minute and a half. A shorter run does not check the classes.
 	coverageAfter = 8000
 )
 

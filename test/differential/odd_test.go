@@ -15,8 +15,8 @@ import (
 )
 
 // TestOddServers: in front of API servers with unusual but legal behaviour, listproxy answers lists and watches as these
-// servers do, and answers at least half of what it can answer from memory from there. The servers are the real kube-apiserver
-// behind a hop, which changes what passes, or a kube-apiserver with other flags.
+// servers do. At least half of the questions that memory should answer are answered from memory. The servers are the real
+// kube-apiserver behind a hop, which changes what passes, or a kube-apiserver with other flags.
 func TestOddServers(t *testing.T) {
 	harness.Long(t)
 	for _, tt := range []struct {

@@ -65,25 +65,26 @@ func (w watchRequest) eventsIn() representation {
 // reports whether a bookmark ends the initial events.
 func (w watchRequest) begins() (_ oracle.Beginning, endsInitial bool) {
 	hasRevision := w.start != fromUnset && w.start != fromZero && w.start != fromZeros
-	switch {
-	case w.initial == yes:
+	switch { // the first case that applies
+	case w.initial == yes: // a streaming list
 		return oracle.FromState, w.bookmarks
 	case hasRevision:
 		return oracle.FromRevision, false
 	case w.initial == no:
 		return oracle.FromNow, false
 	}
-	// kube-apiserver takes an absent sendInitialEvents for true.
+	// Without a revision, kube-apiserver takes an absent sendInitialEvents for true.
 	return oracle.FromState, w.bookmarks && w.watchList && w.start != fromZeros
 }
 
 // shouldHit reports whether listproxy should answer the watch from memory.
 func (w watchRequest) shouldHit() bool {
 	begins, endsInitial := w.begins()
+	endsWithoutBookmark := begins == oracle.FromState && !endsInitial // the initial events
 	switch {
 	case w.unusual, w.start == fromOld, w.start == fromDistant, w.start == fromFuture, w.start == fromZeros:
 		return false
-	case begins == oracle.FromNow, begins == oracle.FromState && !endsInitial:
+	case begins == oracle.FromNow, endsWithoutBookmark:
 		return false
 	case w.start == fromUnset:
 		return false // listproxy first asks for the newest revision (a revision probe), and forwards the watch if that is late
@@ -172,8 +173,11 @@ func (g *generator) beginAsClients(w *watchRequest) {
 func (g *generator) beginAnywhere(w *watchRequest) {
 	w.bookmarks = !g.oneIn(3)
 	w.start = pick(
-		g, fromUnset, fromUnset, fromZero, fromZero, fromZero, fromWithin, fromWithin, fromWithin, fromWithin, fromWithin, fromFuture,
-		fromDistant, fromOld, fromZeros,
+		g,
+		fromUnset, fromUnset,
+		fromZero, fromZero, fromZero,
+		fromWithin, fromWithin, fromWithin, fromWithin, fromWithin, // most often
+		fromFuture, fromDistant, fromOld, fromZeros,
 	)
 	g.setChoice(w, "watch", yes)
 }

@@ -204,8 +204,9 @@ func (p *watchPair) checkRevisions(ctx context.Context) *difference {
 	return nil
 }
 
-// open opens the track, and then the watch at both sides, and fills p.expected except for UpTo. The watch must begin with a
-// state of MinRevision to MaxRevision. The track begins at From, which is not above any state with which the watch may begin.
+// open opens the track, and then the watch at both sides, and fills p.expected except for UpTo. A watch that begins with a
+// state must begin with that of a revision from MinRevision to MaxRevision. The track begins early enough for all of them, at
+// From.
 func (p *watchPair) open(ctx context.Context) *difference {
 	w := p.request
 	p.expected = oracle.Watch{Bookmarks: w.bookmarks, Revision: w.Revision, MinRevision: p.c.oldestAllowed(w.Resource)}
@@ -289,8 +290,8 @@ func isRefused(events []oracle.Event) bool {
 // revisionsOfError matches the revisions in the message of an ERROR. The current revision differs each time.
 var revisionsOfError = regexp.MustCompile(`current: \d+|\(\d+\)`)
 
-// compareRefusals compares the events of both sides if at least one side ends with an ERROR. That is right if both sides send
-// the same ERROR. If only one does, there may be a reason for it, and the two cannot be compared.
+// compareRefusals compares the events of both sides if at least one side ends with an ERROR. Both must send the same ERROR. If
+// only one does, it has a known reason in some cases, in which the two cannot be compared. Otherwise that is a difference.
 func (p *watchPair) compareRefusals(direct, proxy []oracle.Event) *difference {
 	switch {
 	case isRefused(direct) && isRefused(proxy):

@@ -45,7 +45,7 @@ func TestHeldMemory(t *testing.T) {
 	expect.NoError(t, err)
 	for name, tt := range map[string]struct {
 		clients       int    // each sends the request over its own connection, which stays open
-		wantBytesEach int    // at most, for each client
+		wantBytesEach int    // the most memory that listproxy may take for each client
 		request       string // method and target
 		// answer answers in kube-apiserver's place, and adds to progress whenever it has written something. If it is nil,
 		// listproxy answers the request itself.

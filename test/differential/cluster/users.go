@@ -20,7 +20,7 @@ type User struct {
 	Certificate *tls.Certificate
 	// Impersonation has the Impersonate-* headers that the user sends.
 	Impersonation http.Header
-	// ListsFromMemory reports whether a whole list of r in the namespace ("": all) must come from memory for this user.
+	// ListsFromMemory reports whether this user must get a list of r from memory, in the namespace or ("") in all namespaces.
 	ListsFromMemory func(r Resource, namespace string) bool
 }
 
@@ -52,7 +52,7 @@ func rights() []controlplane.Grant {
 	}
 }
 
-// These functions are values of User.ListsFromMemory.
+// Values of User.ListsFromMemory, named after the lists that a user gets from memory.
 func everything(Resource, string) bool { return true }
 func nothing(Resource, string) bool    { return false }
 func podsOfTeamA(r Resource, namespace string) bool {
@@ -93,7 +93,7 @@ func usersByCertificate(plane *controlplane.ControlPlane) ([]User, error) {
 	for _, login := range []struct {
 		name   string
 		groups []string
-		lists  func(Resource, string) bool // User.ListsFromMemory
+		lists  func(Resource, string) bool // the user's ListsFromMemory
 	}{
 		{name: controlplane.Admin, groups: []string{"system:masters"}, lists: everything},
 		{name: controlplane.Alice, lists: podsOfTeamA},

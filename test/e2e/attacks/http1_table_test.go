@@ -25,7 +25,7 @@ const (
 	postHead = "POST /api/v1/namespaces/team-a/pods HTTP/1.1\r\nContent-Type: application/json\r\n" + attackerHeaders
 )
 
-// nameAfter returns the first 80 bytes of a text, quoted, as the name of an attack.
+// nameAfter returns the beginning of a text, quoted, as the name of an attack.
 func nameAfter(text string) string { return fmt.Sprintf("%.80q", text) }
 
 // targetAttacks have an odd first line: a target that is no path, another version of HTTP, or bytes that do not belong there.
@@ -71,7 +71,8 @@ func targetAttacks() []attack {
 	return withUsers(podReaders, out...)
 }
 
-// lineAttacks have a malformed header line. A lenient parser could read it as a header that changes the user or the length.
+// lineAttacks have a malformed header line, or a second Host. A lenient parser could read it as a header that changes the user
+// or the length.
 func lineAttacks() []attack {
 	lines := []string{
 		": admin\r\n",                        // no name

@@ -120,7 +120,7 @@ func watchAttacks() []attack {
 		// What the reader may watch, too.
 		gets(podReaders, podsOfA+watch, podsOfA+streaming,
 			podsOfA+watch+"&fieldSelector=metadata.namespace%3Dteam-b", podsOfA+watch+"&limit=1"),
-		// What is forwarded: revisions that memory does not have, and parameters that kube-apiserver refuses.
+		// What need not come from memory: revisions that it does not have, and parameters that kube-apiserver may refuse.
 		gets(nil, "/api/v1/pods?resourceVersion=99999999"+watch, "/api/v1/pods?resourceVersion=1"+watch,
 			ofA+"99999999"+watch, ofA+"x"+watch, podsOfA+watch+"&continue=x", podsOfA+watch+"&resourceVersionMatch=Exact",
 			podsOfA+watch+"&sendInitialEvents=true", podsOfA+watch+"&shardSelector=x"),

@@ -27,8 +27,8 @@ type LostHistory struct {
 	states      map[kinds.Kind][]state // in the order of revisions, without gaps
 }
 
-// maxLateWrites is the greatest number of writes by kube-apiserver itself, for example of its Lease, between the record and the
-// end of the history.
+// maxLateWrites is the number of revisions that are added to the record for writes by kube-apiserver itself, for example of its
+// Lease, between the record and the end of the history.
 const maxLateWrites = 20
 
 // state is the objects of a kind at a revision.

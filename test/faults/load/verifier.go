@@ -152,7 +152,7 @@ func (v *Verifier) confirm(hit Hit, exact Question, sum [sha256.Size]byte, timel
 		v.confirmed[exact.String()] = map[[sha256.Size]byte]bool{}
 	}
 	v.confirmed[exact.String()][sum] = true
-	// Every lost history is asked, also one that was compacted.
+	// Every lost history counts here, also one that was only compacted.
 	const hasRevision = false
 	if v.matchesLostLocked(hit, hasRevision) {
 		return // true on both timelines, so it does not show that listproxy knows the new one

@@ -2,13 +2,15 @@ package watch
 
 import "github.com/listproxy/listproxy/snapshot/index"
 
-// Batch has events that are written to a client together. A batch that waits for a slow client takes little memory: it copies only
-// small objects, and shares a large one with the history. The zero value is empty.
+// Batch has events that are written to a client together. The zero value is empty.
 //
-// The bytes of the batch are the parts, in order, and then the rest of copied, from the index tail on. An event is written as a
-// head, the object and an end. (The head may have the object's first bytes, for example its opening brace.) For example:
+// A batch that waits for a slow client takes little memory, since it copies only small objects. A large object stays in the
+// history, and the batch points to its bytes.
 //
-//	events            parts                                  the rest of copied
+// An event is written as a head, the object and an end. (The head may have the object's first bytes, for example its opening
+// brace.) The bytes of the batch are all parts, in order, and then copied[tail:]. For example:
+//
+//	events            parts                                  copied[tail:]
 //	two small ones    none                                   head, object, end, head, object, end
 //	one large object  head (a slice of copied), the object   end
 type Batch struct {
@@ -18,12 +20,13 @@ type Batch struct {
 	More bool
 
 	parts  [][]byte // They are immutable.
-	copied []byte   // All bytes that were copied, also those of parts.
-	tail   int      // The bytes of copied before this index are in parts.
+	copied []byte   // All bytes that were copied. Some parts are slices of it.
+	tail   int      // copied[:tail] is in parts already.
 }
 
-// batchSize is the number of bytes up to which a [Batch] takes several events, and up to which it copies objects. A larger object
-// comes alone and is not copied. The few bytes around the objects may exceed the bound.
+// batchSize is the number of bytes up to which a [Batch] takes several events, and up to which it copies objects. For example,
+// ten pods of 1 KiB come in one batch and are copied. A pod of 20 KiB comes alone and is not copied. The few bytes around the
+// objects may exceed the bound.
 const batchSize = 16 << 10
 
 // Reset makes the batch empty, and keeps its memory for the next events.
@@ -65,10 +68,11 @@ func (b *Batch) add(f *Form, e event) (added bool) {
 	if b.Events > 0 && b.Size()+len(e.object.Bytes) > batchSize {
 		return false
 	}
-	// The object is written as prefix + newRevision + suffix. The prefix is the whole object, unless its revision is replaced.
+	// The object is written as prefix + newRevision + suffix. Usually the prefix is the whole object. But a DELETED event has the
+	// object's last state with the revision of the deletion, so Revise cuts the old revision out of the object.
 	prefix := e.object.Bytes
 	var newRevision, suffix []byte
-	if e.object.Revision != e.revision { // The object has left the selection: its last state is sent, but at e.revision.
+	if e.object.Revision != e.revision {
 		prefix, newRevision, suffix = f.Envelope.Encoding.Revise(e.object.Bytes, e.revision)
 	}
 	var skip int // The head has the first skip bytes of the object already.
@@ -81,12 +85,12 @@ func (b *Batch) add(f *Form, e event) (added bool) {
 	return true
 }
 
-// put adds bytes of an object. It copies them while the batch has at most batchSize copied bytes. Larger content becomes a part.
+// put adds bytes of an object. It copies them if the batch then has at most batchSize copied bytes. If not, they become a part.
 func (b *Batch) put(content []byte) {
 	if len(content) == 0 || len(b.copied)+len(content) <= batchSize {
 		b.copied = append(b.copied, content...)
 		return
 	}
-	b.parts = append(b.parts, b.copied[b.tail:], content) // The rest of copied comes first, so it becomes a part, too.
+	b.parts = append(b.parts, b.copied[b.tail:], content) // What was copied since the last part comes before content.
 	b.tail = len(b.copied)
 }

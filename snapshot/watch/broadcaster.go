@@ -9,8 +9,11 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// Broadcaster has the history of one collection, and wakes the watchers of that history when a change concerns them.
-// It is safe for concurrent use, but calls of Publish and Renew must not overlap.
+// Broadcaster has the history of one collection (a [Span]), and wakes the watchers of that history when a change concerns them.
+// It keeps its watchers in buckets, such as "all watches of the namespace ns" (see [index.Bucket]). So a change is compared
+// only with the filters of the watchers that it may concern.
+//
+// A Broadcaster is safe for concurrent use, but calls of Publish and Renew must not overlap.
 //
 // A change takes three steps:
 //
@@ -19,7 +22,7 @@ import (
 //	delivered   A watcher's client has it. The watcher waits until [Options].IsDefined confirms that the resource is still defined
 //	            as before.
 type Broadcaster struct {
-	form      atomic.Pointer[Form]
+	form      atomic.Pointer[Form] // how events are written
 	published atomic.Pointer[Span] // the newest span
 	// dispatched is the revision up to which changes were dispatched.
 	dispatched atomic.Uint64
@@ -35,8 +38,8 @@ type Broadcaster struct {
 	buckets  map[index.Bucket][]*Watcher
 }
 
-// NewBroadcaster returns the broadcaster of a span. It counts its watchers and their ends in counts. Broadcasters with the
-// same pacer spread the ends of their watchers together.
+// NewBroadcaster returns a broadcaster that begins with a span. It counts its watchers and their ends in counts. Broadcasters
+// with the same pacer spread the ends of their watchers together.
 func NewBroadcaster(form Form, span Span, counts *Counts, pacer *Pacer) *Broadcaster {
 	b := &Broadcaster{counts: counts, pacer: pacer, buckets: map[index.Bucket][]*Watcher{}}
 	b.form.Store(&form)
@@ -45,8 +48,7 @@ func NewBroadcaster(form Form, span Span, counts *Counts, pacer *Pacer) *Broadca
 	return b
 }
 
-// Publish replaces the span by a longer one, or by one from which the oldest changes were forgotten, and dispatches the
-// changes that are new in it.
+// Publish replaces the span by one with more changes, or with fewer old ones, and dispatches the changes that are new in it.
 func (b *Broadcaster) Publish(span Span) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -57,7 +59,8 @@ func (b *Broadcaster) Publish(span Span) {
 	b.dispatched.Store(span.To)
 }
 
-// dispatchLocked makes the changes that were not dispatched yet due at the watchers that they concern, and wakes these.
+// dispatchLocked dispatches the changes after b.dispatched: it makes each change due at the watchers whose filters select it,
+// and wakes these watchers.
 func (b *Broadcaster) dispatchLocked(versions *index.History) {
 	for i := versions.FirstAfter(b.dispatched.Load()); i < versions.Len(); i++ {
 		v := versions.At(i)
@@ -71,13 +74,12 @@ func (b *Broadcaster) dispatchLocked(versions *index.History) {
 	}
 }
 
-// Renew replaces the form of events, and the span by one that begins at the end of the old span or later. A watcher that has
-// not delivered all of the old span ends as [EndBehind]. The others go on.
+// Renew replaces the form of events and the span, when another state has been loaded. The new span must begin at the end of the
+// old one or later. A watcher that has not delivered all of the old span ends with [EndBehind]. The others go on.
 func (b *Broadcaster) Renew(form Form, span Span) {
-	b.updateForm(func(f *Form) {
-		known := f.PlainBookmark
-		*f = form
-		f.PlainBookmark = cmp.Or(form.PlainBookmark, known) // A load does not learn it, so the known one stays.
+	b.updateForm(func(current *Form) {
+		form.PlainBookmark = cmp.Or(form.PlainBookmark, current.PlainBookmark) // A load does not learn it: the known one stays.
+		*current = form
 	})
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,7 +124,8 @@ func (b *Broadcaster) remove(w *Watcher) {
 	b.counts.open.Add(-1)
 }
 
-// handleTimer is called when the timer of w fires. It makes a bookmark due or begins the next phase, and wakes w.
+// handleTimer is called when the timer of w fires. It makes a bookmark due, or begins the next phase of w (see the phases in
+// ending.go), and wakes w.
 func (b *Broadcaster) handleTimer(w *Watcher) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -27,7 +27,19 @@ import (
 	"github.com/listproxy/listproxy/test/samples"
 )
 
+// The tests of this package have a fakeCluster, which writes pods and publishes the changes to a [Broadcaster], and
+// watchClients, which watch that broadcaster. No API server and no feed is needed.
+
 var encoding = wire.EncodingOf(media.JSON)
+
+const (
+	// anySeed is the seed of a cluster that writes nothing at random.
+	anySeed = 1
+	// indexed is the argument of [index.NewTree] for a tree with an index by the first field, the pods' spec.nodeName.
+	indexed = true
+	// noNumber is the [index.Object].Number of all pods, since this package does not read the number.
+	noNumber = 0
+)
 
 // testForm returns a form of pods that has a bookmark of each kind.
 func testForm(t testing.TB) Form {
@@ -35,7 +47,7 @@ func testForm(t testing.TB) Form {
 	nodeName := wire.Field{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}, Indexed: true}
 	envelope := samples.Envelope("PodList", "v1", nodeName)
 	envelope.HasNamespaceField = true
-	learn := func(annotations string) *wire.Bookmark {
+	learnBookmark := func(annotations string) *wire.Bookmark {
 		const line = `{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1"%s}}}`
 		event, err := wire.ParseEvent(encoding, fmt.Appendf(nil, line+"\n", annotations))
 		expect.NoError(t, err)
@@ -45,8 +57,8 @@ func testForm(t testing.TB) Form {
 	}
 	return Form{
 		Envelope:           envelope,
-		PlainBookmark:      learn(""),
-		InitialEndBookmark: learn(`,"annotations":{"k8s.io/initial-events-end":"true"}`),
+		PlainBookmark:      learnBookmark(""),
+		InitialEndBookmark: learnBookmark(`,"annotations":{"k8s.io/initial-events-end":"true"}`),
 	}
 }
 
@@ -56,15 +68,16 @@ type fakeCluster struct {
 	random      *rand.Rand
 	span        Span       // the published history
 	state       index.Tree // the pods at the newest revision
-	log         []logged   // all changes, in order
+	log         []logged   // all changes, in order, also those that the history has forgotten
 	broadcaster *Broadcaster
-	definition  definition // decides what Options.IsDefined of the clients returns
+	definition  definition // Options.IsDefined of the clients
 }
 
-// definition decides what Options.IsDefined returns, and counts the calls.
+// definition is the definition of pods, as [Options].IsDefined reports it. A doubt is a time in which IsDefined returns false,
+// since the definition may have changed.
 type definition struct {
-	doubtful atomic.Bool  // IsDefined returns false.
-	calls    atomic.Int64 // the number of calls
+	doubtful atomic.Bool  // There is a doubt.
+	calls    atomic.Int64 // the number of calls of IsDefined
 }
 
 // isDefined is Options.IsDefined of all clients.
@@ -85,39 +98,49 @@ func newCluster(t testing.TB, seed uint64) *fakeCluster {
 		t:      t,
 		random: rand.New(rand.NewPCG(seed, 0)),
 		span:   Span{From: 10, To: 10},
-		state:  index.NewTree(true),
+		state:  index.NewTree(indexed),
 	}
 	c.span.Versions.Append(index.Version{Revision: 10, Tree: c.state.Clone()})
 	c.broadcaster = NewBroadcaster(testForm(t), c.span, &Counts{}, &Pacer{})
 	return c
 }
 
-// object returns a pod with a label app and a node, at a revision.
-func (c *fakeCluster) object(namespace, name, app, node string, revision uint64) *index.Object {
+// pod has the values by which the queries of these tests select pods.
+type pod struct {
+	namespace, name string
+	app             string // the value of the label app
+	node            string // spec.nodeName
+}
+
+// newPod returns a pod at a revision.
+func newPod(p pod, revision uint64) *index.Object {
 	const text = `{"metadata":{"name":%q,"namespace":%q,"resourceVersion":"%d","labels":{"app":%q}},` +
 		`"spec":{"nodeName":%q}}`
-	encoded := fmt.Appendf(nil, text, name, namespace, revision, app, node)
-	o := index.NewObject(0, index.JoinKey(namespace, name), revision, encoded)
-	o.Labels, o.Fields = samples.Labels("app", app), []string{node}
+	encoded := fmt.Appendf(nil, text, p.name, p.namespace, revision, p.app, p.node)
+	o := index.NewObject(noNumber, index.JoinKey(p.namespace, p.name), revision, encoded)
+	o.Labels = samples.Labels("app", p.app)
+	o.Fields = []string{p.node}
 	return o
 }
 
-// randomObject returns a random pod at a revision. A few are so large that a batch does not copy all their bytes.
-func (c *fakeCluster) randomObject(revision uint64) *index.Object {
-	oneOf := func(n int, prefix string) string { return fmt.Sprint(prefix, c.random.IntN(n)) }
-	o := c.object(oneOf(3, "n"), oneOf(4, "p"), oneOf(3, ""), oneOf(3, "node"), revision)
+// randomPod returns a random pod at a revision. A few are so large that a batch does not copy all their bytes.
+func (c *fakeCluster) randomPod(revision uint64) *index.Object {
+	oneOf := func(n int, prefix string) string { return fmt.Sprint(prefix, c.random.IntN(n)) } // "n0", "n1" or "n2" for (3, "n")
+	o := newPod(pod{namespace: oneOf(3, "n"), name: oneOf(4, "p"), app: oneOf(3, ""), node: oneOf(3, "node")}, revision)
 	if isLarge := c.random.IntN(25) == 0; isLarge {
 		padding := func() string { return strings.Repeat("x", c.random.IntN(batchSize*5/4)) }
-		// There is padding before and after the resourceVersion, which a deletion revises.
-		o.Bytes = fmt.Appendf(nil, `{"a":%q,%s,"z":%q}`, padding(), o.Bytes[1:len(o.Bytes)-1], padding())
+		withoutBraces := o.Bytes[1 : len(o.Bytes)-1]
+		// A DELETED event replaces the resourceVersion. There is padding before and after it.
+		o.Bytes = fmt.Appendf(nil, `{"a":%q,%s,"z":%q}`, padding(), withoutBraces, padding())
 	}
 	return o
 }
 
-// write creates, updates or deletes a random pod. Sometimes another resource is written instead.
+// write creates, updates or deletes a random pod. Sometimes another resource is written instead, so that only the revision
+// grows.
 func (c *fakeCluster) write() {
 	revision := c.span.To + 1 + c.random.Uint64N(3)
-	o := c.randomObject(revision)
+	o := c.randomPod(revision)
 	old, exists := c.state.Get(o.Key)
 	writesOther := c.random.IntN(10) == 0
 	deletes := c.random.IntN(3) == 0
@@ -126,9 +149,10 @@ func (c *fakeCluster) write() {
 		c.span.To = revision
 		c.broadcaster.Publish(c.span)
 	case exists && deletes:
-		bytes := wire.ReviseItem(encoding, old.Bytes, revision)
+		// As in etcd, a deletion has the pod's last state, at the revision of the deletion.
+		deleted := index.NewObject(noNumber, o.Key, revision, wire.ReviseItem(encoding, old.Bytes, revision))
 		c.state.Remove(o.Key)
-		c.change(revision, index.Change{Before: old, After: index.NewObject(0, o.Key, revision, bytes), Deleted: true})
+		c.change(revision, index.Change{Before: old, After: deleted, Deleted: true})
 	default:
 		c.state.Set(o)
 		c.change(revision, index.Change{Before: old, After: o})
@@ -138,12 +162,12 @@ func (c *fakeCluster) write() {
 // add creates a pod in a namespace.
 func (c *fakeCluster) add(namespace string) {
 	revision := c.span.To + 1
-	o := c.object(namespace, fmt.Sprint("p", revision), "1", "", revision)
+	o := newPod(pod{namespace: namespace, name: fmt.Sprint("p", revision), app: "1"}, revision)
 	c.state.Set(o)
 	c.change(revision, index.Change{After: o})
 }
 
-// change logs and publishes a change that led to the cluster's state.
+// change logs and publishes a change. The caller has already made it in the cluster's state.
 func (c *fakeCluster) change(revision uint64, change index.Change) {
 	c.log = append(c.log, logged{revision, change})
 	c.span.Versions.Append(index.Version{Revision: revision, Tree: c.state.Clone(), Change: change})
@@ -151,16 +175,16 @@ func (c *fakeCluster) change(revision uint64, change index.Change) {
 	c.broadcaster.Publish(c.span)
 }
 
-// trim forgets all versions but the last keep ones.
-func (c *fakeCluster) trim(keep int) {
-	if n := c.span.Versions.Len(); n > keep {
-		c.span.From = c.span.Versions.At(n - keep).Revision
-		c.span.Versions.Forget(n - keep)
+// trim makes the history forget all versions but the newest ones, whose number is kept.
+func (c *fakeCluster) trim(kept int) {
+	if excess := c.span.Versions.Len() - kept; excess > 0 {
+		c.span.From = c.span.Versions.At(excess).Revision
+		c.span.Versions.Forget(excess)
 		c.broadcaster.Publish(c.span)
 	}
 }
 
-// renew replaces the history by the newest state at a later revision, as a load does.
+// renew replaces the history by the newest state alone, at a later revision, as a load does.
 func (c *fakeCluster) renew() {
 	const later = 10
 	revision := c.span.To + later
@@ -169,8 +193,8 @@ func (c *fakeCluster) renew() {
 	c.broadcaster.Renew(*c.broadcaster.Form(), c.span)
 }
 
-// queries returns queries with all kinds of selectors, and with all properties by which a broadcaster groups watchers (its
-// buckets).
+// queries returns queries by their names. They have all kinds of selectors. A broadcaster keeps watchers with different queries
+// in different buckets ([index.Bucket]): each kind of bucket has some of these queries.
 func queries(t testing.TB) map[string]index.Query {
 	t.Helper()
 	selector := func(text string) labels.Selector {
@@ -201,7 +225,12 @@ type wantEvent struct {
 }
 
 // wantEvents returns the events that a watch after a revision must get for the changes in log. It looks at the object before
-// and after each change, and does not use [index.Filter].
+// and after each change, and does not use [index.Filter]:
+//
+//	selected before  selected after  event
+//	no               yes             ADDED, with the object after the change
+//	yes              yes             MODIFIED, with the object after the change
+//	yes              no              DELETED, with the object before the change, at the revision of the change
 func wantEvents(log []logged, q index.Query, after uint64) (events []wantEvent) {
 	for _, l := range log {
 		if l.revision <= after {
@@ -209,22 +238,21 @@ func wantEvents(log []logged, q index.Query, after uint64) (events []wantEvent) 
 		}
 		selectedBefore := selects(q, l.Before)
 		selectedAfter := !l.Deleted && selects(q, l.After)
-		var kind string
+		var eventType string
 		var o *index.Object
 		switch {
 		case selectedAfter && selectedBefore:
-			kind, o = wire.Modified, l.After
+			eventType, o = wire.Modified, l.After
 		case selectedAfter:
-			kind, o = wire.Added, l.After
+			eventType, o = wire.Added, l.After
 		case selectedBefore:
-			kind, o = wire.Deleted, l.Before
+			eventType, o = wire.Deleted, l.Before
 		default:
 			continue
 		}
 		resourceVersion := func(revision uint64) string { return fmt.Sprintf(`"resourceVersion":"%d"`, revision) }
-		// A DELETED event has the object before the change, but the resourceVersion of the change.
 		text := strings.Replace(string(o.Bytes), resourceVersion(o.Revision), resourceVersion(l.revision), 1)
-		events = append(events, wantEvent{revision: l.revision, text: kind + " " + text})
+		events = append(events, wantEvent{revision: l.revision, text: eventType + " " + text})
 	}
 	return events
 }
@@ -243,13 +271,13 @@ func selects(q index.Query, o *index.Object) bool {
 // inBubble runs a test with a new cluster in a bubble of fake time.
 func inBubble(t *testing.T, test func(t *testing.T, c *fakeCluster)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { test(t, newCluster(t, 1)) })
+	synctest.Test(t, func(t *testing.T) { test(t, newCluster(t, anySeed)) })
 }
 
-// bookmark is a bookmark at a revision, and the number of events that the client got before it.
+// bookmark is a bookmark that a client has received.
 type bookmark struct {
 	revision uint64
-	events   int
+	events   int // the number of events that the client received before it
 }
 
 // watchClient is a client with a watcher, and the events that it has received. The end of the test closes the watcher, if
@@ -264,7 +292,7 @@ type watchClient struct {
 	end       Ending     // how the watch ended; "": it goes on
 }
 
-// watch begins a watch. By default it lasts an hour, and ends when the cluster's definition is doubtful for too long.
+// watch begins a watch. By default it lasts an hour, and its IsDefined is the cluster's.
 func (c *fakeCluster) watch(q index.Query, o Options) *watchClient {
 	c.t.Helper()
 	o.Filter = index.NewFilter(c.broadcaster.Form().Envelope, q)
@@ -281,7 +309,7 @@ func (c *fakeCluster) watch(q index.Query, o Options) *watchClient {
 	return w
 }
 
-// watchNamespace begins a watch of a namespace, from now on.
+// watchNamespace begins a watch of a namespace, after the newest revision.
 func (c *fakeCluster) watchNamespace(namespace string, o Options) *watchClient {
 	o.After = c.span.To
 	return c.watch(index.Query{Scope: index.Scope{Namespace: namespace}}, o)
@@ -290,8 +318,8 @@ func (c *fakeCluster) watchNamespace(namespace string, o Options) *watchClient {
 // Close calls [Watcher.Close], but only the first time.
 func (w *watchClient) Close(ending Ending) { w.closing.Do(func() { w.Watcher.Close(ending) }) }
 
-// receive receives the events that there are now, and reports whether there were any. It panics if they are malformed, since
-// Fatal must be called in the test's own goroutine.
+// receive calls Take once. It reports whether that returned any events or bookmarks. It panics if they are malformed: clients
+// run in goroutines of their own, and Fatal must be called in the test's.
 func (w *watchClient) receive(ctx context.Context) bool {
 	var b Batch
 	w.end = w.Take(ctx, &b)
@@ -299,13 +327,13 @@ func (w *watchClient) receive(ctx context.Context) bool {
 	if len(text) != b.Size() {
 		panic(fmt.Sprintf("the batch has %d bytes, and its size is %d", len(text), b.Size()))
 	}
-	in := bufio.NewReader(bytes.NewReader(text))
+	lines := bufio.NewReader(bytes.NewReader(text))
 	for range b.Events {
-		record, err := encoding.ReadRecord(in, nil)
+		line, err := encoding.ReadRecord(lines, nil)
 		if err != nil {
 			panic(err)
 		}
-		ev, err := wire.ParseEvent(encoding, record)
+		ev, err := wire.ParseEvent(encoding, line)
 		if err != nil {
 			panic(err)
 		}
@@ -315,7 +343,7 @@ func (w *watchClient) receive(ctx context.Context) bool {
 			w.events = append(w.events, ev.Type+" "+string(ev.Object))
 		}
 	}
-	if _, err := encoding.ReadRecord(in, nil); !errors.Is(err, io.EOF) {
+	if _, err := encoding.ReadRecord(lines, nil); !errors.Is(err, io.EOF) {
 		panic(fmt.Sprintf("more than %d events in a batch: %v", b.Events, err))
 	}
 	return b.Events > 0

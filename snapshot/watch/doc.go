@@ -1,10 +1,13 @@
 // Package watch lets any number of clients follow the history of one collection.
 //
-// A [Broadcaster] has the history of one [Span], the interval of revisions that is known. Each client has a [Watcher]
-// with an [index.Filter]. The watcher knows the revision up to which the client has everything. There are no queues and
-// no copies of events, so a client that reads slowly costs no more than its watcher. Watches end one by one (ending.go).
+// A [Broadcaster] has a [Span]: the history of the collection in the interval of revisions that is known. Each client has a
+// [Watcher] with an [index.Filter]. The watcher knows the revision up to which the client has everything, and reads the next
+// changes from the span. There are no queues and no copies of events, so a client that reads slowly costs no more than its
+// watcher.
 //
-//	feed ──Publish──► Broadcaster ──wakes the watchers of the buckets that a change touches──► Watcher.Take
+//	feed ──Publish──► Broadcaster ──wakes the watchers whose filters select a change──► Watcher.Take
+//
+// Watches end at different times, so that their clients do not all come back at once (ending.go).
 //
 // Invariants, which the tests attack:
 //
@@ -12,8 +15,8 @@
 //     nothing else.
 //   - A bookmark's revision is at most the newest that the broadcaster knows. Up to that revision, the client has all
 //     changes that its filter selects.
-//   - When the span is replaced ([Broadcaster.Renew]), a watcher goes on only if it has delivered all of the old span, and
-//     if the old span has all changes that led to the new one.
+//   - When another state is loaded, [Broadcaster.Renew] replaces the span. A watcher goes on only if it has delivered all of the
+//     old span. (The caller of Renew has made sure that the old span has all changes that lead to the loaded state.)
 //   - When the state is lost, all watchers of its broadcaster end. Their ends are spread over some seconds, together with
 //     those of all broadcasters that have the same [Pacer].
 //   - A change is delivered only after [Options].IsDefined has returned true since the change was published. While it returns

@@ -29,9 +29,9 @@ const (
 //
 //	open ── deadline ──► draining ── drainTimeout later ──► drained
 //
-// Each watcher has a deadline and a plannedEnding, with which it ends after the deadline. At first the deadline is the end of the
-// client's timeout, and the planned ending is EndTimeout. To end a watcher early, the broadcaster brings the deadline forward and
-// replaces the planned ending. Nothing moves a deadline back.
+// Each watcher has a deadline and a plannedEnding, with which it ends after the deadline. At first the deadline is the end of
+// the client's timeout, and the planned ending is EndTimeout. To end a watcher early, the broadcaster brings the deadline
+// forward and replaces the planned ending. Nothing moves a deadline back.
 //
 // A draining watcher delivers the changes that are left, and then ends. With EndTimeout (as at kube-apiserver) and EndGone it
 // delivers nothing more, and ends at once.
@@ -63,7 +63,7 @@ func (b *Broadcaster) Abort() {
 }
 
 // EndWithin ends all watchers within atMost, at different times, so that their clients do not all come back at once. A watcher
-// that has just begun may end up to minWatchLife later. No new watcher can begin.
+// that has just begun may end up to minWatchLife after that. No new watcher can begin.
 func (b *Broadcaster) EndWithin(atMost time.Duration, ending Ending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,7 +78,8 @@ func (b *Broadcaster) EndWithin(atMost time.Duration, ending Ending) {
 	b.planEndsLocked(all, atMost, ending)
 }
 
-// endOne ends one watcher within maxEndSpread, unless its end with EndLost is planned already.
+// endOne ends one watcher within maxEndSpread. It does nothing if an end with EndLost is planned already, since a second plan
+// could only change the watcher's turn.
 func (b *Broadcaster) endOne(w *Watcher, ending Ending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,11 +88,11 @@ func (b *Broadcaster) endOne(w *Watcher, ending Ending) {
 	}
 }
 
-// planEndsLocked brings the deadline of each open watcher forward, to a random time within atMost, and replaces its planned
-// ending. The pacer chooses the range of these times. There are two exceptions:
+// planEndsLocked gives each open watcher an earlier deadline, at a random time within atMost, and another planned ending. The
+// pacer chooses the range of these times. There are two exceptions:
 //
-//   - A watcher that is younger than minWatchLife may reach this age first, unless atMost is shorter.
-//   - A watcher with an earlier deadline keeps it, and its ending.
+//   - A watcher that is younger than minWatchLife may reach this age first, unless atMost is shorter than minWatchLife.
+//   - A watcher whose deadline is earlier anyway keeps its deadline and its ending.
 func (b *Broadcaster) planEndsLocked(watchers []*Watcher, atMost time.Duration, ending Ending) {
 	now := time.Now()
 	delay, spread := b.pacer.Plan(now, len(watchers), atMost)
@@ -143,19 +144,20 @@ func (w *Watcher) immediateEnding(ctx context.Context) Ending {
 }
 
 // AwaitEnd blocks until it is the watcher's turn to end, since the clients must not all come back at once. ending is the reason
-// why the watcher cannot go on. AwaitEnd returns this ending, or another one that was planned for an earlier time. For EndTimeout
-// and EndGone, AwaitEnd does not block.
+// why the watcher cannot go on. AwaitEnd returns this ending, or another one that was planned for an earlier time. It does not
+// block for EndTimeout and EndGone.
 func (w *Watcher) AwaitEnd(ctx context.Context, ending Ending) Ending {
 	if ending == EndTimeout || ending == EndGone {
 		return ending
 	}
 	if w.phase.Load() == phaseOpen { // In the other phases, the watcher's turn has come already.
 		w.broadcaster.endOne(w, ending)
-		for ending = w.dueEnding(ctx); ending == ""; ending = w.dueEnding(ctx) {
+		for w.dueEnding(ctx) == "" {
 			w.Wait(ctx)
 		}
+		ending = w.dueEnding(ctx)
 	}
-	// A deadline that was planned before InitialSent, which sets startedAt anew, may leave the watcher less than minWatchLife.
+	// The turn may come too early: it was planned while the client still read its state, and InitialSent has set startedAt since.
 	clock.Sleep(ctx, time.Until(w.startedAt.Add(minWatchLife)))
 	return ending
 }

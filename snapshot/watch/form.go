@@ -2,14 +2,16 @@ package watch
 
 import "github.com/listproxy/listproxy/snapshot/wire"
 
-// Form says how the upstream writes the events of a collection. A Form is never changed, only replaced (updateForm). A load learns
-// the form, except for two parts that may be unknown for a time: PlainBookmark comes with the first bookmark of a watch, and
-// Envelope.ItemForm with the first object.
+// Form says how the upstream writes the events of a collection, so that listproxy can write the same bytes. A Form is never
+// changed, only replaced (updateForm).
+//
+// A load learns the form. Two parts may still be unknown then: PlainBookmark is learned from the first bookmark of a watch, and
+// Envelope.ItemForm from the first object.
 type Form struct {
 	Envelope *wire.Envelope
 	// ContentType is the content type of the upstream's watches.
 	ContentType string
-	// Compressed reports whether the upstream compresses streaming lists, if the client accepts gzip and wants bookmarks.
+	// Compressed reports whether the upstream compresses a streaming list for a client that accepts gzip and wants bookmarks.
 	Compressed bool
 	// InitialEndBookmark is the bookmark that ends the initial events; nil if listproxy cannot write the upstream's.
 	InitialEndBookmark *wire.Bookmark

@@ -12,9 +12,15 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// TestModel: whatever happens to a broadcaster, each client gets the events after its revision that its query selects, in
-// order. It gets nothing new while IsDefined is false, and everything soon after. It gets the bookmarks that it asked for, each
-// after all events up to the bookmark's revision. Its watch ends only for a reason that the model knows.
+// TestModel: whatever happens to a broadcaster,
+//
+//   - each client gets the events after its revision that its query selects, in order;
+//   - it gets nothing new while IsDefined is false, and everything soon after that;
+//   - it gets the bookmarks that it asked for, each after all events up to the bookmark's revision;
+//   - its watch ends only for a reason that the model knows.
+//
+// Each subtest makes 150 random steps, such as a write, a new watch or a client that reads. It checks what the clients get
+// meanwhile. At the end it ends the broadcaster, and checks that no client lacks anything.
 func TestModel(t *testing.T) {
 	const seeds, steps = 24, 150
 	for seed := range uint64(seeds) {
@@ -26,44 +32,53 @@ func TestModel(t *testing.T) {
 				for range steps {
 					m.step()
 				}
-				m.settle(0)
+				m.expectAllDelivered(noPause)
 				m.finish()
 			})
 		})
 	}
 }
 
-// model knows what a broadcaster must do, without looking into it. A doubt is a time in which IsDefined is false.
+// model knows what a broadcaster must do, without looking into it.
 type model struct {
 	*fakeCluster
+	followers     []*follower
+	retainedAfter uint64   // no change after this revision is forgotten
+	endings       []Ending // the endings with which the broadcaster was ended; empty before finish
+	aborted       bool     // Abort was called
+
+	// A doubt is a time in which IsDefined is false, so that nothing new may be delivered.
 	doubtBegan    time.Time // when the last doubt began
 	confirmed     uint64    // the cluster's revision when the last doubt began
-	lastLongDoubt time.Time // when a doubt was last seen that has lasted for so long that watches end
-	retainedAfter uint64    // no change after this revision is forgotten
-	followers     []*follower
-	endings       []Ending // the endings with which the broadcaster was ended
-	aborted       bool     // Abort was called
+	lastLongDoubt time.Time // when the model last saw a doubt that was as long as holdTimeout, so that watches may end
 }
 
-// follower is a client, and what it must have got.
+// follower is a client, and what it must have received.
 type follower struct {
 	*watchClient
-	name    string // of its query
-	options Options
-	begunAt time.Time
-	asleep  bool // the client has taken everything, and takes no more until it is woken
-	// extraBookmarks is the number of bookmarks that readUndispatched has made due.
-	extraBookmarks int
-	// undispatchedTo is the newest revision when the client last took changes before they were dispatched. Dispatching these
-	// changes wakes the client again.
-	undispatchedTo uint64
-	want           []wantEvent // the events that the client must get for the first changes of the log
-	wantLogged     int         // the number of these changes
+	queryName string
+	options   Options
+	begunAt   time.Time
+	// asleep reports whether the client's last Take returned nothing. The client does not call Take again before it is woken.
+	asleep bool
+
+	want       []wantEvent // the events that the client must get for the first wantLogged changes of the log
+	wantLogged int
 	// The numbers of events and bookmarks that were checked already.
 	checkedEvents, checkedBookmarks int
+
+	// readUndispatched lets the client call Take after a change was published, but before it is dispatched.
+	undispatchedTo uint64 // the revision of the last such change; the client is woken for it later, though it may have it by then
+	extraBookmarks int    // the number of bookmarks that readUndispatched has made due, in addition to those of the timer
 }
 
-// step does one thing at random. A weight says how often, compared with others.
+// Pauses of expectAllDelivered.
+const (
+	noPause           time.Duration = 0
+	untilNextBookmark               = bookmarkInterval + bookmarkJitter // each client that wants bookmarks gets one
+)
+
+// step does one thing at random. The higher its weight, the more often a thing is done.
 func (m *model) step() {
 	steps := []struct {
 		weight int
@@ -79,8 +94,8 @@ func (m *model) step() {
 		{4, m.loseOldestClient},
 		{3, m.readUndispatched},
 		{1, m.load},
-		{2, func() { m.settle(0) }},
-		{2, func() { m.settle(bookmarkInterval + bookmarkJitter) }},
+		{2, func() { m.expectAllDelivered(noPause) }},
+		{2, func() { m.expectAllDelivered(untilNextBookmark) }},
 	}
 	total := 0
 	for _, s := range steps {
@@ -103,7 +118,7 @@ func (m *model) step() {
 
 func (m *model) flipCoin() bool { return m.random.IntN(2) == 0 }
 
-// readSome lets some clients read.
+// readSome lets about half of the clients read.
 func (m *model) readSome() {
 	some := slices.DeleteFunc(m.open(), func(*follower) bool { return m.flipCoin() })
 	m.read(1+m.random.IntN(3), some...)
@@ -115,7 +130,7 @@ func (m *model) pause() {
 	time.Sleep(pauses[m.random.IntN(len(pauses))])
 }
 
-// load loads the newest state, which has no history.
+// load replaces the history by the newest state alone. A client that has not read everything is behind then.
 func (m *model) load() {
 	m.renew()
 	m.confirmed, m.retainedAfter = m.span.To, m.span.To
@@ -128,43 +143,47 @@ func (m *model) loseOldestClient() {
 	}
 }
 
-// checkWakes checks that no client was woken for a change that does not concern it.
+// checkWakes checks that no client was woken for a change that does not concern it. Two kinds of wakes are not checked, since
+// the client then looks at any next change: the first one of a watch, and those by readUndispatched.
 func (m *model) checkWakes() {
-	for _, w := range m.open() {
-		due := w.firstDue.Load()
-		hasBegun := w.delivered > w.after
-		mayBeAnyChange := due <= w.undispatchedTo
-		if !w.asleep || !hasBegun || mayBeAnyChange {
+	for _, client := range m.open() {
+		due := client.firstDue.Load()
+		isFirst := client.delivered == client.after
+		isUndispatched := due <= client.undispatchedTo
+		if !client.asleep || isFirst || isUndispatched {
 			continue
 		}
 		i := slices.IndexFunc(m.log, func(l logged) bool { return l.revision == due })
-		if i >= 0 && !w.isConcerned(m.log[i]) {
-			m.t.Fatalf("a watch of %s is woken for the change at %d", w.name, due)
+		if i >= 0 && !client.isConcerned(m.log[i]) {
+			m.t.Fatalf("a watch of %s is woken for the change at %d", client.queryName, due)
 		}
 	}
 }
 
 // isConcerned reports whether a change concerns a client: its query selects the object before or after the change.
-func (w *follower) isConcerned(l logged) bool {
-	return selects(w.query, l.Before) || !l.Deleted && selects(w.query, l.After)
+func (f *follower) isConcerned(l logged) bool {
+	selectedBefore := selects(f.query, l.Before)
+	selectedAfter := !l.Deleted && selects(f.query, l.After)
+	return selectedBefore || selectedAfter
 }
 
 // closeEnded closes the watches that have ended.
 func (m *model) closeEnded() {
 	m.retainedAfter = max(m.retainedAfter, m.span.Versions.Forgotten())
-	for _, w := range m.followers {
-		if w.end != "" {
-			w.Close(w.end)
+	for _, client := range m.followers {
+		if client.end != "" {
+			client.Close(client.end)
 		}
 	}
 }
 
 // open returns the clients whose watches have not ended.
 func (m *model) open() []*follower {
-	return slices.DeleteFunc(slices.Clone(m.followers), func(w *follower) bool { return w.end != "" })
+	return slices.DeleteFunc(slices.Clone(m.followers), func(client *follower) bool { return client.end != "" })
 }
 
-// begin begins a watch after a random revision of the history. No watch may begin before or after the history.
+// begin begins a watch with a random query after a random revision of the history. It also checks that no watch begins before
+// or after the history.
 func (m *model) begin() {
 	synctest.Wait()
 	all := queries(m.t)
@@ -177,15 +196,19 @@ func (m *model) begin() {
 			m.t.Fatalf("a watch begins after %d, want only after %d to %d", after, m.retainedAfter, m.span.To)
 		}
 	}
-	o := Options{
+	options := Options{
 		After:     m.retainedAfter + m.random.Uint64N(m.span.To-m.retainedAfter+1),
 		Bookmarks: m.flipCoin(),
-		Timeout:   []time.Duration{24 * time.Hour, 150 * time.Second}[m.random.IntN(2)],
+		Timeout:   24 * time.Hour,
 	}
-	m.followers = append(m.followers, &follower{watchClient: m.watch(all[name], o), name: name, options: o, begunAt: time.Now()})
+	if isShort := m.flipCoin(); isShort {
+		options.Timeout = 150 * time.Second
+	}
+	client := m.watch(all[name], options)
+	m.followers = append(m.followers, &follower{watchClient: client, queryName: name, options: options, begunAt: time.Now()})
 }
 
-// forget forgets the history before the newest version.
+// forget makes the history forget all versions but the newest, as when nothing has changed for long.
 func (m *model) forget() {
 	m.span.To += m.random.Uint64N(10)
 	m.span.From = m.span.To
@@ -193,13 +216,13 @@ func (m *model) forget() {
 	m.broadcaster.Publish(m.span)
 }
 
-// trimSome forgets all but a few versions.
+// trimSome makes the history forget all but a few versions.
 func (m *model) trimSome() { m.trim(1 + m.random.IntN(10)) }
 
-// beginOrEndDoubt sets at random whether IsDefined is false.
+// beginOrEndDoubt begins or ends a doubt, or changes nothing.
 func (m *model) beginOrEndDoubt() { m.setDoubtful(m.flipCoin()) }
 
-// setDoubtful sets whether IsDefined is false.
+// setDoubtful sets whether there is a doubt.
 func (m *model) setDoubtful(doubtful bool) {
 	m.noteLongDoubt()
 	wasDoubtful := m.definition.doubtful.Swap(doubtful)
@@ -208,7 +231,7 @@ func (m *model) setDoubtful(doubtful bool) {
 	}
 }
 
-// noteLongDoubt records that a doubt has lasted for so long that watches end.
+// noteLongDoubt records the time if there is a doubt that has lasted for holdTimeout, after which watches may end.
 func (m *model) noteLongDoubt() {
 	if m.definition.doubtful.Load() && time.Since(m.doubtBegan) >= holdTimeout {
 		m.lastLongDoubt = time.Now()
@@ -223,198 +246,221 @@ func (m *model) deliverableTo() uint64 {
 	return m.span.To
 }
 
-// readUndispatched lets clients read, some because of a bookmark, while Publish has published a change and not dispatched it yet.
+// readUndispatched lets some clients read in the middle of Publish: when a change is published, but not dispatched yet. Clients
+// that want bookmarks read because a bookmark is due.
 func (m *model) readUndispatched() {
 	synctest.Wait()
+
+	// A change is written, but published to another broadcaster, which nobody watches.
 	broadcaster := m.broadcaster
-	m.broadcaster = NewBroadcaster(*broadcaster.Form(), m.span, &Counts{}, &Pacer{}) // nobody watches this one
+	m.broadcaster = NewBroadcaster(*broadcaster.Form(), m.span, &Counts{}, &Pacer{})
 	m.write()
 	m.broadcaster = broadcaster
+
+	// This is the first half of Publish. All of Publish follows when the clients have read.
 	published := m.span
-	broadcaster.published.Store(&published) // the first half of Publish; the second follows below
-	for _, w := range m.open() {
-		if w.phase.Load() != phaseOpen || m.flipCoin() {
+	broadcaster.published.Store(&published)
+	for _, client := range m.open() {
+		if client.phase.Load() != phaseOpen || m.flipCoin() {
 			continue
 		}
-		if w.options.Bookmarks {
-			w.bookmarkDue.Store(true)
-			w.wakeUp()
-			w.extraBookmarks++
+		if client.options.Bookmarks {
+			client.bookmarkDue.Store(true)
+			client.wakeUp()
+			client.extraBookmarks++
 		}
-		w.undispatchedTo = m.span.To
-		m.read(1, w)
+		client.undispatchedTo = m.span.To
+		m.read(1, client)
 	}
 	broadcaster.Publish(m.span)
 }
 
-// read lets clients take events at the same time, each a number of times. A client that got nothing the last time takes no
-// events until it is woken.
-func (m *model) read(times int, some ...*follower) {
+// read lets clients call Take at the same time, each up to a number of times, and then checks what they have got.
+func (m *model) read(maxTakes int, clients ...*follower) {
 	var reading sync.WaitGroup
-	for _, w := range some {
+	for _, client := range clients {
 		reading.Go(func() {
-			for n := 0; n < times && w.end == "" && (!w.asleep || len(w.wake) > 0); n++ {
-				if len(w.wake) > 0 {
-					w.Wait(m.t.Context())
+			for range maxTakes {
+				isWoken := len(client.wake) > 0
+				if client.end != "" || client.asleep && !isWoken {
+					return
 				}
-				w.asleep = !w.receive(m.t.Context()) && w.heldSince.IsZero()
+				if isWoken {
+					client.Wait(m.t.Context()) // returns at once
+				}
+				gotAny := client.receive(m.t.Context())
+				polls := !client.heldSince.IsZero() // in a doubt, Wait ends after holdPollInterval
+				client.asleep = !gotAny && !polls
 			}
 		})
 	}
 	reading.Wait()
-	for _, w := range some {
-		m.check(w)
+	for _, client := range clients {
+		m.check(client)
 	}
 }
 
 // check compares what a client has got since the last check with what it must get.
-func (m *model) check(w *follower) {
+func (m *model) check(client *follower) {
 	m.noteLongDoubt()
-	w.want = append(w.want, wantEvents(m.log[w.wantLogged:], w.query, w.after)...)
-	w.wantLogged = len(m.log)
+	client.want = append(client.want, wantEvents(m.log[client.wantLogged:], client.query, client.after)...)
+	client.wantLogged = len(m.log)
 	fail := func(format string, a ...any) {
 		m.t.Helper()
-		m.t.Fatalf("a watch of %s after %d, where %d of %d may be delivered: %s",
-			w.name, w.after, m.deliverableTo(), m.span.To, fmt.Sprintf(format, a...))
+		m.t.Fatalf("a watch of %s after %d, while changes up to %d may be delivered, and the newest is %d: %s",
+			client.queryName, client.after, m.deliverableTo(), m.span.To, fmt.Sprintf(format, a...))
 	}
-	m.checkEvents(w, fail)
-	m.checkBookmarks(w, fail)
-	m.checkEnd(w, fail)
+	m.checkEvents(client, fail)
+	m.checkBookmarks(client, fail)
+	m.checkEnd(client, fail)
 }
 
 // failFunc fails the test with a message about one client.
 type failFunc = func(format string, a ...any)
 
 // checkEvents checks that a client has got the next events that it must get, and no others.
-func (m *model) checkEvents(w *follower, fail failFunc) {
+func (m *model) checkEvents(client *follower, fail failFunc) {
 	m.t.Helper()
-	for i := w.checkedEvents; i < len(w.events); i++ {
+	for i := client.checkedEvents; i < len(client.events); i++ {
 		switch {
-		case i >= len(w.want) || w.want[i].text != w.events[i]:
-			fail("event %d is %.300q, want the first of %.300q", i, w.events[i], fmt.Sprint(w.want[min(i, len(w.want)):]))
-		case w.want[i].revision > m.deliverableTo():
-			fail("it got the change at %d", w.want[i].revision)
+		case i >= len(client.want) || client.want[i].text != client.events[i]:
+			fail("event %d is %.300q, want the first of %.300q", i, client.events[i], fmt.Sprint(client.want[min(i, len(client.want)):]))
+		case client.want[i].revision > m.deliverableTo():
+			fail("it got the change at %d", client.want[i].revision)
 		case m.aborted:
-			fail("it got %q after Abort", w.events[i])
+			fail("it got %q after Abort", client.events[i])
 		}
 	}
-	w.checkedEvents = len(w.events)
+	client.checkedEvents = len(client.events)
 }
 
 // checkBookmarks checks that a client has got each bookmark after all events up to its revision, and not too many bookmarks.
-func (m *model) checkBookmarks(w *follower, fail failFunc) {
+func (m *model) checkBookmarks(client *follower, fail failFunc) {
 	m.t.Helper()
-	for _, b := range w.bookmarks[w.checkedBookmarks:] {
-		isWanted := w.options.Bookmarks && !m.aborted && b.revision > w.after && b.revision <= m.deliverableTo()
-		isTooEarly := b.events < len(w.want) && w.want[b.events].revision <= b.revision // an event should come before it
-		isTooLate := b.events > 0 && w.want[b.events-1].revision > b.revision
-		if !isWanted || isTooEarly || isTooLate {
-			fail("a bookmark at %d after %d events of %v", b.revision, b.events, w.want)
+	for _, b := range client.bookmarks[client.checkedBookmarks:] {
+		mayComeNow := client.options.Bookmarks && !m.aborted
+		mayHaveRevision := b.revision > client.after && b.revision <= m.deliverableTo()
+		lacksEvent := b.events < len(client.want) && client.want[b.events].revision <= b.revision
+		isBelowEvent := b.events > 0 && client.want[b.events-1].revision > b.revision
+		if !mayComeNow || !mayHaveRevision || lacksEvent || isBelowEvent {
+			fail("it got a bookmark at %d after %d events of %v", b.revision, b.events, client.want)
 		}
 	}
-	w.checkedBookmarks = len(w.bookmarks)
-	const firstAndLast = 2
-	if most := w.extraBookmarks + firstAndLast + int(time.Since(w.begunAt)/bookmarkInterval); len(w.bookmarks) > most {
-		fail("it got the bookmarks %v, want at most %d", w.bookmarks, most)
+	client.checkedBookmarks = len(client.bookmarks)
+	const lastAtDeadline, lastWhileDraining = 1, 1
+	byTimer := int(time.Since(client.begunAt)/bookmarkInterval) + lastAtDeadline + lastWhileDraining
+	if most := byTimer + client.extraBookmarks; len(client.bookmarks) > most {
+		fail("it got the bookmarks %v, want at most %d", client.bookmarks, most)
 	}
 }
 
 // checkEnd checks that there is a reason for the ending of a watch, if it has ended.
-func (m *model) checkEnd(w *follower, fail failFunc) {
+func (m *model) checkEnd(client *follower, fail failFunc) {
 	m.t.Helper()
-	age := time.Since(w.begunAt)
-	switch w.end {
+	age := time.Since(client.begunAt)
+	switch client.end {
 	case EndTimeout:
-		if age < w.options.Timeout {
-			fail("it ends at its timeout after %v, want %v", age, w.options.Timeout)
+		if age < client.options.Timeout {
+			fail("it ends with %q after %v, want after %v", client.end, age, client.options.Timeout)
 		}
 	case EndBehind:
-		if !m.isForgotten(w) {
-			fail("it ends as %s, though no change after %d is forgotten that concerns it", w.end, w.delivered)
+		if !m.isForgotten(client) {
+			fail("it ends with %q, though no change after %d is forgotten that concerns it", client.end, client.delivered)
 		}
 	case EndLost:
-		hasCause := slices.Contains(m.endings, EndLost) || !m.lastLongDoubt.Before(w.begunAt)
-		if !hasCause || age < minWatchLife {
-			fail("it ends as %s after %v, and the broadcaster was ended as %q", w.end, age, m.endings)
+		isLost := slices.Contains(m.endings, EndLost)
+		hadLongDoubt := !m.lastLongDoubt.Before(client.begunAt)
+		if !isLost && !hadLongDoubt || age < minWatchLife {
+			fail("it ends with %q after %v, and the broadcaster was ended with %q", client.end, age, m.endings)
 		}
 	case EndShutdown:
 		if !slices.Contains(m.endings, EndShutdown) {
-			fail("it ends as %s, though the process goes on", w.end)
+			fail("it ends with %q, though the process goes on", client.end)
 		}
 	}
 }
 
 // missing returns the number of events that a client has still to get.
-func (w *follower) missing() int { return len(w.want) - len(w.events) }
+func (f *follower) missing() int { return len(f.want) - len(f.events) }
 
 // isForgotten reports whether a change that may concern a client was forgotten before the client got it.
-func (m *model) isForgotten(w *follower) bool {
+func (m *model) isForgotten(f *follower) bool {
 	retainedAfter := max(m.retainedAfter, m.span.Versions.Forgotten())
-	// At its beginning, and for changes that are dispatched late, a watch also looks at changes that do not concern it.
-	looksAtAll := w.delivered == w.after || w.undispatchedTo >= w.delivered
-	if looksAtAll && retainedAfter > w.delivered {
+	// As in checkWakes, a f may have to look at any change, even if the change does not concern it.
+	isFirst := f.delivered == f.after
+	isUndispatched := f.undispatchedTo >= f.delivered
+	if (isFirst || isUndispatched) && retainedAfter > f.delivered {
 		return true
 	}
 	return slices.ContainsFunc(m.log, func(l logged) bool {
-		isLost := l.revision > w.delivered && l.revision <= retainedAfter
-		return isLost && w.isConcerned(l)
+		wasForgotten := l.revision > f.delivered && l.revision <= retainedAfter
+		return wasForgotten && f.isConcerned(l)
 	})
 }
 
-// readAll lets all clients read all events, after which no event up to the revision to may be missing.
+// readAll lets all clients read as much as they can. After that, no client may lack an event up to the revision to.
 func (m *model) readAll(to uint64) {
-	const enough = 1000
+	const enoughTakes = 1000
 	all := m.open()
-	m.read(enough, all...)
-	for _, w := range all {
-		if w.end == "" && w.missing() > 0 && w.want[len(w.events)].revision <= to {
-			m.t.Fatalf("a watch of %s after %d: at %d it lacks %.300q", w.name, w.after, to, fmt.Sprint(w.want[len(w.events):]))
+	m.read(enoughTakes, all...)
+	for _, client := range all {
+		if client.end == "" && client.missing() > 0 && client.want[len(client.events)].revision <= to {
+			m.t.Fatalf("a watch of %s after %d: it lacks %.300q, want everything up to %d",
+				client.queryName, client.after, fmt.Sprint(client.want[len(client.events):]), to)
 		}
 	}
 	m.closeEnded()
 }
 
-// settle ends the doubt. Soon all clients must have all events, though more changes come. Then the time rest passes. If it is
-// longer than bookmarkInterval, all clients that want bookmarks must have one at the newest revision after it.
-func (m *model) settle(rest time.Duration) {
+// expectAllDelivered ends the doubt, if there is one, and checks that all clients soon have all events. After the pause
+// untilNextBookmark, all clients that want bookmarks must also have one at the newest revision.
+func (m *model) expectAllDelivered(pause time.Duration) {
+	const anything = 0 // clients may lack anything, since they may still wait for holdPollInterval
 	m.setDoubtful(false)
-	m.readAll(0)
-	to := m.span.To
-	bookmarks := map[*follower]int{}
-	for _, w := range m.open() {
-		bookmarks[w] = len(w.bookmarks)
+	m.readAll(anything)
+
+	// Within two holdPollIntervals, the clients have everything from before, though more changes come.
+	written := m.span.To
+	bookmarksBefore := map[*follower]int{}
+	for _, client := range m.open() {
+		bookmarksBefore[client] = len(client.bookmarks)
 	}
 	for range 4 {
 		m.write()
 		time.Sleep(holdPollInterval / 2)
 		synctest.Wait()
 	}
-	m.readAll(to)
-	time.Sleep(rest)
+	m.readAll(written)
+
+	// After the pause, they have everything.
+	time.Sleep(pause)
 	synctest.Wait()
 	m.readAll(m.span.To)
-	for _, w := range m.open() {
-		if late := time.Since(w.begunAt) - w.options.Timeout; late > 0 {
+	for _, client := range m.open() {
+		if late := time.Since(client.begunAt) - client.options.Timeout; late > 0 {
 			m.t.Fatalf("a watch goes on %v after its timeout", late)
 		}
-		isDue := rest > bookmarkInterval && w.options.Bookmarks && m.span.To > w.after
-		if isDue && (len(w.bookmarks) == bookmarks[w] || !w.hasBookmarkAt(m.span.To)) {
-			m.t.Fatalf("a watch of %s after %d got the bookmarks %v, want one at %d", w.name, w.after, w.bookmarks, m.span.To)
+		wantsBookmark := pause == untilNextBookmark && client.options.Bookmarks && m.span.To > client.after
+		gotBookmark := len(client.bookmarks) > bookmarksBefore[client] && client.hasBookmarkAt(m.span.To)
+		if wantsBookmark && !gotBookmark {
+			m.t.Fatalf("a watch of %s after %d: got the bookmarks %v, want one at %d",
+				client.queryName, client.after, client.bookmarks, m.span.To)
 		}
 	}
 }
 
 // hasBookmarkAt reports whether the last bookmark is at a revision.
-func (w *follower) hasBookmarkAt(revision uint64) bool {
-	n := len(w.bookmarks)
-	return n > 0 && w.bookmarks[n-1].revision == revision
+func (f *follower) hasBookmarkAt(revision uint64) bool {
+	n := len(f.bookmarks)
+	return n > 0 && f.bookmarks[n-1].revision == revision
 }
 
-// finish ends all watches in a random way. Unless they are aborted, clients must first get all events and a last bookmark, even
-// if the process ends meanwhile.
+// finish ends the broadcaster in a random way, and checks that all watches end in time. Unless they were aborted, clients must
+// first get all events and a last bookmark, even if the process ends meanwhile.
 func (m *model) finish() {
+	// Some watches have just begun. These must not end within minWatchLife.
 	for range 5 {
-		m.begin() // a watch must not end within a second
+		m.begin()
 		m.write()
 	}
 	synctest.Wait()
@@ -423,21 +469,26 @@ func (m *model) finish() {
 	if m.broadcaster.Watch(Options{After: m.span.To, Timeout: time.Hour}) != nil {
 		m.t.Error("a watch begins after the broadcaster has ended")
 	}
+
+	// The clients read twice in each half second, until all watches must have ended.
 	const longest = minWatchLife + maxEndSpread + time.Second
 	for begunAt := time.Now(); time.Since(begunAt) <= longest; time.Sleep(time.Second / 2) {
 		synctest.Wait()
 		m.read(2, all...)
 	}
 	m.closeEnded()
-	for _, w := range all {
+	for _, client := range all {
+		mayLackSome := client.end == EndTimeout || m.aborted || m.lastLongDoubt.After(client.begunAt)
+		wantsBookmark := client.options.Bookmarks && m.span.To > client.after
 		switch {
-		case w.end == "":
-			m.t.Errorf("a watch of %s goes on after %v", w.name, longest)
-		case w.end == EndTimeout, m.aborted, m.lastLongDoubt.After(w.begunAt): // it may miss something
-		case w.missing() > 0:
-			m.t.Errorf("a watch of %s that ends as %s misses %d events", w.name, w.end, w.missing())
-		case w.options.Bookmarks && m.span.To > w.after && !w.hasBookmarkAt(m.span.To):
-			m.t.Errorf("a watch of %s that ends as %s got the bookmarks %v, want one at %d", w.name, w.end, w.bookmarks, m.span.To)
+		case client.end == "":
+			m.t.Errorf("a watch of %s goes on after %v, want it to end", client.queryName, longest)
+		case mayLackSome:
+		case client.missing() > 0:
+			m.t.Errorf("a watch of %s that ends with %q: got %d events too few", client.queryName, client.end, client.missing())
+		case wantsBookmark && !client.hasBookmarkAt(m.span.To):
+			m.t.Errorf("a watch of %s that ends with %q: got the bookmarks %v, want one at %d",
+				client.queryName, client.end, client.bookmarks, m.span.To)
 		}
 	}
 	m.checkCounts()
@@ -464,8 +515,12 @@ func (m *model) endBroadcaster() {
 		time.Sleep(maxEndSpread / 2)
 		m.read(1, m.open()...)
 		m.closeEnded()
+		shutdown := maxEndSpread
+		if atOnce := m.flipCoin(); atOnce {
+			shutdown = 0
+		}
 		m.endings = []Ending{EndLost, EndShutdown}
-		m.broadcaster.EndWithin(time.Duration(m.random.IntN(2))*maxEndSpread, EndShutdown)
+		m.broadcaster.EndWithin(shutdown, EndShutdown)
 	}
 }
 

@@ -16,23 +16,24 @@ type Pacer struct {
 // endsPerSecond is the rate at which watches end, so that their clients do not all come back at once.
 const endsPerSecond = 200
 
-// minEndSpread is the shortest spread of a plan, unless atMost is shorter. So even a few watches do not all end at one moment.
+// minEndSpread is the shortest spread of a plan, unless atMost is shorter. So even a few watches do not end at the same moment.
 const minEndSpread = time.Second
 
 // Plan plans the ends of some watches, at endsPerSecond, after all ends that were planned before. delay is the time until the
-// first end, and spread is the time over which the ends must be spread, which is never 0. If the last end would be later than
-// atMost from now, the ends skip the queue: a higher rate is better than a watch that ends too late.
+// first end. spread is the time over which the ends must be spread; it is never 0. If the last end would be later than atMost
+// from now, the ends do not wait for those planned before: a higher rate is better than a watch that ends too late.
 //
 //	watches  atMost  planned before  delay  spread
 //	400      10 s    nothing         0      2 s
 //	400      10 s    until 2 s       2 s    2 s
 //	10       10 s    until 2 s       2 s    1 s     minEndSpread; the next delay is 2.05 s
-//	400      10 s    until 9 s       0      10 s    skips the queue
+//	400      10 s    until 9 s       0      10 s    does not wait: 9 s + 2 s would be too late
 func (p *Pacer) Plan(now time.Time, watches int, atMost time.Duration) (delay, spread time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delay = max(0, p.plannedUntil.Sub(now))
-	reserved := time.Duration(watches) * time.Second / endsPerSecond // It may be less than spread: small plans overlap.
+	// The next plan begins when reserved is over. A plan for few watches is spread over more time, so it overlaps the next.
+	reserved := time.Duration(watches) * time.Second / endsPerSecond
 	spread = max(reserved, minEndSpread)
 	if delay+spread > atMost {
 		delay = 0

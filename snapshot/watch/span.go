@@ -2,7 +2,8 @@ package watch
 
 import "github.com/listproxy/listproxy/snapshot/index"
 
-// Span is the history of a collection at one moment: the states at the revisions in [From, To].
+// Span is the history of a collection at one moment: the states at all revisions from From to To. It has a version for each
+// change. The state at a revision is that of the last version at or before the revision.
 type Span struct {
 	Versions index.History
 	From, To uint64

@@ -10,9 +10,11 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// Watcher is one client's position in the history. The goroutine of the client's watch calls Wait, then Take, and so on, until
-// Take returns an [Ending] (ending.go). A change is due if the filter selects it and the client does not have it yet. The
-// broadcaster records which change is due first, and wakes the watcher. Three revisions say how far changes have come:
+// Watcher is one client's position in the history. The goroutine of the client's watch calls Take and Wait in turn, until Take
+// returns an [Ending] (ending.go).
+//
+// A change is due if the filter selects it and the client does not have it yet. The broadcaster records the first due change,
+// and wakes the watcher. Three revisions say how far changes have come:
 //
 //	published   The history reaches up to this revision.
 //	dispatched  Up to this revision, the broadcaster has recorded what is due.
@@ -40,13 +42,14 @@ type Watcher struct {
 	startRevision  uint64      // The client began with the state at this revision.
 	wantsBookmarks bool        // The client gets bookmarks.
 	isDefined      func() bool // [Options].IsDefined
-	delivered      uint64      // See above.
-	// heldSince is the time since which Take holds events back because isDefined returns false; zero if Take holds none back.
+	delivered      uint64      // The client has all changes up to this revision that the filter selects.
+	// heldSince is the time since which Take has held events back because isDefined returns false; zero if it holds none back.
 	heldSince time.Time
 	// nextEnding is the ending that the next Take returns; "" until Take has returned the last events.
 	nextEnding Ending
 
-	// firstDue is the revision of the first change that is due, or a lower revision; 0 if none is due.
+	// firstDue is the revision of the first change that is due, or a lower one; 0 if no change is due. For example, it is lower
+	// when a watch has just begun, since nobody has looked at the next changes yet.
 	firstDue atomic.Uint64
 	// bookmarkDue reports whether a bookmark is left to deliver.
 	bookmarkDue atomic.Bool
@@ -122,16 +125,16 @@ const (
 	initialStateTimeout = 30 * time.Second
 )
 
-// AwaitDefined blocks until IsDefined returns true, so that more of the initial state may be written, and returns "". It returns
-// an ending if the watch must end instead, at the latest after initialHoldTimeout. If the history forgets the next changes
-// meanwhile, the client still gets the whole state, unless that takes longer than initialStateTimeout.
+// AwaitDefined blocks until IsDefined returns true, so that more of the initial state may be written, and returns "". It
+// returns an ending if the watch must end instead, at the latest after initialHoldTimeout. If the history forgets the next
+// changes meanwhile, the client still gets the whole state, unless that takes longer than initialStateTimeout.
 func (w *Watcher) AwaitDefined(ctx context.Context) Ending {
 	begunAt := time.Now()
 	for {
 		isDefined := w.isDefined()
 		ending := w.immediateEnding(ctx) // After isDefined, so that an end that comes meanwhile counts.
 		isBehind := w.broadcaster.published.Load().RetainedAfter() > w.startRevision
-		switch {
+		switch { // The order matters: the first three reasons to end count even if the resource is defined.
 		case ending != "":
 			return ending
 		case w.broadcaster.aborted.Load():
@@ -219,8 +222,8 @@ type dueWork struct {
 // takeDue returns the work that is due, and sets firstDue to 0.
 //
 // The order of the reads matters. The broadcaster writes published first, then firstDue, and then dispatched. takeDue reads in
-// the opposite order. So a change up to dispatched that the filter selects was delivered before, or the span has it, at the
-// revision first or later.
+// the opposite order. So for each change up to dispatched that the filter selects, one of two things is true: it was delivered
+// before, or it is in the span, at the revision first or later.
 func (w *Watcher) takeDue() dueWork {
 	due := dueWork{isDraining: w.phase.Load() != phaseOpen}
 	due.dispatched = w.broadcaster.dispatched.Load()
@@ -232,8 +235,8 @@ func (w *Watcher) takeDue() dueWork {
 	return due
 }
 
-// fill adds the due events to a batch, as many as fit. more reports whether some are left. isBehind reports whether the history
-// has forgotten a change.
+// fill adds the due changes to a batch, as many as fit, and then the due bookmark. more reports whether changes are left.
+// isBehind reports whether the history has forgotten a change that the client does not have.
 func (w *Watcher) fill(b *Batch, due dueWork) (more, isBehind bool) {
 	if due.first != 0 {
 		more, isBehind = w.replay(b, due.span, due.first)
@@ -245,8 +248,9 @@ func (w *Watcher) fill(b *Batch, due dueWork) (more, isBehind bool) {
 	return more, isBehind
 }
 
-// holdBack leaves the changes from the revision firstDue on to a later Take, since the resource may be defined differently now.
-// If firstDue is 0, no change is due, but a bookmark. If it is too late for another Take, holdBack returns an ending.
+// holdBack makes the changes from the revision firstDue due again, so that a later Take delivers them. It is called while the
+// resource may be defined differently. If firstDue is 0, only a bookmark is held back, which stays due. holdBack returns an
+// ending if the watcher must not wait any longer.
 func (w *Watcher) holdBack(ctx context.Context, firstDue uint64) Ending {
 	if firstDue != 0 {
 		w.restoreDue(firstDue)
@@ -263,7 +267,7 @@ func (w *Watcher) holdBack(ctx context.Context, firstDue uint64) Ending {
 	return ""
 }
 
-// replay adds events for the changes that the client does not have, from the revision firstDue on, as many as fit into the
+// replay adds events for the changes that the client does not have, beginning at the revision firstDue, as many as fit into the
 // batch. more reports whether some are left. isBehind reports whether the history has forgotten one of the changes.
 func (w *Watcher) replay(b *Batch, span *Span, firstDue uint64) (more, isBehind bool) {
 	form := w.broadcaster.Form()
@@ -306,8 +310,8 @@ func (w *Watcher) Close(ending Ending) {
 	}
 }
 
-// setDue makes the change at a revision due and wakes the watcher. If an earlier change is due already, setDue does nothing: the
-// watcher is awake or polls, and Take looks at all later changes.
+// setDue makes the change at a revision due and wakes the watcher. If an earlier change is due already, setDue does nothing:
+// that change has woken the watcher, or Wait polls, and the next Take also looks at all later changes.
 func (w *Watcher) setDue(revision uint64) {
 	wasIdle := w.firstDue.CompareAndSwap(0, revision)
 	if wasIdle {
@@ -315,15 +319,15 @@ func (w *Watcher) setDue(revision uint64) {
 	}
 }
 
-// restoreDue makes a change due again that Take has not delivered, the one at a revision. If an earlier change is due already,
+// restoreDue makes the change at a revision due again, which Take has not delivered. If an earlier change is due already,
 // restoreDue does nothing.
 func (w *Watcher) restoreDue(revision uint64) {
-	for restored := false; !restored; {
+	for {
 		first := w.firstDue.Load()
-		if first != 0 && first <= revision {
+		isDueAlready := first != 0 && first <= revision
+		if isDueAlready || w.firstDue.CompareAndSwap(first, revision) {
 			return
 		}
-		restored = w.firstDue.CompareAndSwap(first, revision)
 	}
 }
 

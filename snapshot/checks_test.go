@@ -12,8 +12,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// check compares the collection with the model: the newest state, the states at some revisions, the changes that watches get,
-// and the bytes that are counted.
+// check compares the collection with the model (model_test.go): the newest state, the states at some revisions, the changes
+// that watches get, and the bytes that are counted. A View is what the collection knows now.
 func (l *life) check(revisions []uint64) error {
 	v := l.collection.view.Load()
 	for _, revision := range revisions {
@@ -30,18 +30,19 @@ func (l *life) check(revisions []uint64) error {
 		}
 	}
 	if want, got := l.wantUsedBytes(v), l.budget.used.Load(); want != got {
-		return fmt.Errorf("%d bytes are counted, want %d", got, want)
+		return fmt.Errorf("got %d counted bytes, want %d", got, want)
 	}
 	return nil
 }
 
-// isFresh reports whether the newest state is known and new enough.
+// isFresh reports whether the newest state is known and younger than modelStaleness.
 func (l *life) isFresh(now time.Time) bool {
 	return l.known && l.ageEnd(now).Sub(l.currentAt) < modelStaleness
 }
 
 // checkNewest checks the newest state, and which requests for a state not older than a revision get it.
 func (l *life) checkNewest(v *View) error {
+	// The newest state is given exactly if it is fresh.
 	now := l.collection.now()
 	want := l.isFresh(now.at)
 	s, unavailable := v.latest(now, l.applied.To)
@@ -51,43 +52,44 @@ func (l *life) checkNewest(v *View) error {
 	if !want {
 		return nil
 	}
-	outageAge := now.at.Sub(l.ageEnd(now.at))
-	if least := l.upstreamAgo(outageAge + modelStaleness); s.Revision < least {
+
+	// It has everything from before the staleness bound. The time of an outage is added to the bound.
+	outageTime := now.at.Sub(l.ageEnd(now.at))
+	if least := l.upstreamRevisionAgo(outageTime + modelStaleness); s.Revision < least {
 		return fmt.Errorf("it is at revision %d, but the upstream was at %d already before the staleness bound", s.Revision, least)
 	}
 	if s.Revision != l.applied.To {
 		return fmt.Errorf("it is at revision %d, want %d", s.Revision, l.applied.To)
 	}
-	hasTimeline := l.hasTimeline(now.at)
-	for minRevision, wantState := range map[uint64]bool{
-		0:                true,
-		l.applied.To - 1: hasTimeline,
-		l.applied.To:     hasTimeline,
-		l.applied.To + 1: false,
+
+	// A request that names a revision gets the state if the state has reached it and is of the upstream's timeline.
+	ifOfTimeline := reason.NotProven
+	if l.hasTimeline(now.at) {
+		ifOfTimeline = reason.None
+	}
+	for minRevision, want := range map[uint64]reason.Reason{
+		0:                reason.None, // names no revision
+		l.applied.To - 1: ifOfTimeline,
+		l.applied.To:     ifOfTimeline,
+		l.applied.To + 1: reason.NotProven,
 	} {
-		wantReason := reason.NotProven
-		if wantState {
-			wantReason = reason.None
-		}
-		if _, got := v.notOlder(now, minRevision); got != wantReason {
-			return fmt.Errorf("not older than %d: %q, want %q", minRevision, got, wantReason)
+		if _, got := v.notOlder(now, minRevision); got != want {
+			return fmt.Errorf("not older than %d: got reason %q, want %q", minRevision, got, want)
 		}
 	}
 	return l.checkObjects(s, l.stateAt(l.applied.To))
 }
 
-// checkRetained checks that watches get all changes after RetainedAfter of the span. RetainedAfter is at least the revision of
-// the load, and at most that of the last write before the view begins. A watch may begin there, and not one revision earlier.
+// checkRetained checks that watches get all changes after the revision RetainedAfter of the span (the history for watches). A
+// watch may begin there, and not one revision earlier.
 func (l *life) checkRetained(v *View) error {
 	const gapless = true
 	span := v.span()
 	retainedAfter := span.RetainedAfter()
-	maxRetainedAfter := l.applied.From
+
+	// Every write after RetainedAfter has a version with its change.
 	var wantAt, gotAt []uint64 // the revisions of the changes
 	for _, w := range l.writes {
-		if w.revision <= span.From {
-			maxRetainedAfter = max(maxRetainedAfter, w.revision)
-		}
 		if retainedAfter < w.revision && w.revision <= span.To {
 			wantAt = append(wantAt, w.revision)
 		}
@@ -100,11 +102,20 @@ func (l *life) checkRetained(v *View) error {
 		}
 	}
 	if !slices.Equal(wantAt, gotAt) {
-		return fmt.Errorf("after %d, changes are retained at %d, want %d", retainedAfter, gotAt, wantAt)
+		return fmt.Errorf("after %d: got changes at %d, want %d", retainedAfter, gotAt, wantAt)
 	}
-	if retainedAfter < l.applied.From || retainedAfter > maxRetainedAfter {
-		return fmt.Errorf("changes are retained after %d, want after %d to %d", retainedAfter, l.applied.From, maxRetainedAfter)
+
+	// RetainedAfter is at least the revision of the load. It is at most the revision of the last write up to the span's beginning.
+	most := l.applied.From
+	for _, w := range l.writes {
+		if w.revision <= span.From {
+			most = max(most, w.revision)
+		}
 	}
+	if retainedAfter < l.applied.From || retainedAfter > most {
+		return fmt.Errorf("changes are retained after %d, want after %d to %d", retainedAfter, l.applied.From, most)
+	}
+
 	now := l.collection.now()
 	if !l.isFresh(now.at) || !l.hasTimeline(now.at) {
 		return nil
@@ -117,7 +128,7 @@ func (l *life) checkRetained(v *View) error {
 	return nil
 }
 
-// checkExact checks the state at a revision.
+// checkExact checks the state at a revision. In some cases, the model allows an answer, but does not require it.
 func (l *life) checkExact(v *View, revision uint64) error {
 	now := l.collection.now()
 	isApplied := l.known && l.applied.From <= revision && revision <= l.applied.To
@@ -141,14 +152,15 @@ func (l *life) checkExact(v *View, revision uint64) error {
 	return nil
 }
 
-// wantUsedBytes returns the number of bytes that must be counted: those of the objects in the view's first state, and those of
-// each later version.
+// wantUsedBytes returns the number of bytes that must be counted: those of the objects in the view's first state, and for each
+// later write those of the version and of the object.
 func (l *life) wantUsedBytes(v *View) int64 {
-	size, state := int64(0), l.stateAt(v.From)
+	state := l.stateAt(v.From)
+	size := int64(0)
 	for _, o := range state {
 		size += sizeOf(o)
 	}
-	for _, w := range l.writes {
+	for _, w := range l.writes { // replays the writes after the first state
 		if v.From < w.revision && w.revision <= v.To {
 			size += v.newest.VersionSize(state[w.key], w.object) + sizeOf(w.object)
 			state[w.key] = w.object
@@ -171,6 +183,7 @@ func (l *life) checkObjects(s Snapshot, want modelState) error {
 	return nil
 }
 
+// keysOf returns the objects' keys and revisions, for a message.
 func keysOf(objects []*index.Object) (keys []string) {
 	for _, o := range objects {
 		keys = append(keys, fmt.Sprintf("%s@%d", o.Key, o.Revision))

@@ -15,10 +15,14 @@ import (
 	"github.com/listproxy/listproxy/test/samples"
 )
 
-// withoutIndex is the argument of index.NewTree for a tree that has no index by a field.
+// withoutIndex is the argument of [index.NewTree] for a tree that has no index by a field.
 const withoutIndex = false
 
-// liveCollection returns a collection with one object, ns/a, at revision 10.
+// noNumber is the [index.Object].Number of objects that are not compressed, since only package gzip reads the number.
+const noNumber = 0
+
+// liveCollection returns a collection with one object, ns/a, that was loaded at revision 10. It has no feed: tests call what a
+// feed would call.
 func liveCollection(limits Limits) *Collection {
 	s := shared{budget: &budget{}, outage: noOutage, probes: &source.ProbeCounter{}}
 	c := newCollection(CollectionKey{}, limits, s, &collectionCounts{})
@@ -28,7 +32,7 @@ func liveCollection(limits Limits) *Collection {
 	return c
 }
 
-// loadState lets a collection begin with a state whose stream is read.
+// loadState installs a state in a collection, as a load does, and begins a stream.
 func loadState(c *Collection, state index.Tree, revision uint64) {
 	c.install(&stateLoad{state: state, revision: revision, envelope: samples.Envelope("PodList", "v1"), probe: c.shared.probes.Next()})
 	c.setStreaming(true)
@@ -39,18 +43,18 @@ func probeSentAt(c *Collection, at time.Time) source.Probe {
 	return source.Probe{Number: c.shared.probes.Next().Number, Sent: at}
 }
 
-// TestRecordRevision: recordRevision returns errOtherTimeline for a revision below the highest one from before the read,
-// and accepts any other.
+// TestRecordRevision: the upstream's revision is read. If it is below the highest one that was seen before the read began,
+// recordRevision returns errOtherTimeline: etcd must have been restored from a backup. It accepts any other revision.
 func TestRecordRevision(t *testing.T) {
 	const unixNanos = 1_764_000_000_000_000_000 // some storages use the time as the revision
 	for name, tt := range map[string]struct {
 		revision  uint64 // the revision that is read; the highest one seen before is 10
-		reached   uint64 // the revision that the stream reaches during the read
+		reached   uint64 // the revision that the stream reaches while it is read
 		wantError bool
 	}{
-		"below the highest revision":             {revision: 9, reached: 10, wantError: true},
-		"far above":                              {revision: unixNanos, reached: 10},
-		"below what was reached during the read": {revision: 15, reached: 20},
+		"below the highest revision before the read": {revision: 9, reached: 10, wantError: true},
+		"far above": {revision: unixNanos, reached: 10},
+		"below a revision that was reached in the read": {revision: 15, reached: 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
@@ -64,25 +68,32 @@ func TestRecordRevision(t *testing.T) {
 	}
 }
 
-// TestWaitsAreBounded: NotOlderThan, Exact and StateToWatch of a revision that the feed has not reached wait for Limits.Wait, and
-// request a probe.
+// TestWaitsAreBounded: NotOlderThan, Exact and StateToWatch of a revision that the feed has not reached wait for Limits.Wait,
+// and request a probe.
 func TestWaitsAreBounded(t *testing.T) {
 	const wait, moment = time.Second, 50 * time.Millisecond
 	const gapless = true
 	for name, tt := range map[string]struct {
-		revision        uint64
-		afterAMoment    func(c *Collection, leave func()) // nil: nothing happens
+		revision uint64 // the client asks for it; the feed has reached 10
+		// What happens a moment after the client has asked. In the other cases, nothing happens.
+		reachedLater uint64 // the feed reaches this revision; 0: none
+		clientLeaves bool
+
 		wantWait        time.Duration
-		wantProbe       bool // a probe must be requested
-		wantUnavailable reason.Reason
+		wantProbe       bool          // a probe must be requested
+		wantUnavailable reason.Reason // None: there is a state
 	}{
-		"the interval's end": {revision: 10},
-		"the next revision":  {revision: 11, wantWait: wait, wantProbe: true, wantUnavailable: reason.NotProven},
-		"the next revision, which the feed reaches": {
-			revision: 11, afterAMoment: func(c *Collection, _ func()) { _ = c.applyBookmark(12) }, wantWait: moment,
+		"the revision is reached": {revision: 10},
+		"the revision is not reached": {
+			revision: 11,
+			wantWait: wait, wantProbe: true, wantUnavailable: reason.NotProven,
 		},
-		"the next revision, and the client goes away": {
-			revision: 11, afterAMoment: func(_ *Collection, leave func()) { leave() },
+		"the revision is reached a moment later": {
+			revision: 11, reachedLater: 12,
+			wantWait: moment,
+		},
+		"the revision is not reached, and the client leaves": {
+			revision: 11, clientLeaves: true,
 			wantWait: moment, wantProbe: true, wantUnavailable: reason.NotProven,
 		},
 		"the highest possible revision": {
@@ -100,14 +111,19 @@ func TestWaitsAreBounded(t *testing.T) {
 				c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute, Wait: wait})
 				ctx, leave := context.WithCancel(t.Context())
 				defer leave()
-				if tt.afterAMoment != nil {
-					time.AfterFunc(moment, func() { tt.afterAMoment(c, leave) })
-				}
-				asked := time.Now()
+				time.AfterFunc(moment, func() {
+					if tt.reachedLater > 0 {
+						_ = c.applyBookmark(tt.reachedLater)
+					}
+					if tt.clientLeaves {
+						leave()
+					}
+				})
+				askedAt := time.Now()
 				if _, unavailable := ask(c, ctx, tt.revision); unavailable != tt.wantUnavailable {
 					t.Errorf("got reason %q, want %q", unavailable, tt.wantUnavailable)
 				}
-				if took := time.Since(asked); took != tt.wantWait {
+				if took := time.Since(askedAt); took != tt.wantWait {
 					t.Errorf("waited for %v, want %v", took, tt.wantWait)
 				}
 				if tt.wantProbe && len(c.probeRequests) == 0 {
@@ -118,13 +134,14 @@ func TestWaitsAreBounded(t *testing.T) {
 	}
 }
 
-// TestValidity: WhyNot returns the reason why a Snapshot that was taken earlier must no longer be answered; None if it may be.
+// TestValidity: a client's answer is made from a Snapshot, which is taken once. WhyNot returns the reason why the answer must
+// not be given any more; None if it may be.
 func TestValidity(t *testing.T) {
 	newer := stateChange{kind: wire.Modified, key: "ns/a", revision: 11, object: &index.Object{Key: "ns/a", Revision: 11}}
 	for name, tt := range map[string]struct {
-		change     func(*Collection)
-		wantNewest reason.Reason // why the newest state is no longer valid
-		wantExact  reason.Reason // why the state at revision 10 is no longer valid
+		change     func(*Collection) // what happens after the two Snapshots were taken
+		wantNewest reason.Reason     // why the Snapshot of the newest state is no longer valid
+		wantExact  reason.Reason     // why the Snapshot of the state at revision 10 is no longer valid
 	}{
 		"an object changes": {change: func(c *Collection) { _ = c.applyChange(newer) }},
 		"the state is as old as the staleness bound": {
@@ -170,8 +187,8 @@ func TestValidity(t *testing.T) {
 	}
 }
 
-// TestNewestWaitsForALoadBeside: while a state is loaded beside the known one, AwaitLoad waits for AnyLoad but not for
-// FirstLoad.
+// TestNewestWaitsForALoadBeside: while a load goes on that will replace a known state, AwaitLoad(AnyLoad) waits for it, and
+// AwaitLoad(FirstLoad) does not. Lists of the newest state wait, since nothing proves the known state meanwhile.
 func TestNewestWaitsForALoadBeside(t *testing.T) {
 	for name, endLoad := range map[string]func(*Collection){
 		"the load succeeds": func(c *Collection) { loadState(c, index.NewTree(withoutIndex), 20) },
@@ -179,39 +196,43 @@ func TestNewestWaitsForALoadBeside(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Hour})
-			const maxWait, loading = 10 * time.Second, 2 * time.Second
-			c.setReloadingSince(time.Now())
-			time.Sleep(loading)
-			expect.Same(t, time.Duration(0), c.LoadTimeLeft(maxWait, FirstLoad))
-			expect.Same(t, maxWait-loading, c.LoadTimeLeft(maxWait, AnyLoad))
-			expectWait := func(kind LoadKind, want reason.Reason, wantWait time.Duration) {
+			const limit, loadTime = 10 * time.Second, 2 * time.Second
+			const atOnce time.Duration = 0
+			expectWait := func(when string, kind LoadKind, want reason.Reason, wantWait time.Duration) {
 				t.Helper()
-				asked := time.Now()
-				if got := c.AwaitLoad(t.Context(), maxWait-loading, kind); got != want {
-					t.Errorf("got reason %q, want %q", got, want)
+				askedAt := time.Now()
+				if got := c.AwaitLoad(t.Context(), limit-loadTime, kind); got != want {
+					t.Errorf("%s: got reason %q, want %q", when, got, want)
 				}
-				if took := time.Since(asked); took != wantWait {
-					t.Errorf("waited for %v, want %v", took, wantWait)
+				if took := time.Since(askedAt); took != wantWait {
+					t.Errorf("%s: waited for %v, want %v", when, took, wantWait)
 				}
 			}
+
+			// A load has gone on for two seconds. It ends a second later.
+			c.setReloadingSince(time.Now())
+			time.Sleep(loadTime)
+			expect.Same(t, time.Duration(0), c.LoadTimeLeft(limit, FirstLoad))
+			expect.Same(t, limit-loadTime, c.LoadTimeLeft(limit, AnyLoad))
 			time.AfterFunc(time.Second, func() { endLoad(c) })
-			expectWait(FirstLoad, reason.None, 0)
-			expectWait(AnyLoad, reason.None, time.Second)
+			expectWait("a first load", FirstLoad, reason.None, atOnce)
+			expectWait("any load", AnyLoad, reason.None, time.Second)
+
 			c.retire()
-			expectWait(AnyLoad, reason.Warming, 0) // no load will come
+			expectWait("any load of a retired collection", AnyLoad, reason.Warming, atOnce) // no load will come
 		})
 	}
 }
 
-// TestSuspended: latest returns no state that is older than the bound by either clock: the monotonic clock stands still while
-// the machine is suspended, and the wall clock may be set back.
+// TestSuspended: latest returns no state that is older than the staleness bound by any of two clocks. One clock is not enough:
+// the monotonic clock stands still while the machine is suspended, and the wall clock may be set back.
 func TestSuspended(t *testing.T) {
 	const staleness = 6 * time.Second
 	now := time.Now()
 	for name, tt := range map[string]struct {
-		age             time.Duration // by the monotonic clock
-		moreByWallClock time.Duration // added to the age by the wall clock
-		want            reason.Reason
+		age             time.Duration // of the state, by the monotonic clock
+		moreByWallClock time.Duration // by the wall clock, the state is older by this time
+		want            reason.Reason // why there is no state; None: there is one
 	}{
 		"the machine was suspended for an hour": {
 			age: time.Second, moreByWallClock: time.Hour, want: reason.Stale,

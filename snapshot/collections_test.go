@@ -22,8 +22,8 @@ var refusing = proxytest.Transport(func(r *http.Request) (*http.Response, error)
 	return refusal(r), nil
 })
 
-// TestStartsAreBounded: Use starts startsAtOnce collections at once, and then startsPerSecond. Keep, for what the policy wants
-// in memory, starts any number.
+// TestStartsAreBounded: Use starts startsAtOnce collections at once, and then startsPerSecond. Keep, which is called for
+// collections that the policy wants in memory (eager ones), starts any number.
 func TestStartsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCollections(t, refusing)
@@ -90,19 +90,19 @@ func TestMayFit(t *testing.T) {
 	const mebibyte = 1 << 20
 	large, small := &budget{limit: 1000 * mebibyte}, &budget{limit: 100 * mebibyte}
 	unlimited := &budget{}
-	most := oversizeFactor * large.crowdedAbove() / maxLikelyMean // the largest number of objects of the size maxLikelyMean
+	most := oversizeFactor * large.crowdedAbove() / maxLikelyMean // the largest number of objects that may fit into large
 	for name, tt := range map[string]struct {
 		learned source.Learned
 		budget  *budget
 		want    bool
 	}{
-		"just few enough objects":      {learned: source.Learned{Count: most, Mean: maxLikelyMean}, budget: large, want: true},
-		"too many objects":             {learned: source.Learned{Count: most + 1, Mean: maxLikelyMean}, budget: large},
-		"too many for a small budget":  {learned: source.Learned{Count: most, Mean: maxLikelyMean}, budget: small},
-		"few enough, the first larger": {learned: source.Learned{Count: most, Mean: mebibyte}, budget: large, want: true},
-		"too many, the first larger":   {learned: source.Learned{Count: most + 1, Mean: mebibyte}, budget: large},
-		"nothing was learned":          {learned: source.Learned{}, budget: large, want: true},
-		"there is no bound":            {learned: source.Learned{Count: 1 << 40, Mean: 1 << 10}, budget: unlimited, want: true},
+		"just few enough objects":           {learned: source.Learned{Count: most, Mean: maxLikelyMean}, budget: large, want: true},
+		"one object too many":               {learned: source.Learned{Count: most + 1, Mean: maxLikelyMean}, budget: large},
+		"too many for a small budget":       {learned: source.Learned{Count: most, Mean: maxLikelyMean}, budget: small},
+		"just few enough, the mean is high": {learned: source.Learned{Count: most, Mean: mebibyte}, budget: large, want: true},
+		"one too many, the mean is high":    {learned: source.Learned{Count: most + 1, Mean: mebibyte}, budget: large},
+		"nothing was learned":               {learned: source.Learned{}, budget: large, want: true},
+		"there is no bound":                 {learned: source.Learned{Count: 1 << 40, Mean: 1 << 10}, budget: unlimited, want: true},
 	} {
 		if got := mayFit(tt.learned, tt.budget); got != tt.want {
 			t.Errorf("%s: got %t, want %t", name, got, tt.want)
@@ -110,11 +110,12 @@ func TestMayFit(t *testing.T) {
 	}
 }
 
-// TestMakeRoom: when less than a tenth of the bound is free, the janitor shortens histories, and drops the collection that was
-// idle for longest, but no eager one and none in use.
+// TestMakeRoom: when less than a tenth of the bound is free, the janitor shortens histories, and drops the collection that has
+// not been used for longest. It drops no eager collection (one that the policy wants in memory), and none in use.
 func TestMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const bound = 1 << 20
+		// Each of three collections has two states.
+		const bound = 1 << 20 // bytes
 		p := newPlane(t)
 		all := newCollections(t, p, func(config *Config) {
 			config.MaxBytes = bound
@@ -137,6 +138,8 @@ func TestMakeRoom(t *testing.T) {
 		synctest.Wait()
 		writeEach() // so that each has a history
 		firstOfUsed := used.view.Load().From
+
+		// They were last used at different times. A twentieth of the bound is free.
 		setIdle := func(collection *Collection, idleFor time.Duration) {
 			lastUse := time.Now().Add(-idleFor)
 			collection.lastUse.Store(&lastUse)
@@ -144,7 +147,10 @@ func TestMakeRoom(t *testing.T) {
 		setIdle(used, 0)
 		setIdle(idle, minIdleToDrop)
 		setIdle(eager, 2*minIdleToDrop)
-		all.shared.budget.add(bound/20*19 - all.shared.budget.used.Load()) // a twentieth is free
+		const almostAll = bound / 20 * 19
+		all.shared.budget.add(almostAll - all.shared.budget.used.Load())
+
+		// The janitor comes.
 		time.Sleep(tidyInterval)
 		synctest.Wait()
 		for name, collection := range map[string]*Collection{"used": used, "idle": idle, "eager": eager} {
@@ -154,7 +160,7 @@ func TestMakeRoom(t *testing.T) {
 			}
 		}
 		if _, unavailable := used.view.Load().exact(moment{}, firstOfUsed); unavailable != reason.History {
-			t.Errorf("the state before the last change: got reason %q, want %q", unavailable, reason.History)
+			t.Errorf("the first state of the used collection: got reason %q, want %q", unavailable, reason.History)
 		}
 	})
 }

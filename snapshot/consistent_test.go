@@ -18,66 +18,81 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
+// A list of the newest state must have everything that was written before the list came. Memory proves this in two steps: the
+// feed sends a probe, which asks for the upstream's newest revision, and then its state must reach that revision.
+
 // consistentWait is the longest time for which a list of the newest state waits for its proof.
 const consistentWait = 1500 * time.Millisecond
 
-// TestConsistentOfAQuietResource: Consistent returns the state once a probe has proven it. If other resources were written since,
-// so that the upstream is at a later revision, the proof also needs a bookmark at that revision from a progress watch. A list
-// that gets no proof waits for consistentWait.
+// TestConsistentOfAQuietResource: Consistent returns the state once a probe has proven it. If only other resources were
+// written, the stream sends nothing. Then a progress watch (a short watch up to a bookmark) must show that the state has
+// reached the probe's revision. A list that gets no proof waits for consistentWait.
 func TestConsistentOfAQuietResource(t *testing.T) {
-	const later = loadedAt + 2
-	shortWatchesSend := func(lines string) interceptor { return answerKind(kindShortWatch, sendEvery(time.Second, lines)) }
+	const upstreamAt = loadedAt + 2 // the upstream's revision when the list comes, unless nothing was written
+	progressWatchesSend := func(lines string) interceptor { return answerKind(kindShortWatch, sendEvery(time.Second, lines)) }
 	for name, tt := range map[string]struct {
-		isQuiet           bool        // nothing was written when the list comes, else the upstream is at later
-		intercept         interceptor // answers requests since the list came; nil: the API server answers
-		want              reason.Reason
-		wantProgressWatch bool
-		wantReload        bool
+		nothingWritten bool        // the upstream is still at the state's revision when the list comes
+		intercept      interceptor // answers requests from the time at which the list comes; nil: the API server answers
+
+		want              reason.Reason // why Consistent returns no state; None: it returns one
+		wantProgressWatch bool          // the feed opens a progress watch
+		wantReload        bool          // the feed loads the state anew
 	}{
-		"nothing is written":              {isQuiet: true},
-		"a progress watch has a bookmark": {wantProgressWatch: true},
+		"nothing is written": {nothingWritten: true},
+		"other resources are written, and the progress watch has a bookmark": {wantProgressWatch: true},
 		"the bookmark is below the upstream's revision": {
-			intercept: shortWatchesSend(bookmark(later - 1)), want: reason.NotProven, wantProgressWatch: true,
-		},
-		"a progress watch has nothing": {
-			intercept: shortWatchesSend(""), want: reason.NotProven, wantProgressWatch: true,
-		},
-		"a progress watch has a change that the stream lacks": {
-			intercept: shortWatchesSend(event("MODIFIED", "b", later-1) + bookmark(later)),
+			intercept: progressWatchesSend(bookmark(upstreamAt - 1)),
 			want:      reason.NotProven, wantProgressWatch: true,
 		},
-		"the bookmark is below the state's revision": {
-			intercept: shortWatchesSend(bookmark(loadedAt - 1)), want: reason.Warming, wantProgressWatch: true, wantReload: true,
+		"the progress watch has nothing": {
+			intercept: progressWatchesSend(""),
+			want:      reason.NotProven, wantProgressWatch: true,
 		},
-		"a progress watch has an error": {
-			intercept: shortWatchesSend(errorEvent(http.StatusGone)), want: reason.NotProven, wantProgressWatch: true,
+		"the progress watch has a change that the stream lacks": {
+			intercept: progressWatchesSend(event("MODIFIED", "b", upstreamAt-1) + bookmark(upstreamAt)),
+			want:      reason.NotProven, wantProgressWatch: true,
+		},
+		"the bookmark is below the state's revision": { // which contradicts the state
+			intercept: progressWatchesSend(bookmark(loadedAt - 1)),
+			want:      reason.Warming, wantProgressWatch: true, wantReload: true,
+		},
+		"the progress watch has an error": {
+			intercept: progressWatchesSend(errorEvent(http.StatusGone)),
+			want:      reason.NotProven, wantProgressWatch: true,
 		},
 		"probes are answered 429": {
-			intercept: answerKind(kindProbe, refuse(http.StatusTooManyRequests)), want: reason.NotProven,
+			intercept: answerKind(kindProbe, refuse(http.StatusTooManyRequests)),
+			want:      reason.NotProven,
 		},
 		"probes are not answered": {
-			intercept: fault{kind: kindProbe, delay: time.Hour}.intercept(), want: reason.NotProven,
+			intercept: fault{kind: kindProbe, delay: time.Hour}.intercept(),
+			want:      reason.NotProven,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			p := newPlane(t, "a", "b")
 			c := runFeed(t, p, time.Second)
 			p.intercept(tt.intercept)
-			for !tt.isQuiet && p.Revision() < later {
+			if !tt.nothingWritten {
 				p.writeElsewhere()
+				p.writeElsewhere()
+				expect.Same(t, int64(upstreamAt), p.Revision())
 			}
-			came := time.Now()
+
+			// The list comes.
+			cameAt := time.Now()
 			snap, unavailable := c.Consistent(t.Context(), c.shared.probes.Last(), consistentWait)
 			if unavailable != tt.want {
 				t.Errorf("got reason %q, want %q", unavailable, tt.want)
 			}
-			if took := time.Since(came); tt.want == reason.NotProven && took != consistentWait {
+			if took := time.Since(cameAt); tt.want == reason.NotProven && took != consistentWait {
 				t.Errorf("without a proof: waited for %v, want %v", took, consistentWait)
 			}
 			if unavailable == reason.None {
 				expect.Same(t, p.Revision(), int64(snap.Revision)) // #nosec G115 -- was an int64 before
-				expectCurrentSince(t, came, snap)
+				expectCurrentSince(t, cameAt, snap)
 			}
+
 			time.Sleep(10 * time.Second) // by now, a reload has ended
 			if reloaded := p.count(kindStreamingList) > 1; reloaded != tt.wantReload {
 				t.Errorf("the state was loaded anew: got %t, want %t", reloaded, tt.wantReload)
@@ -89,11 +104,11 @@ func TestConsistentOfAQuietResource(t *testing.T) {
 	}
 }
 
-// expectCurrentSince checks that a state has everything that was written before a list came at a time.
-func expectCurrentSince(t *testing.T, came time.Time, snap Snapshot) {
+// expectCurrentSince checks that a state has everything that was written before a list came.
+func expectCurrentSince(t *testing.T, cameAt time.Time, snap Snapshot) {
 	t.Helper()
-	if snap.CurrentAt.Before(came) {
-		t.Errorf("the state is current as of %v before the list came, want a time after it", came.Sub(snap.CurrentAt))
+	if snap.CurrentAt.Before(cameAt) {
+		t.Errorf("the state is current as of %v before the list came, want a time after it", cameAt.Sub(snap.CurrentAt))
 	}
 }
 
@@ -101,9 +116,9 @@ func expectCurrentSince(t *testing.T, came time.Time, snap Snapshot) {
 // next probe.
 func TestListsShareProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const clients, duration = 1000, time.Second // the clients come evenly within this time
+		const clients, duration = 1000, time.Second // a client comes in each millisecond
 		const probeTime = 100 * time.Millisecond    // from a probe to its answer
-		const maxWait = 2 * probeTime               // the rest of a probe that was sent before the list came, and the next probe
+		const maxWait = 2 * probeTime               // the list comes just after a probe was sent, and so waits for the next one, too
 		slowProbes := fault{kind: kindProbe, begins: time.Second, delay: probeTime}
 		p := newPlane(t, "a", "b")
 		p.intercept(slowProbes.intercept())
@@ -113,28 +128,29 @@ func TestListsShareProbes(t *testing.T) {
 		for i := range clients {
 			lists.Go(func() {
 				time.Sleep(time.Duration(i) * duration / clients)
-				came := time.Now()
+				cameAt := time.Now()
 				snap, unavailable := c.Consistent(t.Context(), c.shared.probes.Last(), time.Hour)
 				if unavailable != reason.None {
 					t.Errorf("got reason %q, want a state", unavailable)
 					return
 				}
-				expectCurrentSince(t, came, snap)
-				if took := time.Since(came); took > maxWait {
+				expectCurrentSince(t, cameAt, snap)
+				if took := time.Since(cameAt); took > maxWait {
 					t.Errorf("waited for %v, want at most %v", took, maxWait)
 				}
 			})
 		}
 		lists.Wait()
 		synctest.Wait()
-		const oneAfterAnother = int(duration / probeTime)
-		if got := p.count(kindProbe) - before; got < oneAfterAnother-1 || got > oneAfterAnother+2 {
-			t.Errorf("got %d probes for %d lists, want about %d", got, clients, oneAfterAnother)
+		const want = int(duration / probeTime) // one probe after the other
+		if got := p.count(kindProbe) - before; got < want-1 || got > want+2 {
+			t.Errorf("got %d probes for %d lists, want about %d", got, clients, want)
 		}
 	})
 }
 
-// TestProbeBeforeAResumedStream: the probe before a stream is resumed also serves a list that waits then. No other probe follows.
+// TestProbeBeforeAResumedStream: before a feed resumes its stream, it sends a probe. This probe also serves a list that waits
+// then, so no other probe follows.
 func TestProbeBeforeAResumedStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, "a", "b")
@@ -155,8 +171,8 @@ func TestProbeBeforeAResumedStream(t *testing.T) {
 	})
 }
 
-// TestResumedStreamIsProven: before a resumed stream is read, the collection is as new as the probe that was sent for it. So it is
-// never taken for as old as before the break.
+// TestResumedStreamIsProven: when a stream is resumed, the state is proven by the probe that was sent before. So while nobody
+// has read from the stream yet, the state does not count as old as before the break.
 func TestResumedStreamIsProven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newCollections(t, newPlane(t, "a", "b"))
@@ -174,15 +190,15 @@ func TestResumedStreamIsProven(t *testing.T) {
 }
 
 // TestUpstreamWithoutBookmarks: an API server without a watch cache sends no bookmarks, so no progress watch proves a state.
-// WhyNotConsistent lets few lists wait in vain, and the feed sends few requests for hours.
+// WhyNotConsistent, which a list asks before it waits, lets few lists wait in vain. The feed sends few requests for hours.
 func TestUpstreamWithoutBookmarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const duration, listEvery = 3 * time.Hour, 10 * time.Second
 		p := newPlane(t, "a", "b")
 		p.Silence(inmemory.Widgets.Path)
 		c := runFeed(t, p, time.Second)
-		inVain := 0
-		for begun := time.Now(); time.Since(begun) < duration; time.Sleep(listEvery) {
+		waitedInVain := 0
+		for begunAt := time.Now(); time.Since(begunAt) < duration; time.Sleep(listEvery) {
 			p.writeElsewhere()
 			if c.WhyNotConsistent(index.Query{}, c.shared.probes.Last(), consistentWait) != reason.None {
 				continue
@@ -190,7 +206,7 @@ func TestUpstreamWithoutBookmarks(t *testing.T) {
 			if _, unavailable := c.Consistent(t.Context(), c.shared.probes.Last(), consistentWait); unavailable == reason.None {
 				t.Error("a list was answered without a proof")
 			}
-			inVain++
+			waitedInVain++
 		}
 		expectAtMost := func(what string, got, most int) {
 			t.Helper()
@@ -198,10 +214,11 @@ func TestUpstreamWithoutBookmarks(t *testing.T) {
 				t.Errorf("%s in %v: got %d, want at most %d", what, duration, got, most)
 			}
 		}
-		expectAtMost("lists that waited in vain", inVain, 5)
+		const oneIn20Seconds, oneIn3Minutes = int(duration / (20 * time.Second)), int(duration / (3 * time.Minute))
+		expectAtMost("lists that waited in vain", waitedInVain, 5)
 		expectAtMost("progress watches", p.count(kindShortWatch), 12)
-		expectAtMost("probes", p.count(kindProbe), int(duration/(20*time.Second)))
-		expectAtMost("loads", p.count(kindStreamingList), int(duration/(3*time.Minute))) // each time it leaves its silent stream
+		expectAtMost("probes", p.count(kindProbe), oneIn20Seconds)
+		expectAtMost("loads", p.count(kindStreamingList), oneIn3Minutes) // the feed leaves its silent stream that often
 		if why := c.stats().Unavailable; why != reason.NotProven {
 			t.Errorf("the newest state at the end: got reason %q, want %q", why, reason.NotProven)
 		}
@@ -212,8 +229,10 @@ func TestUpstreamWithoutBookmarks(t *testing.T) {
 // by an unknown field, or no proof can come in time.
 func TestWhyNotConsistent(t *testing.T) {
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
-	last := c.shared.probes.Last()
-	notProven, proven := last, last-1 // the values of afterProbe of lists that came after the last probe, or before
+	// The state is proven by the last probe. A list that came before that probe has its proof, and a list that came after it has
+	// not. A list knows the number of the last probe that was sent before the list came.
+	lastProbe := c.shared.probes.Last()
+	proven, notProven := lastProbe-1, lastProbe
 	expectWhyNot := func(name string, q index.Query, afterProbe uint64, want reason.Reason) {
 		t.Helper()
 		if got := c.WhyNotConsistent(q, afterProbe, time.Second); got != want {

@@ -14,24 +14,29 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// bounds are the least and the most that a number may be. The zero value allows any number.
+// bounds are the least and the most that a number may be.
 type bounds struct{ least, most int }
 
-func (b bounds) contain(n int) bool { return b == bounds{} || b.least <= n && n <= b.most }
+// anyNumber is the zero value of bounds. It allows any number.
+var anyNumber = bounds{}
 
-// feedCase is what happens to a feed that runs for a time, and what is expected of it.
+func (b bounds) contain(n int) bool { return b == anyNumber || b.least <= n && n <= b.most }
+
+// feedCase is what happens to a feed, and what is expected of it. A feed is the goroutine that loads the state of a collection,
+// and keeps it up to date with a watch, its stream. It asks for the upstream's newest revision with probes.
 type feedCase struct {
-	intercept       interceptor   // nil: the API server answers all requests
-	afterLoad       func(*plane)  // called right after the first load; nil: nothing happens
-	duration        time.Duration // after the first load; 0: a minute
+	intercept interceptor   // nil: the API server answers all requests
+	afterLoad func(*plane)  // called right after the first load; nil: nothing happens
+	duration  time.Duration // how long the feed runs after the first load; 0: a minute
+
 	wantUnavailable reason.Reason // why there is no newest state at the end; None: there is one
-	wantRevision    uint64        // of the newest state, at least
-	wantLoss        reason.Reason // the cause of the only loss; None: no state is lost
-	wantWatches     bounds        // the streaming lists of loads count, too
-	wantProbes      bounds
+	wantRevision    uint64        // the lowest revision that the newest state may have at the end
+	wantLoss        reason.Reason // the cause of the only loss of the state; None: no state is lost
+	wantWatches     bounds        // the number of watches that the feed opens, including the streaming lists of loads
+	wantProbes      bounds        // the number of probes that the feed sends
 }
 
-// check runs a feed. It checks the newest state, losses, and the number of requests.
+// check runs a feed. It checks the newest state at the end, the losses, and the numbers of requests.
 func (tt feedCase) check(t *testing.T) {
 	t.Helper()
 	p := newPlane(t, "a", "b")
@@ -61,8 +66,8 @@ func send(line string) func(*plane) {
 	return func(p *plane) { p.Send(inmemory.Widgets.Path, line) }
 }
 
-// changeAndEnd returns a function for feedCase.afterLoad. It changes b, lets the feed see that, sends a line into the feed's
-// stream, and ends the stream as a server does that is shut down.
+// changeAndEnd returns a function for feedCase.afterLoad. It changes the widget b and lets the feed see that. Then it sends a
+// line into the feed's stream, and ends the stream as an API server does that is shut down.
 func changeAndEnd(line string) func(*plane) {
 	return func(p *plane) {
 		p.write("b")
@@ -75,8 +80,9 @@ func changeAndEnd(line string) func(*plane) {
 // TestFeed: a feed loads a state and keeps it, though objects change, watches end at their timeouts, a load is silent, or
 // probes are refused. It accepts no state whose pages are of two revisions, or that the upstream writes in two ways.
 func TestFeed(t *testing.T) {
-	// The first object changes between the list and the watch that follows it.
-	alwaysChanged := func(p *plane, r *http.Request) (time.Duration, *http.Response) {
+	// To learn how events hold objects, a feed lists the first object, and then watches it from any revision. Here, the object
+	// changes in between.
+	firstObjectChanges := func(p *plane, r *http.Request) (time.Duration, *http.Response) {
 		if kindOf(r) == kindWatchOfOne && r.URL.Query().Get("resourceVersion") == "0" {
 			p.write("a")
 		}
@@ -84,7 +90,9 @@ func TestFeed(t *testing.T) {
 	}
 	silentFirstLoad := answerKind(kindStreamingList, answerFirst(1, sendEvery(time.Hour, "")))
 	refusedProbes := fault{kind: kindProbe, begins: afterTheLoad, answer: refuseFor(http.StatusTooManyRequests, time.Second)}
-	otherBytes := func(p *plane, r *http.Request) (time.Duration, *http.Response) {
+	// After a load by a streaming list, a feed compares the state with a list at the same revision. Here, the list has another
+	// field.
+	listHasOtherBytes := func(p *plane, r *http.Request) (time.Duration, *http.Response) {
 		if r.URL.Query().Get("resourceVersionMatch") != "Exact" {
 			return 0, nil
 		}
@@ -94,20 +102,26 @@ func TestFeed(t *testing.T) {
 	for name, tt := range map[string]feedCase{
 		"nothing changes": {wantRevision: loadedAt},
 		"watches end at their timeouts": {
-			// A watch lasts watchTimeout and a random time of at most watchTimeout.
+			// The load's streaming list is the first stream. Each stream lasts 5 to 10 minutes, so in 30 minutes there are 4 to 7.
 			duration: 6 * watchTimeout, wantWatches: bounds{least: 4, most: 7},
 		},
-		"the first object changes between the list and the watch that learn its form": {intercept: alwaysChanged},
+		"the first object changes between the list and the watch that learn its form": {intercept: firstObjectChanges},
 		"the first streaming list is silent":                                          {intercept: silentFirstLoad},
-		"the state comes in pages":                                                    {intercept: loadInPages(pagesAt(loadedAt, loadedAt))},
-		"the pages are of two revisions": {
-			intercept: loadInPages(pagesAt(loadedAt-1, loadedAt)), wantUnavailable: reason.Warming,
+		"the state comes in pages": {
+			intercept: loadInPages(pagesAt(loadedAt, loadedAt)),
 		},
-		"probes are refused, and a bookmark comes": { // the first one comes after 60 to 65 seconds
+		"the pages are of two revisions": {
+			intercept:       loadInPages(pagesAt(loadedAt-1, loadedAt)),
+			wantUnavailable: reason.Warming,
+		},
+		"probes are refused, and a bookmark comes": { // a stream's first bookmark comes after 60 to 65 seconds
 			intercept: refusedProbes.intercept(), afterLoad: func(p *plane) { p.writeElsewhere() }, duration: 70 * time.Second,
 			wantRevision: loadedAt + 1, wantWatches: bounds{least: 1, most: 1},
 		},
-		"the list has other bytes than the streaming list": {intercept: otherBytes, wantUnavailable: reason.Form},
+		"the list has other bytes than the streaming list": {
+			intercept:       listHasOtherBytes,
+			wantUnavailable: reason.Form,
+		},
 	} {
 		proxytest.Bubble(t, name, tt.check)
 	}
@@ -123,8 +137,9 @@ func TestFeedOfBrokenStreams(t *testing.T) {
 		return 0, respond(http.StatusOK, event("MODIFIED", "b", p.write("b"))+event("MODIFIED", "b", p.write("b")))(r)
 	}
 	const incomplete = `{"type":`
-	const leastWatches = 195                                                        // more than three a second
-	fewWatches, fewProbes := bounds{least: 3, most: 30}, bounds{least: 1, most: 30} // in a minute of growing pauses
+	// In a minute of growing pauses, there are few requests. Without growing pauses, there are more than three watches a second.
+	fewWatches, fewProbes := bounds{least: 3, most: 30}, bounds{least: 1, most: 30}
+	const leastWatches = 195
 	for name, tt := range map[string]feedCase{
 		"all watches end": {
 			intercept: answerKind(kindWatch, respond(http.StatusOK, "")), afterLoad: changeAndEnd(""),
@@ -136,7 +151,8 @@ func TestFeedOfBrokenStreams(t *testing.T) {
 		},
 		"all watches send two events and end": {
 			intercept: twoChanges, afterLoad: changeAndEnd(""),
-			wantRevision: loadedAt + 1 + 2*leastWatches, wantWatches: bounds{least: leastWatches, most: 2000},
+			wantWatches:  bounds{least: leastWatches, most: 2000},
+			wantRevision: loadedAt + 1 + 2*leastWatches, // the change of changeAndEnd, and two of each watch
 		},
 	} {
 		proxytest.Bubble(t, name, tt.check)
@@ -157,8 +173,9 @@ func TestContradictingEvents(t *testing.T) {
 	}
 }
 
-// TestRevisionGoesBack: a feed drops its state if the upstream's revision has gone back: etcd was restored from a backup. A
-// lower bookmark, or a lower revision over one connection, is no proof: a single API server may lag.
+// TestRevisionGoesBack: a feed drops its state if the upstream's revision has gone back over two connections: then etcd was
+// restored from a backup. A lower bookmark, or a lower revision over one connection, is no proof, since a single API server may
+// lag.
 func TestRevisionGoesBack(t *testing.T) {
 	for name, tt := range map[string]feedCase{
 		"a bookmark is below the load's revision":    {afterLoad: send(bookmark(loadedAt - 1))},
@@ -167,15 +184,16 @@ func TestRevisionGoesBack(t *testing.T) {
 			intercept: restoreStorage(), wantLoss: reason.WentBack,
 		},
 		"a bookmark goes back, and so does the revision": {
-			intercept: restoreStorage(), afterLoad: send(bookmark(loadedAt - 3)),
-			duration: 5 * time.Second, wantUnavailable: reason.Warming, wantLoss: reason.WentBack,
+			intercept: restoreStorage(), afterLoad: send(bookmark(restoredAt)), duration: 5 * time.Second,
+			wantUnavailable: reason.Warming, wantLoss: reason.WentBack,
 		},
 	} {
 		proxytest.Bubble(t, name, tt.check)
 	}
 }
 
-// TestExpiredWatch: a feed whose watch is answered 410 loads the state anew, also if the upstream is away in between.
+// TestExpiredWatch: a feed whose watch ends with 410 loads the state anew, also if the upstream then refuses all requests for a
+// minute.
 func TestExpiredWatch(t *testing.T) {
 	away := fault{begins: afterTheLoad, duration: time.Minute, answer: refuseFor(http.StatusServiceUnavailable, time.Second)}
 	for name, intercept := range map[string]interceptor{"at once": nil, "after an outage": away.intercept()} {
@@ -185,9 +203,10 @@ func TestExpiredWatch(t *testing.T) {
 	}
 }
 
-// TestFeedOfASlowServer: a feed keeps its state for an hour if the API server is slow, or refuses some requests.
+// TestFeedOfASlowServer: a feed loses no state within an hour in which the API server is slow, or refuses some requests. At the
+// end there is a newest state.
 func TestFeedOfASlowServer(t *testing.T) {
-	const long = 39 * time.Minute // so that the feed has time to recover within the hour
+	const long = 39 * time.Minute // leaves the feed time to recover before the end of the hour
 	tooMany := refuseFor(http.StatusTooManyRequests, time.Second)
 	for name, tt := range map[string]struct {
 		fault      fault
@@ -213,8 +232,8 @@ func TestFeedOfASlowServer(t *testing.T) {
 	}
 }
 
-// TestFeedsObeyRetryAfter: a feed does not repeat a refused request before its Retry-After is over, whether it learns, loads,
-// follows or probes, and however often a probe is requested meanwhile.
+// TestFeedsObeyRetryAfter: a feed does not repeat a refused request before its Retry-After is over, however often a probe is
+// requested meanwhile. (In 100 seconds with a Retry-After of 40 seconds, two or three requests are refused.)
 func TestFeedsObeyRetryAfter(t *testing.T) {
 	const retryAfter, duration = 40 * time.Second, 100 * time.Second
 	tooMany := refuseFor(http.StatusTooManyRequests, retryAfter)
@@ -223,13 +242,17 @@ func TestFeedsObeyRetryAfter(t *testing.T) {
 		streamEnds      bool // right after the load
 		wantUnavailable reason.Reason
 	}{
-		"learning": {intercept: answerKind(kindProbe, tooMany), wantUnavailable: reason.Warming},
-		"loading":  {intercept: refuseStreamingLists(tooMany), wantUnavailable: reason.Warming},
-		"following": {
-			intercept:  answerKind(kindWatch, refuseFor(http.StatusServiceUnavailable, retryAfter)),
-			streamEnds: true, wantUnavailable: reason.Stale,
+		"before the load, probes are refused": {
+			intercept: answerKind(kindProbe, tooMany), wantUnavailable: reason.Warming,
 		},
-		"probing": {
+		"streaming lists are refused": {
+			intercept: refuseStreamingLists(tooMany), wantUnavailable: reason.Warming,
+		},
+		"the stream has ended, and watches are refused": {
+			streamEnds: true,
+			intercept:  answerKind(kindWatch, refuseFor(http.StatusServiceUnavailable, retryAfter)), wantUnavailable: reason.Stale,
+		},
+		"after the load, probes are refused": {
 			intercept: fault{kind: kindProbe, begins: afterTheLoad, answer: tooMany}.intercept(), wantUnavailable: reason.Stale,
 		},
 	} {
@@ -247,20 +270,20 @@ func TestFeedsObeyRetryAfter(t *testing.T) {
 			if tt.streamEnds {
 				p.End(inmemory.Widgets.Path)
 			}
-			for begun := time.Now(); time.Since(begun) < duration; time.Sleep(100 * time.Millisecond) {
+			for begunAt := time.Now(); time.Since(begunAt) < duration; time.Sleep(100 * time.Millisecond) {
 				c.requestProbe()
 			}
 			synctest.Wait()
-			if refused < 2 || refused > 3 {
-				t.Errorf("got %d refused requests in %v with a Retry-After of %v, want 2 or 3", refused, duration, retryAfter)
+			if wantRefused := (bounds{least: 2, most: 3}); !wantRefused.contain(refused) {
+				t.Errorf("got %d refused requests in %v with a Retry-After of %v, want %+v", refused, duration, retryAfter, wantRefused)
 			}
 			expectUnavailable(t, c, tt.wantUnavailable)
 		})
 	}
 }
 
-// TestFeedsAreWoken: a feed whose watches are refused pauses for ever longer. A request for a revision that the feed has not
-// reached, or for a probe, ends the pause.
+// TestFeedsAreWoken: a feed whose watches are refused makes ever longer pauses. Two things end a pause: a client's request for
+// a revision that the feed has not reached, and a request for a probe.
 func TestFeedsAreWoken(t *testing.T) {
 	const refusedFor = 50 * time.Second
 	const nextChange = loadedAt + 2 // after the one that the feed has seen
@@ -269,6 +292,7 @@ func TestFeedsAreWoken(t *testing.T) {
 		"a probe is requested":                  func(_ context.Context, c *Collection) { c.requestProbe() },
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
+			// The stream ends after a change that the feed has seen. Watches are refused, so the feed does not see the next change.
 			p := newPlane(t, "a", "b")
 			c := runFeed(t, p, justLoaded)
 			refuseWatch := refuseFor(http.StatusTooManyRequests, 0)
@@ -281,6 +305,8 @@ func TestFeedsAreWoken(t *testing.T) {
 			changeAndEnd("")(p)
 			p.write("b")
 			time.Sleep(refusedFor)
+
+			// Watches are answered again, and the feed is woken. Soon it has the next change.
 			p.intercept(nil)
 			wake(t.Context(), c)
 			time.Sleep(minStreamLife)

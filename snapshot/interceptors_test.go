@@ -14,10 +14,17 @@ import (
 	"github.com/listproxy/listproxy/test/inmemory"
 )
 
-// interceptor is an [inmemory.Intercept] that may write to the control plane.
+// The tests of feeds have an API server in memory (plane_test.go). Interceptors make it do what an API server rarely or never
+// does: they answer requests instead of the server, or hold back its answers. For example, this interceptor refuses all
+// watches:
+//
+//	p.intercept(answerKind(kindWatch, refuse(http.StatusServiceUnavailable)))
+
+// interceptor sees each request before the API server does. It returns the time for which the answer is held back, and an
+// answer instead of the server's; nil: the server answers. It may write to the plane.
 type interceptor func(p *plane, r *http.Request) (hold time.Duration, instead *http.Response)
 
-// intercept makes an interceptor see all requests from now on; nil: none.
+// intercept makes an interceptor see all requests from now on; nil: the API server answers all of them.
 func (p *plane) intercept(intercept interceptor) {
 	p.SetIntercept(func(r *http.Request) (time.Duration, *http.Response) {
 		if intercept == nil {
@@ -27,10 +34,10 @@ func (p *plane) intercept(intercept interceptor) {
 	})
 }
 
-// answerer answers a request.
+// answerer answers a request. If it returns nil, the API server answers.
 type answerer func(r *http.Request) *http.Response
 
-// respond answers with a code and a body.
+// respond returns an answerer that answers with a code and a body.
 func respond(code int, body string) answerer {
 	return func(r *http.Request) *http.Response {
 		answer := inmemory.Answer(r, code, body)
@@ -42,11 +49,11 @@ func respond(code int, body string) answerer {
 // errorEvent returns an error as a watch sends it.
 func errorEvent(code int) string { return inmemory.EventLine("ERROR", inmemory.StatusOf(code, "")) }
 
-// event returns an event with a widget as a watch sends it.
-func event(kind, name string, revision int64) string {
+// event returns an event as a watch sends it, with a widget as the API server would write it at this revision.
+func event(eventType, name string, revision int64) string {
 	o := widget(name)
-	o.Value = int(revision - 100) // inmemory.Etcd counts writes so, from revision 100 on
-	return inmemory.Event{Type: kind, Object: o, Revision: revision}.Write(inmemory.Widgets, serverForm)
+	o.Value = int(revision - 100) // inmemory.Etcd begins at revision 100, and gives each written object the number of the write
+	return inmemory.Event{Type: eventType, Object: o, Revision: revision}.Write(inmemory.Widgets, serverForm)
 }
 
 // bookmark returns a bookmark as a watch sends it.
@@ -58,10 +65,10 @@ func emptyList(revision int64) string {
 	return fmt.Sprintf(list+"\n", revision)
 }
 
-// refuse answers with an error of an API server.
+// refuse returns an answerer that answers with an error of an API server.
 func refuse(code int) answerer { return respond(code, inmemory.StatusOf(code, "")) }
 
-// refuseFor answers with an error of an API server that has a Retry-After, in whole seconds.
+// refuseFor returns an answerer that answers with an error of an API server and a Retry-After, in whole seconds.
 func refuseFor(code int, retryAfter time.Duration) answerer {
 	return func(r *http.Request) *http.Response {
 		answer := refuse(code)(r)
@@ -70,7 +77,8 @@ func refuseFor(code int, retryAfter time.Duration) answerer {
 	}
 }
 
-// sendEvery answers a watch. It sends a line after each pause until the timeout of the watch; "": it sends nothing.
+// sendEvery returns an answerer of watches. It sends a line after each pause, until the timeout of the watch. If the line is
+// "", the watch is silent.
 func sendEvery(pause time.Duration, line string) answerer {
 	return func(r *http.Request) *http.Response {
 		seconds, _ := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))
@@ -89,17 +97,19 @@ func sendEvery(pause time.Duration, line string) answerer {
 	}
 }
 
-// answerFirst answers the first n requests. For all others it returns nil.
-func answerFirst(n int, answer answerer) answerer {
+// answerFirst returns an answerer of the first requests, up to a number. The API server answers all others.
+func answerFirst(number int, answer answerer) answerer {
+	seen := 0
 	return func(r *http.Request) *http.Response {
-		if n--; n < 0 {
+		seen++
+		if seen > number {
 			return nil
 		}
 		return answer(r)
 	}
 }
 
-// answerKind intercepts the requests of a kind. If answer returns nil, the API server answers.
+// answerKind returns an interceptor of the requests of a kind.
 func answerKind(kind requestKind, answer answerer) interceptor {
 	return func(_ *plane, r *http.Request) (time.Duration, *http.Response) {
 		if kindOf(r) != kind {
@@ -109,34 +119,35 @@ func answerKind(kind requestKind, answer answerer) interceptor {
 	}
 }
 
-// afterTheLoad is a moment after the first request: to load and compare a state takes no time in a bubble.
+// afterTheLoad is a moment after the first request, at which the state is loaded: in a bubble, a load takes no time.
 const afterTheLoad = time.Millisecond
 
 // fault is what an API server does wrong: it answers requests late, or in another way.
 type fault struct {
-	kind       requestKind   // of the requests; "": of any kind
-	begins     time.Duration // after the first request
-	duration   time.Duration // 0: for ever
+	kind       requestKind   // the kind of the affected requests; "": any kind
+	begins     time.Duration // the time after the first request at which the fault begins
+	duration   time.Duration // 0: the fault does not end
 	everyOther bool          // only every second request is affected
-	delay      time.Duration // before the answer
+	delay      time.Duration // the time for which an answer is held back
 	answer     answerer      // nil: the API server answers
 }
 
+// intercept returns an interceptor that makes the fault.
 func (f fault) intercept() interceptor {
-	var firstRequest time.Time
-	requests := 0
+	var firstRequestAt time.Time
+	affected := 0
 	return func(_ *plane, r *http.Request) (time.Duration, *http.Response) {
-		if firstRequest.IsZero() {
-			firstRequest = time.Now()
+		if firstRequestAt.IsZero() {
+			firstRequestAt = time.Now()
 		}
-		since := time.Since(firstRequest) - f.begins
-		isOver := f.duration > 0 && since > f.duration
+		sinceBegin := time.Since(firstRequestAt) - f.begins
+		isOver := f.duration > 0 && sinceBegin > f.duration
 		isOtherKind := f.kind != "" && f.kind != kindOf(r)
-		if isOtherKind || since < 0 || isOver {
+		if isOtherKind || sinceBegin < 0 || isOver {
 			return 0, nil
 		}
-		requests++
-		if f.everyOther && requests%2 != 0 {
+		affected++
+		if isOdd := affected%2 != 0; f.everyOther && isOdd {
 			return 0, nil
 		}
 		if f.answer == nil {
@@ -146,14 +157,18 @@ func (f fault) intercept() interceptor {
 	}
 }
 
-// restoreStorage answers probes with a revision below that of the load, for some time after the load.
+// restoredAt is the upstream's revision in restoreStorage.
+const restoredAt = loadedAt - 3
+
+// restoreStorage answers probes, which ask for the upstream's revision, as if etcd had been restored from a backup: with a
+// revision below that of the load. It does so for 25 seconds after the load.
 func restoreStorage() interceptor {
-	restored := respond(http.StatusOK, emptyList(loadedAt-3))
-	return fault{kind: kindProbe, begins: afterTheLoad, duration: 25 * time.Second, answer: restored}.intercept()
+	answer := respond(http.StatusOK, emptyList(restoredAt))
+	return fault{kind: kindProbe, begins: afterTheLoad, duration: 25 * time.Second, answer: answer}.intercept()
 }
 
-// restoreOneServer is restoreStorage for the server to which the feed's usual connection leads. Requests over connections of
-// their own are answered as usual.
+// restoreOneServer is restoreStorage for the one server that the feed's usual connection leads to. A feed that sees the
+// revision go back asks again over another connection (see elsewhere). There, another server answers as usual.
 func restoreOneServer() interceptor {
 	restored := restoreStorage()
 	return func(p *plane, r *http.Request) (time.Duration, *http.Response) {
@@ -164,7 +179,7 @@ func restoreOneServer() interceptor {
 	}
 }
 
-// refuseStreamingLists refuses all streaming lists, also those of a name that cannot exist.
+// refuseStreamingLists returns an interceptor of all streaming lists, also those of a name that cannot exist.
 func refuseStreamingLists(answer answerer) interceptor {
 	return func(_ *plane, r *http.Request) (time.Duration, *http.Response) {
 		if kind := kindOf(r); kind != kindStreamingList && kind != kindEmptyStreamingList {
@@ -174,7 +189,8 @@ func refuseStreamingLists(answer answerer) interceptor {
 	}
 }
 
-// loadInPages refuses streaming lists, and answers lists of a load's pages. page returns the page that begins with a key.
+// loadInPages returns an interceptor that refuses streaming lists, so that the feed loads the state in pages. It answers the
+// lists of these pages: page returns the page that begins with a key.
 func loadInPages(page func(p *plane, start string) string) interceptor {
 	refused := refuseStreamingLists(refuse(http.StatusUnprocessableEntity))
 	return func(p *plane, r *http.Request) (time.Duration, *http.Response) {
@@ -186,44 +202,51 @@ func loadInPages(page func(p *plane, start string) string) interceptor {
 	}
 }
 
-// pagesAt returns a function for loadInPages. The first page has one widget, at the revision first. The other page has all
-// others, at the revision later.
-func pagesAt(first, later int64) func(p *plane, start string) string {
+// pagesAt returns a function for loadInPages. The first page has one widget, at firstRevision. The second page has all others,
+// at secondRevision.
+func pagesAt(firstRevision, secondRevision int64) func(p *plane, start string) string {
 	return func(p *plane, start string) string {
 		if start == "" {
-			return p.list(first, inmemory.List{Limit: 1})
+			return p.list(firstRevision, inmemory.List{Limit: 1})
 		}
-		return p.list(later, inmemory.List{Start: start})
+		return p.list(secondRevision, inmemory.List{Start: start})
 	}
 }
 
 // Arguments of answerAsBuiltIn.
 const knowsShards, knowsNoShards = true, false
 
-// answerAsBuiltIn answers lists as kube-apiserver answers those of built-in resources: only these have shards. With
-// knowsShards, it answers as kube-apiserver 1.37: it repeats the selector of a shard, and does not count the objects after a
-// page of the shard.
-func answerAsBuiltIn(withShards bool) interceptor {
+// answerAsBuiltIn returns an interceptor that answers lists as kube-apiserver answers those of built-in resources: only these
+// have shards (parts of a list that a shardSelector selects). With knowsShards, it answers as kube-apiserver 1.37: it repeats
+// the selector of a shard in the metadata, and does not count the objects after a page of the shard. A page has one widget.
+func answerAsBuiltIn(knowsShards bool) interceptor {
 	const list = `{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"%d"%s},"items":[%s]}` + "\n"
 	return func(p *plane, r *http.Request) (time.Duration, *http.Response) {
 		q := r.URL.Query()
-		page, more := inmemory.List{}, ""
-		isOfShard := withShards && q.Has("shardSelector")
-		switch kind := kindOf(r); {
-		case kind == kindProbe:
+		isPage := q.Get("limit") == sampleLimit
+		isOfShard := knowsShards && q.Has("shardSelector")
+		switch kindOf(r) {
+		case kindProbe:
 			return 0, respond(http.StatusOK, fmt.Sprintf(list, p.Revision(), "", ""))(r)
-		case kind != kindList:
+		case kindList: // answered below
+		default:
 			return 0, nil
-		case q.Get("limit") == sampleLimit && isOfShard:
-			page.Limit, more = 1, `,"continue":"x"`
-		case q.Get("limit") == sampleLimit:
-			page.Limit, more = 1, `,"continue":"x","remainingItemCount":1`
+		}
+		var wanted inmemory.List
+		metadata := "" // what follows the resourceVersion
+		if isPage {
+			wanted.Limit = 1
+			metadata += `,"continue":"x"`
+		}
+		if isPage && !isOfShard {
+			metadata += `,"remainingItemCount":1`
 		}
 		if isOfShard {
-			more += fmt.Sprintf(`,"shardInfo":{"selector":%q}`, wire.AllShards)
+			metadata += fmt.Sprintf(`,"shardInfo":{"selector":%q}`, wire.AllShards)
 		}
-		_, items, _ := strings.Cut(p.list(p.Revision(), page), `"items":[`)
+		// The API server in memory writes a custom resource, whose fields have another order. Only the items are taken.
+		_, items, _ := strings.Cut(p.list(p.Revision(), wanted), `"items":[`)
 		items, _, _ = strings.Cut(items, `],"kind":`)
-		return 0, respond(http.StatusOK, fmt.Sprintf(list, p.Revision(), more, items))(r)
+		return 0, respond(http.StatusOK, fmt.Sprintf(list, p.Revision(), metadata, items))(r)
 	}
 }

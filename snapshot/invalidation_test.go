@@ -11,17 +11,19 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestInvalidate: Invalidate drops the collections of a scope, and no others. They can be started again when Skew has passed
-// since the last change.
+// TestInvalidate: Invalidate, which is called after a change of a definition or a route, drops the collections of a scope and
+// no others. They can be started again when Skew has passed since the last change: by then, most API servers have learned of
+// it.
 func TestInvalidate(t *testing.T) {
-	otherVersion, otherGroup := widgets, widgets
+	otherVersion := widgets
 	otherVersion.Version = "v2"
 	otherVersion.Representation = media.MetadataJSON
+	otherGroup := widgets
 	otherGroup.Group = "other"
 	keys := []CollectionKey{widgets, otherVersion, otherGroup}
 	for name, tt := range map[string]struct {
-		scope       Scope
-		cause       reason.Reason
+		scope       Scope         // the zero Scope has all collections
+		cause       reason.Reason // why the collections are dropped
 		wantDropped []CollectionKey
 	}{
 		"a definition changes": {
@@ -32,7 +34,10 @@ func TestInvalidate(t *testing.T) {
 			scope: OfVersion(widgets.GroupVersion()), cause: reason.Moved,
 			wantDropped: []CollectionKey{widgets},
 		},
-		"all routes change": {cause: reason.Moved, wantDropped: keys},
+		"all routes change": {
+			scope: Scope{}, cause: reason.Moved,
+			wantDropped: keys,
+		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			p := newPlane(t)
@@ -43,14 +48,17 @@ func TestInvalidate(t *testing.T) {
 			for _, key := range keys {
 				before[key] = expectUse(t, "at first", all, key, reason.None)
 			}
+
+			// Something changes. The collections of the scope are dropped, and cannot be started again.
 			all.Invalidate(tt.scope, tt.cause)
 			for _, key := range keys {
+				wantDropped := slices.Contains(tt.wantDropped, key)
 				wantLoss := reason.None
-				if slices.Contains(tt.wantDropped, key) {
+				if wantDropped {
 					wantLoss = tt.cause
 				}
-				if dropped, want := whyRetired(before[key]) != reason.None, wantLoss != reason.None; dropped != want {
-					t.Errorf("%v is dropped: got %t, want %t", key, dropped, want)
+				if dropped := whyRetired(before[key]) != reason.None; dropped != wantDropped {
+					t.Errorf("%v is dropped: got %t, want %t", key, dropped, wantDropped)
 				}
 				expectLossCause(t, before[key], wantLoss)
 			}
@@ -64,6 +72,8 @@ func TestInvalidate(t *testing.T) {
 			if _, refusal := all.Keep(widgets); refusal != reason.Upstream {
 				t.Errorf("an eager collection: got reason %q, want %q", refusal, reason.Upstream)
 			}
+
+			// There is a second change. Skew counts from this one.
 			time.Sleep(Skew / 2)
 			all.Invalidate(tt.scope, tt.cause)
 			time.Sleep(Skew - time.Nanosecond)

@@ -25,8 +25,9 @@ var (
 )
 
 const (
+	// maxSteps bounds the steps of a history after the first load.
 	maxSteps = 60
-	// historiesPerBubble is the number of histories that share a bubble of time.
+	// historiesPerBubble is the number of histories that share a synctest bubble, since to begin one takes time.
 	historiesPerBubble = 200
 )
 
@@ -34,10 +35,11 @@ const (
 // answers for those revisions that the model says, and no others, with the model's objects.
 func TestHistories(t *testing.T) {
 	workers := runtime.GOMAXPROCS(0)
+	stride := workers * historiesPerBubble // each worker checks every workers-th bubble
 	for worker := range workers {
 		t.Run(fmt.Sprint(worker), func(t *testing.T) {
 			t.Parallel()
-			for first := worker * historiesPerBubble; first < *histories && !t.Failed(); first += workers * historiesPerBubble {
+			for first := worker * historiesPerBubble; first < *histories && !t.Failed(); first += stride {
 				end := min(first+historiesPerBubble, *histories)
 				synctest.Test(t, func(t *testing.T) { checkHistories(t, first, end) })
 			}
@@ -68,13 +70,13 @@ func randomSteps(seed uint64) []step {
 	steps := []step{{kind: loadStep}}
 	for range random.IntN(maxSteps) {
 		s := step{choice: byte(random.Uint32()), amount: byte(random.Uint32())}
-		left := random.IntN(total)
+		chosen := random.IntN(total) // the kind in whose weight this number falls
 		for _, kind := range stepKinds {
-			left -= kind.weight
-			if left < 0 {
+			if chosen < kind.weight {
 				s.kind = kind
 				break
 			}
+			chosen -= kind.weight
 		}
 		steps = append(steps, s)
 	}
@@ -88,11 +90,14 @@ func runSteps(steps []step) (failedStep int, err error) {
 		if err := s.kind.run(l, s); err != nil {
 			return i, err
 		}
-		l.prove()
-		if err := l.check([]uint64{l.applied.To, l.applied.To + 1, l.anyRevision(i, s)}); err != nil {
+		l.proveState()
+		newest := l.applied.To
+		if err := l.check([]uint64{newest, newest + 1, l.anyRevision(i, s)}); err != nil {
 			return i, err
 		}
 	}
+
+	// At the end, all revisions are checked. A retired collection must not answer for any.
 	last := len(steps) - 1
 	var all []uint64
 	for revision := uint64(modelStart - 1); revision <= l.upstream+1; revision++ {
@@ -101,26 +106,27 @@ func runSteps(steps []step) (failedStep int, err error) {
 	if err := l.check(all); err != nil {
 		return last, err
 	}
-	l.collection.retire() // a retired collection answers nothing
+	l.collection.retire()
 	l.forgetState()
 	return last, l.check(all)
 }
 
-// anyRevision returns a revision from one before the first to two after the newest. It is derived from the i-th step, s, so
+// anyRevision returns a revision from modelStart-1 to two after the upstream's newest. It depends only on the i-th step, s, so
 // that a run can be repeated.
 func (l *life) anyRevision(i int, s step) uint64 {
 	number := uint64(i)<<16 | uint64(s.choice)<<8 | uint64(s.amount) // #nosec G115 -- an index
-	return modelStart - 1 + number%(l.upstream-modelStart+4)
+	revisions := l.upstream - modelStart + 4
+	return modelStart - 1 + number%revisions
 }
 
-// step is one thing that happens in a history. The random numbers choice and amount decide how it happens, for each kind in another
-// way.
+// step is one thing that happens in a history. What exactly happens depends on two random numbers. For example, a write takes
+// the key from choice, and the size of the object from amount.
 type step struct {
 	kind           stepKind
 	choice, amount byte
 }
 
-// oneIn returns true in one of n cases, by choice.
+// oneIn returns true in one of n cases. It depends on choice.
 func (s step) oneIn(n byte) bool { return s.choice%n == 0 }
 
 // String returns the step as a failed test shows it.
@@ -135,7 +141,7 @@ type stepKind struct {
 	run    func(*life, step) error
 }
 
-// loadStep loads a complete state: the first one, or one beside the known state.
+// loadStep loads a complete state: the first one, or one that replaces the known state.
 var loadStep = stepKind{name: "load", weight: 8, run: (*life).load}
 
 var stepKinds = []stepKind{
@@ -152,7 +158,7 @@ var stepKinds = []stepKind{
 	}},
 	{name: "bookmark", weight: 10, run: (*life).receiveBookmark},
 	{name: "time passes", weight: 12, run: (*life).passTime},
-	// The stream breaks, or is opened again at the interval's end.
+	// The feed's stream (its watch) breaks, or is opened again at the interval's end.
 	{name: "break", weight: 6, run: func(l *life, s step) error {
 		l.setBroken(l.known && s.oneIn(2))
 		return nil
@@ -180,7 +186,7 @@ var stepKinds = []stepKind{
 		l.freedBefore = l.applied.To
 		return nil
 	}},
-	// The byte bound changes or is lifted.
+	// The bound of the bytes in memory changes, or is lifted (0).
 	{name: "set bound", weight: 2, run: func(l *life, s step) error {
 		const unit = 64 // bytes: about one object
 		l.budget.limit = 0
@@ -211,7 +217,7 @@ func newLife() *life {
 	return l
 }
 
-// load replaces what is known by the upstream's state, which may take minutes to read.
+// load replaces what is known by the upstream's state. In one of four loads, the state takes up to four minutes to read.
 func (l *life) load(s step) error {
 	if err := l.collection.recordRevision(l.upstream, l.collection.highestSeenRevision()); err != nil {
 		return err
@@ -258,7 +264,7 @@ func (l *life) writeUpstream(s step) stateChange {
 	return change
 }
 
-// receive lets the feed apply a change, now or later.
+// receive lets the feed apply a change, or adds it to the delayed ones.
 func (l *life) receive(change stateChange) error {
 	mustWait := l.slow || l.broken || len(l.delayed) > 0
 	if l.known && mustWait {
@@ -274,7 +280,7 @@ func (l *life) apply(change stateChange) error {
 		return nil
 	}
 	err := l.collection.applyChange(change)
-	l.advance(change.revision)
+	l.advanceTo(change.revision)
 	if l.budget.limit > 0 {
 		l.freedBefore = l.applied.To // history may have been trimmed
 	}
@@ -300,11 +306,11 @@ func (l *life) receiveBookmark(step) error {
 	if len(l.delayed) > 0 {
 		revision = l.delayed[0].revision - 1
 	}
-	l.advance(revision)
+	l.advanceTo(revision)
 	return l.collection.applyBookmark(revision)
 }
 
-// delay applies some of the delayed changes. When none is left, it makes the stream slow, or fast again.
+// delay applies up to four of the delayed changes. When none is left, it makes the stream slow, or fast again.
 func (l *life) delay(s step) error {
 	for range 1 + s.choice%4 {
 		if !l.isStreaming() {
@@ -333,7 +339,7 @@ func (l *life) passTime(s step) error {
 	return nil
 }
 
-// probe reads the upstream's revision, which may take minutes.
+// probe asks the upstream for its newest revision. In one of four probes, the answer takes up to 150 seconds.
 func (l *life) probe(s step) error {
 	if !l.isStreaming() {
 		return nil
@@ -346,16 +352,17 @@ func (l *life) probe(s step) error {
 		time.Sleep(10 * time.Second * time.Duration(s.amount%16))
 	}
 	l.probes = append(l.probes, checkpoint{at: askedAt, revision: l.upstream})
-	if l.applied.To >= l.upstream {
-		l.advance(l.applied.To)
+	if l.applied.To >= l.upstream { // the answer is reached already
+		l.advanceTo(l.applied.To)
 	}
 	l.freshness.ProbeSent(probeSentAt(l.collection, askedAt))
 	l.freshness.ProbeAnswered(time.Now(), l.upstream)
 	return nil
 }
 
-// prove lets the feed record which probe has proven the state, as it does after each event.
-func (l *life) prove() {
+// proveState lets the feed record the last probe that proves the state: its answer is a revision that the state has reached. A
+// feed does so after each event.
+func (l *life) proveState() {
 	if l.isStreaming() {
 		l.collection.prove(l.freshness.StateReached(l.collection.view.Load().To))
 	}
@@ -364,7 +371,8 @@ func (l *life) prove() {
 // isStreaming reports whether the feed reads a stream.
 func (l *life) isStreaming() bool { return l.known && !l.broken }
 
-// setBroken breaks the stream, or opens it again. What a new stream reaches proves only the answers to later probes.
+// setBroken breaks the stream, or opens it again. A revision that a new stream reaches proves nothing about probes that were
+// sent before the stream was opened.
 func (l *life) setBroken(broken bool) {
 	if l.broken && !broken {
 		l.freshness.StreamOpened(time.Now())

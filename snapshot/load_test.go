@@ -16,8 +16,12 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestStreamingListsThatFail: if streaming lists fail, a feed loads the state page by page. If even the streaming list of a
-// name that cannot exist fails, clients' streaming lists are forwarded.
+// A feed loads its state from a streaming list (a watch that begins with the whole state), or in pages if that fails. Before,
+// it asks for the streaming list of a name that cannot exist. This empty list shows how streaming lists end. If the feed does
+// not learn that, clients' streaming lists are forwarded.
+
+// TestStreamingListsThatFail: if streaming lists fail, a feed loads the state in pages. If even the streaming list of a name
+// that cannot exist fails, clients' streaming lists are forwarded.
 func TestStreamingListsThatFail(t *testing.T) {
 	for name, tt := range map[string]struct {
 		intercept     interceptor
@@ -40,8 +44,8 @@ func TestStreamingListsThatFail(t *testing.T) {
 	}
 }
 
-// expectForwardedStreamingLists checks that a collection has a newest state. It also checks whether clients' streaming lists
-// are forwarded, because the feed does not know how they end.
+// expectForwardedStreamingLists checks that a collection has a newest state, and whether clients' streaming lists are
+// forwarded. (They are if the feed has not learned the bookmark that ends their initial events.)
 func expectForwardedStreamingLists(t *testing.T, c *Collection, want bool) {
 	t.Helper()
 	snap, unavailable := c.NotOlderThan(t.Context(), 0)
@@ -54,7 +58,8 @@ func expectForwardedStreamingLists(t *testing.T, c *Collection, want bool) {
 	}
 }
 
-// TestForbiddenStreamingLists: a feed loads no pages if streaming lists are answered 403, since pages would be, too.
+// TestForbiddenStreamingLists: if streaming lists are answered 403, a feed does not load the state in pages, since lists would
+// be answered 403, too.
 func TestForbiddenStreamingLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, "a", "b")
@@ -63,28 +68,28 @@ func TestForbiddenStreamingLists(t *testing.T) {
 	})
 }
 
-// TestStreamingListsWithoutEnd: after a streaming list that did not end with its bookmark, a feed loads states in pages for
-// pagesOnlyDuration, since each attempt costs the upstream a whole list. If even the streaming list of a name that cannot exist
-// does not end, the feed asks for no whole streaming list, and clients' streaming lists are forwarded.
+// TestStreamingListsWithoutEnd: after a streaming list of the whole state that did not end with its bookmark, a feed loads
+// states in pages for pagesOnlyDuration, since each attempt costs the upstream a whole list. If even the streaming list of a
+// name that cannot exist does not end, the feed does not ask for the whole state by a streaming list.
 func TestStreamingListsWithoutEnd(t *testing.T) {
 	for name, tt := range map[string]struct {
-		emptyEnds bool   // the list of a name that cannot exist ends
-		repeats   string // the line that a list without an end sends every second; "": none
-		// wantWhole is the number of whole streaming lists within pagesOnlyDuration, in which there are three reloads.
-		// wantWholeLater is the number after a fourth reload, when pagesOnlyDuration is over.
-		wantWhole, wantWholeLater int
-		wantForwarded             bool
+		emptyEnds bool   // the streaming list of a name that cannot exist ends
+		repeated  string // the line that a streaming list without an end sends every second; "": none
+
+		wantForwarded  bool // clients' streaming lists are forwarded
+		wantWhole      int  // the number of streaming lists of the whole state after three reloads, within pagesOnlyDuration
+		wantWholeLater int  // their number after a fourth reload, when pagesOnlyDuration is over; checked if emptyEnds
 	}{
-		"no list ends":                          {wantForwarded: true},
-		"lists send ordinary bookmarks instead": {repeats: bookmark(loadedAt), wantForwarded: true},
-		"only the empty list ends":              {emptyEnds: true, wantWhole: 1, wantWholeLater: 2},
+		"no streaming list ends":                          {wantForwarded: true},
+		"streaming lists send ordinary bookmarks instead": {repeated: bookmark(loadedAt), wantForwarded: true},
+		"only the empty streaming list ends":              {emptyEnds: true, wantWhole: 1, wantWholeLater: 2},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			p := newPlane(t, "a", "b")
 			p.intercept(func(_ *plane, r *http.Request) (time.Duration, *http.Response) {
 				kind := kindOf(r)
 				if kind == kindStreamingList || kind == kindEmptyStreamingList && !tt.emptyEnds {
-					return 0, sendEvery(time.Second, tt.repeats)(r)
+					return 0, sendEvery(time.Second, tt.repeated)(r)
 				}
 				return 0, nil
 			})
@@ -99,27 +104,29 @@ func TestStreamingListsWithoutEnd(t *testing.T) {
 				reload()
 			}
 			if whole := p.count(kindStreamingList); whole != tt.wantWhole {
-				t.Errorf("within pagesOnlyDuration: got %d whole streaming lists, want %d", whole, tt.wantWhole)
+				t.Errorf("within pagesOnlyDuration: got %d streaming lists of the whole state, want %d", whole, tt.wantWhole)
 			}
+
 			time.Sleep(pagesOnlyDuration)
 			reload()
 			if whole := p.count(kindStreamingList); tt.emptyEnds && whole != tt.wantWholeLater {
-				t.Errorf("after pagesOnlyDuration: got %d whole streaming lists, want %d", whole, tt.wantWholeLater)
+				t.Errorf("after pagesOnlyDuration: got %d streaming lists of the whole state, want %d", whole, tt.wantWholeLater)
 			}
 		})
 	}
 }
 
-// TestALongLoadIsNotNew: a state that took long to load counts as current as of the request for it, until the feed's stream
-// has reached the upstream's revision.
+// TestALongLoadIsNotNew: a state that took long to load is only as new as the request for it, until the feed's stream has
+// reached the upstream's revision.
 func TestALongLoadIsNotNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		// The second page takes 20 seconds. Meanwhile, something else is written upstream, which the stream does not send.
 		const loadTime = 20 * time.Second
 		p := newPlane(t, "a", "b")
 		pages := loadInPages(pagesAt(loadedAt, loadedAt))
 		p.intercept(func(p *plane, r *http.Request) (time.Duration, *http.Response) {
 			hold, page := pages(p, r)
-			if r.URL.Query().Has("continue") {
+			if isSecondPage := r.URL.Query().Has("continue"); isSecondPage {
 				hold = loadTime
 				p.writeElsewhere()
 			}
@@ -135,34 +142,37 @@ func TestALongLoadIsNotNew(t *testing.T) {
 	})
 }
 
-// TestLoadsThatTrickle: a load that trickles holds up other loads for at most loadSlotTimeout. It ends within loadTimeout, and
-// is not repeated within lastingPause.
+// TestLoadsThatTrickle: a load that trickles (the upstream sends a little now and then, and never all) holds up other loads for
+// at most loadSlotTimeout. It ends within loadTimeout, and is not repeated within lastingPause.
 func TestLoadsThatTrickle(t *testing.T) {
 	const pageWithNext = `{"apiVersion":"v1","items":[],"kind":"List","metadata":{"continue":"x","resourceVersion":"9"}}`
 	for name, trickle := range map[string]interceptor{
 		"streaming lists": answerKind(kindStreamingList, sendEvery(loadSilence/2, bookmark(loadedAt))),
 		"pages": func(p *plane, r *http.Request) (time.Duration, *http.Response) {
-			hold, page := loadInPages(func(*plane, string) string { return pageWithNext })(p, r)
-			if isPage := page != nil && page.StatusCode == http.StatusOK; isPage {
+			hold, answer := loadInPages(func(*plane, string) string { return pageWithNext })(p, r)
+			if isPage := answer != nil && answer.StatusCode == http.StatusOK; isPage {
 				hold = 20 * time.Second
 			}
-			return hold, page
+			return hold, answer
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			loads := 0
+			// All resources but the widgets trickle.
+			slowLoads := 0
 			p := newPlane(t, "a", "b")
 			p.intercept(func(p *plane, r *http.Request) (time.Duration, *http.Response) {
 				if r.URL.Path == inmemory.Widgets.Path {
 					return 0, nil
 				}
 				if kindOf(r) == kindStreamingList {
-					loads++
+					slowLoads++
 				}
 				return trickle(p, r)
 			})
+
+			// As many resources trickle as may load at the same time. The widgets must wait until loadSlotTimeout.
 			all := newCollections(t, p)
-			var slow []*Collection // as many as may load at once
+			var slow []*Collection
 			for i := range maxLoads {
 				key := resourceNamed(fmt.Sprint("slow", i))
 				p.Put(p.serve(key), widget("a"))
@@ -171,14 +181,17 @@ func TestLoadsThatTrickle(t *testing.T) {
 			}
 			synctest.Wait()
 			quick, _ := all.Keep(widgets)
+			const noWait = 0
 			time.Sleep(loadSlotTimeout - time.Second)
-			if why := quick.AwaitLoad(t.Context(), 0, FirstLoad); why != reason.Warming {
-				t.Errorf("before loadSlotTimeout, another resource: got reason %q, want %q", why, reason.Warming)
+			if why := quick.AwaitLoad(t.Context(), noWait, FirstLoad); why != reason.Warming {
+				t.Errorf("before loadSlotTimeout, the widgets: got reason %q, want %q", why, reason.Warming)
 			}
 			time.Sleep(2 * time.Second)
-			if why := quick.AwaitLoad(t.Context(), 0, FirstLoad); why != reason.None {
-				t.Errorf("after loadSlotTimeout, another resource: got reason %q, want a state", why)
+			if why := quick.AwaitLoad(t.Context(), noWait, FirstLoad); why != reason.None {
+				t.Errorf("after loadSlotTimeout, the widgets: got reason %q, want a state", why)
 			}
+
+			// The slow loads end at loadTimeout, and are not repeated before lastingPause is over.
 			time.Sleep(loadTimeout)
 			for _, collection := range slow {
 				if err := collection.LoadError(); !errors.Is(err, errSlow) {
@@ -187,15 +200,15 @@ func TestLoadsThatTrickle(t *testing.T) {
 			}
 			time.Sleep(lastingPause - 2*loadSlotTimeout)
 			synctest.Wait()
-			if loads != maxLoads {
-				t.Errorf("before lastingPause is over: got %d loads, want %d, one of each slow resource", loads, maxLoads)
+			if slowLoads != maxLoads {
+				t.Errorf("before lastingPause is over: got %d slow loads, want %d, one of each slow resource", slowLoads, maxLoads)
 			}
 		})
 	}
 }
 
-// TestALoadIsCounted: the objects of a load count in the budget. More than nine tenths of the limit do not fit, and a load
-// that is discarded counts no more.
+// TestALoadIsCounted: the bytes of a load count in the budget. A load does not fit if more than nine tenths of the limit are
+// used. A load that is discarded no longer counts.
 func TestALoadIsCounted(t *testing.T) {
 	b := &budget{limit: 1000}
 	l := &stateLoad{budget: b}
@@ -209,8 +222,8 @@ func TestALoadIsCounted(t *testing.T) {
 	expect.Same(t, int64(0), b.used.Load())
 }
 
-// TestShardsAreCounted: if the API server does not count the objects after a page of a shard, the feed counts them by one list
-// without a shard.
+// TestShardsAreCounted: if the API server does not count the objects after a page of a shard (a part of a list, which a
+// shardSelector selects), the feed learns their number from one list without a shard.
 func TestShardsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, "a", "b")
@@ -227,7 +240,8 @@ func TestShardsAreCounted(t *testing.T) {
 	})
 }
 
-// TestItemWithoutRevision: a load refuses an item without a resourceVersion, since watches could not send it at another revision.
+// TestItemWithoutRevision: a load refuses an item without a resourceVersion, since watches could not send it at another
+// revision.
 func TestItemWithoutRevision(t *testing.T) {
 	f := &feed{source: source.Source{}}
 	l := &stateLoad{envelope: &wire.Envelope{ItemForm: wire.ItemForm{Known: true}}}

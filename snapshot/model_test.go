@@ -10,11 +10,16 @@ import (
 )
 
 // The model is the simplest truth about one resource upstream: the list of all writes. Replaying them gives the state at any
-// revision. The model also knows which interval of revisions the feed has applied to the collection, and when (see doc.go).
-// A life (life_test.go) changes collection and model step by step. checks_test.go compares the two.
+// revision. The model also knows the interval of revisions whose states the collection has been given by its feed (the
+// goroutine that reads the upstream), and when it was given each.
+//
+// A life (life_test.go) changes a collection and a model in the same way, step by step. checks_test.go compares the two.
 
 const (
-	modelHistory   = 256 * time.Second // 256 checkpoints are kept at most: one for each second
+	// modelHistory is the time for which states are kept. The collection keeps 256 checkpoints for it (a revision and its time),
+	// so it keeps one for each second.
+	modelHistory = 256 * time.Second
+	// modelStaleness is the age at which the newest state may no longer be given.
 	modelStaleness = 90 * time.Second
 	// modelStart is the upstream's first revision.
 	modelStart = 100
@@ -33,12 +38,13 @@ type write struct {
 // modelState has the objects of a state, by the indexes of their keys; nil where there is none.
 type modelState [len(modelKeys)]*index.Object
 
-// advance is a revision that the interval's end has reached, and the time at which it did.
+// advance records that the end of the applied interval has reached a revision.
 type advance struct {
 	revision uint64
 	at       time.Time
-	// first is true if no earlier advance has the same time, so that history may be trimmed there.
-	first bool
+	// isFirstAt reports whether no earlier advance has the same time. Only a first one can be a checkpoint, at which history is
+	// trimmed.
+	isFirstAt bool
 }
 
 // model is the truth about the upstream, and what the feed has applied of it.
@@ -47,20 +53,22 @@ type model struct {
 	upstream uint64 // the upstream's newest revision
 	// upstreamTimes are all revisions that the upstream has had, with the times at which it reached them.
 	upstreamTimes []checkpoint
-	// outage is the last period in which nobody answered upstream.
+	// outage is the last period in which the upstream did not answer.
 	outage clock.Outage
 
-	known    bool     // there is a state
-	applied  Interval // what the feed has applied
-	advances []advance
-	// currentAt is the time of the last probe, or of the request for the state, whose revision was reached.
-	currentAt time.Time
-	// probes are all probes since the state was loaded.
+	known    bool      // the collection has a state
+	applied  Interval  // from the revision of the load to the last one that the feed has applied
+	advances []advance // of the interval's end, since the load
+	// probes are the requests for the upstream's newest revision since the load, or since the stream was opened again: when they
+	// were sent, and what was answered.
 	probes []checkpoint
+	// currentAt is the time up to which the state has everything: that of the last probe whose answer the interval has reached, or
+	// of the request for the load.
+	currentAt time.Time
 	// A stream that is slow or broken sends no changes. They wait in delayed.
 	slow, broken bool
 	delayed      []stateChange
-	// freedBefore is the revision before which states may be forgotten to free memory.
+	// freedBefore is the revision before which states may have been forgotten to free memory.
 	freedBefore uint64
 	// trimmedAt is the time at which history was last trimmed by age.
 	trimmedAt time.Time
@@ -77,14 +85,14 @@ func (m *model) stateAt(revision uint64) (state modelState) {
 	return state
 }
 
-// setUpstream sets the upstream's newest revision.
+// setUpstream lets the upstream reach a revision now.
 func (m *model) setUpstream(revision uint64) {
 	m.upstream = revision
 	m.upstreamTimes = append(m.upstreamTimes, checkpoint{at: time.Now(), revision: revision})
 }
 
-// upstreamAgo returns the revision that the upstream had some time ago.
-func (m *model) upstreamAgo(ago time.Duration) (revision uint64) {
+// upstreamRevisionAgo returns the revision that the upstream had some time ago.
+func (m *model) upstreamRevisionAgo(ago time.Duration) (revision uint64) {
 	for _, t := range m.upstreamTimes {
 		if time.Since(t.at) >= ago {
 			revision = t.revision
@@ -93,13 +101,13 @@ func (m *model) upstreamAgo(ago time.Duration) (revision uint64) {
 	return revision
 }
 
-// beginState begins with the upstream's newest state, which was asked for at a time.
+// beginState records that the upstream's newest state was loaded. It was asked for at askedAt.
 func (m *model) beginState(askedAt time.Time) {
 	m.forgetState()
 	m.known = true
 	m.applied = Interval{From: m.upstream, To: m.upstream}
 	m.currentAt = askedAt
-	m.advances = []advance{{revision: m.upstream, at: time.Now(), first: true}}
+	m.advances = []advance{{revision: m.upstream, at: time.Now(), isFirstAt: true}}
 }
 
 // forgetState forgets all that the feed has applied, and its stream.
@@ -113,12 +121,13 @@ func (m *model) forgetState() {
 	m.delayed = nil
 }
 
-// advance applies an event or a bookmark at a revision.
-func (m *model) advance(revision uint64) {
+// advanceTo records that the feed has applied an event or a bookmark at a revision.
+func (m *model) advanceTo(revision uint64) {
 	now := time.Now()
 	m.applied.To = revision
 	n := len(m.advances)
-	m.advances = append(m.advances, advance{revision: revision, at: now, first: n == 0 || m.advances[n-1].at.Before(now)})
+	isFirstAt := n == 0 || m.advances[n-1].at.Before(now)
+	m.advances = append(m.advances, advance{revision: revision, at: now, isFirstAt: isFirstAt})
 	for _, probe := range m.probes {
 		if probe.revision <= revision && probe.at.After(m.currentAt) {
 			m.currentAt = probe.at
@@ -132,42 +141,47 @@ func (m *model) reachedAt(revision uint64) time.Time {
 	return m.advances[i].at
 }
 
-// mustKnow reports whether the state at a revision in the applied interval must still be known: at the last trim, it had been
-// reached less than modelHistory before, and it was not freed.
+// mustKnow reports whether the collection must still know the state at a revision in the applied interval: when history was
+// last trimmed, this state had been reached less than modelHistory before, and it was not forgotten to free memory.
 func (m *model) mustKnow(revision uint64) bool {
 	return revision >= m.freedBefore && m.trimmedAt.Sub(m.reachedAt(revision)) < modelHistory
 }
 
-// mustForget reports whether the state at a revision must be forgotten: at the last trim, a later checkpoint was as old as
-// modelHistory. A state for which neither mustKnow nor mustForget is true may be known or forgotten.
+// mustForget reports whether the collection must have forgotten the state at a revision: when history was last trimmed, a later
+// revision had been reached at least modelHistory before. If neither mustKnow nor mustForget is true, the state may be known or
+// forgotten.
 func (m *model) mustForget(revision uint64) bool {
 	return slices.ContainsFunc(m.advances, func(a advance) bool {
-		return a.first && a.revision > revision && m.trimmedAt.Sub(a.at) >= modelHistory
+		wasOld := m.trimmedAt.Sub(a.at) >= modelHistory
+		return a.isFirstAt && a.revision > revision && wasOld
 	})
 }
 
-// isExcusedOutage reports whether there is an outage that has lasted for less than modelStaleness.
-func (m *model) isExcusedOutage(now time.Time) bool {
+// inShortOutage reports whether there is an outage that has lasted for less than modelStaleness. Since it began, nobody can
+// have read a newer state upstream.
+func (m *model) inShortOutage(now time.Time) bool {
 	return m.outage.Ongoing && now.Sub(m.outage.LastHeard) < modelStaleness
 }
 
-// hasTimeline reports whether the timeline of the state is known, so that requests that name a revision can be answered.
-func (m *model) hasTimeline(now time.Time) bool { return !m.broken || m.isExcusedOutage(now) }
+// hasTimeline reports whether the state is known to be of the upstream's timeline, so that requests that name a revision can be
+// answered. (A timeline is one history of etcd. It ends when a backup is restored, which a broken stream would not show.)
+func (m *model) hasTimeline(now time.Time) bool { return !m.broken || m.inShortOutage(now) }
 
-// ageEnd returns the time up to which the newest state ages. While nobody answers upstream, and for a moment after that, a
-// state without a stream gets no older.
+// ageEnd returns the time up to which the age of the newest state counts. Usually this is now. But without a stream, the state
+// gets no older in a short outage, and for five seconds after it.
 func (m *model) ageEnd(now time.Time) time.Time {
 	const momentAfterOutage = 5 * time.Second
 	wasShort := m.outage.Ended.Sub(m.outage.LastHeard) < modelStaleness
-	justEnded := !m.outage.Ongoing && now.Sub(m.outage.Ended) < momentAfterOutage && wasShort
-	if m.broken && (m.isExcusedOutage(now) || justEnded) {
+	justEnded := !m.outage.Ongoing && now.Sub(m.outage.Ended) < momentAfterOutage
+	if m.broken && (m.inShortOutage(now) || justEnded && wasShort) {
 		return m.outage.LastHeard
 	}
 	return now
 }
 
-// modelObject returns an object whose bytes differ between revisions, and whose size depends on a random number.
+// modelObject returns an object whose bytes end with its revision. Its size depends on a random number.
 func modelObject(key int, revision uint64, random byte) *index.Object {
 	const maxPadding = 50
-	return index.NewObject(0, modelKeys[key], revision, strconv.AppendUint(make([]byte, random%maxPadding), revision, 10))
+	padding := make([]byte, random%maxPadding)
+	return index.NewObject(noNumber, modelKeys[key], revision, strconv.AppendUint(padding, revision, 10))
 }

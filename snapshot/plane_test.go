@@ -12,7 +12,8 @@ import (
 	"github.com/listproxy/listproxy/test/inmemory"
 )
 
-// plane is a control plane in memory with one API server, and the hop to it. Tests make the hop do what no API server does.
+// plane is a control plane in memory with one API server, and the hop to it: a transport that sees each request. Tests make the
+// hop do what no API server does (interceptors_test.go).
 type plane struct {
 	*inmemory.Hop
 
@@ -27,13 +28,14 @@ const release = "v1.36.0"
 var serverForm = inmemory.Form{Definition: 1, Release: release}
 
 const (
-	// emptyAt is the revision of a plane without widgets. Each widget adds one.
+	// emptyAt is the revision of a plane without widgets: inmemory.Etcd begins at 100, and four other objects are written. Each
+	// widget adds one.
 	emptyAt = 104
 	// loadedAt is the revision of a plane with the widgets a and b, at which a feed loads them. Their own revisions are lower.
 	loadedAt = emptyAt + 2
 )
 
-// newPlane starts an API server with these widgets, all in the namespace n. It must run in a bubble.
+// newPlane starts an API server with these widgets, all in the namespace n. It must run in a synctest bubble.
 func newPlane(t *testing.T, names ...string) *plane {
 	t.Helper()
 	p := &plane{Hop: inmemory.NewHop(t, inmemory.New(t))}
@@ -53,7 +55,7 @@ func (p *plane) RoundTrip(r *http.Request) (*http.Response, error) {
 	return p.Hop.RoundTrip(r)
 }
 
-// requests returns all wanted requests so far.
+// requests returns all requests so far that are wanted.
 func (p *plane) requests(isWanted func(*http.Request) bool) (found []*http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,15 +104,15 @@ type requestKind string
 
 const (
 	kindStreamingList      requestKind = "streaming list"
-	kindEmptyStreamingList requestKind = "streaming list of a name that cannot exist" // to learn how streaming lists end
-	kindWatchOfOne         requestKind = "watch of one object"                        // to learn how events have items
-	kindShortWatch         requestKind = "short watch"                                // for its bookmark
+	kindEmptyStreamingList requestKind = "streaming list of a name that cannot exist" // shows how streaming lists end
+	kindWatchOfOne         requestKind = "watch of one object"                        // shows how events hold objects
+	kindShortWatch         requestKind = "short watch"                                // shows changes up to its first bookmark
 	kindWatch              requestKind = "watch"                                      // the feed's stream
-	kindProbe              requestKind = "probe"
-	kindList               requestKind = "list"
+	kindProbe              requestKind = "probe"                                      // asks for the upstream's newest revision
+	kindList               requestKind = "list"                                       // any other list
 )
 
-// kindOf returns the kind of a request.
+// kindOf returns the kind of a request. The order of the cases matters: the special kinds come before the usual ones.
 func kindOf(r *http.Request) requestKind {
 	isShort := r.URL.Query().Get("timeoutSeconds") == strconv.Itoa(int(source.ShortWatch/time.Second))
 	switch q := r.URL.Query(); {

@@ -10,17 +10,20 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestApplyProgress: applyProgress extends the interval to the revision of a progress watch if the stream has sent all changes
-// of that watch. If the stream may still send some, the progress is kept for later. If it has skipped one, applyProgress fails.
+// TestApplyProgress: a progress watch is a short watch that shows all changes up to the revision of its bookmark. If the stream
+// has sent all these changes, too, applyProgress extends the interval of known revisions to that revision. If the stream may
+// still send some, the progress is kept for later. If the stream has skipped one, applyProgress fails.
+//
+// The collection was loaded at revision 10, which is the end of its interval at first.
 func TestApplyProgress(t *testing.T) {
 	for name, tt := range map[string]struct {
 		streamed  []uint64 // the revisions of the changes that the stream has sent
-		progress  progress // of the progress watch
+		progress  progress // what the progress watch has shown: the changes at revisions, and no others, from after to upTo
 		wantTo    uint64   // the end of the interval
 		wantKept  bool     // the progress is kept until the stream has caught up
 		wantError bool
 	}{
-		"no change": {progress: progress{after: 10, upTo: 20}, wantTo: 20},
+		"the progress watch has shown no change": {progress: progress{after: 10, upTo: 20}, wantTo: 20},
 		"the stream has sent the change": {
 			streamed: []uint64{15}, progress: progress{after: 10, upTo: 20, revisions: []uint64{15}}, wantTo: 20,
 		},
@@ -33,9 +36,9 @@ func TestApplyProgress(t *testing.T) {
 			streamed: []uint64{18}, progress: progress{after: 10, upTo: 20, revisions: []uint64{15, 18}},
 			wantTo: 18, wantError: true,
 		},
-		"no progress":                         {wantTo: 10},
-		"a bookmark below the interval's end": {progress: progress{after: 7, upTo: 9}, wantTo: 10},
-		"a change from before the load":       {progress: progress{after: 7, upTo: 20, revisions: []uint64{9}}, wantTo: 20},
+		"there is no progress":                     {progress: progress{}, wantTo: 10},
+		"the bookmark is below the interval's end": {progress: progress{after: 7, upTo: 9}, wantTo: 10},
+		"the change is from before the load":       {progress: progress{after: 7, upTo: 20, revisions: []uint64{9}}, wantTo: 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})

@@ -29,12 +29,12 @@ func resourceNamed(name string) CollectionKey {
 // widgets is the resource that each plane serves.
 var widgets = resourceNamed("widgets")
 
-// newCollections returns collections with the upstream u.
-func newCollections(t *testing.T, u http.RoundTripper, changes ...func(*Config)) *Collections {
+// newCollections returns the collections of an upstream. None is started yet.
+func newCollections(t *testing.T, upstream http.RoundTripper, changes ...func(*Config)) *Collections {
 	t.Helper()
 	config := Config{
-		Client:           &http.Client{Transport: u},
-		Elsewhere:        &http.Client{Transport: elsewhere{u}},
+		Client:           &http.Client{Transport: upstream},
+		Elsewhere:        &http.Client{Transport: elsewhere{upstream}},
 		Base:             &url.URL{Scheme: "https", Host: "upstream"},
 		Limits:           Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond},
 		Outage:           noOutage,
@@ -54,7 +54,8 @@ func newCollections(t *testing.T, u http.RoundTripper, changes ...func(*Config))
 // noOutage is [Config.Outage] of an upstream that answers.
 func noOutage() clock.Outage { return clock.Outage{} }
 
-// elsewhere is the transport of Config.Elsewhere. It sets Close in requests, so that a test can tell them from all others.
+// elsewhere is the transport of Config.Elsewhere, with which a feed asks over another connection. It sets Close in requests, so
+// that a test can tell them from all others.
 type elsewhere struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -67,19 +68,20 @@ func (e elsewhere) RoundTrip(r *http.Request) (*http.Response, error) {
 // justLoaded is the argument of runFeed for a feed that has just loaded its state, which takes no time in a bubble.
 const justLoaded time.Duration = 0
 
-// runFeed starts the feed of widgets on p, lets it run for d, and returns the collection.
-func runFeed(t *testing.T, p *plane, d time.Duration) *Collection {
+// runFeed starts the feed of widgets on p, lets it run for a duration, and returns the collection. (A feed is the goroutine
+// that loads a collection's state from the upstream, and keeps it up to date with a watch, its stream.)
+func runFeed(t *testing.T, p *plane, duration time.Duration) *Collection {
 	t.Helper()
-	return runFeedWith(t, p, d, Settings{})
+	return runFeedWith(t, p, duration, Settings{})
 }
 
 // runWatchedFeed is runFeed of a collection that answers watches, too.
-func runWatchedFeed(t *testing.T, p *plane, d time.Duration) *Collection {
+func runWatchedFeed(t *testing.T, p *plane, duration time.Duration) *Collection {
 	t.Helper()
-	return runFeedWith(t, p, d, Settings{Watches: true})
+	return runFeedWith(t, p, duration, Settings{Watches: true})
 }
 
-func runFeedWith(t *testing.T, p *plane, d time.Duration, settings Settings) *Collection {
+func runFeedWith(t *testing.T, p *plane, duration time.Duration, settings Settings) *Collection {
 	t.Helper()
 	c, unavailable := newCollections(t, p, func(c *Config) {
 		c.Settings = func(schema.GroupVersionResource) Settings { return settings }
@@ -87,12 +89,12 @@ func runFeedWith(t *testing.T, p *plane, d time.Duration, settings Settings) *Co
 	if unavailable != reason.None {
 		t.Fatal(unavailable)
 	}
-	time.Sleep(d)
+	time.Sleep(duration)
 	synctest.Wait()
 	return c
 }
 
-// expectUnavailable checks the reason why a collection gives no newest state. None: it must give one.
+// expectUnavailable checks the reason why a collection gives no newest state; None: it must give one.
 func expectUnavailable(t *testing.T, c *Collection, wantUnavailable reason.Reason) {
 	t.Helper()
 	if _, unavailable := c.NotOlderThan(t.Context(), 0); unavailable != wantUnavailable {
@@ -100,7 +102,7 @@ func expectUnavailable(t *testing.T, c *Collection, wantUnavailable reason.Reaso
 	}
 }
 
-// expectLossCause checks that a collection has lost its state once, with this cause. None: it must never have lost a state.
+// expectLossCause checks that a collection has lost its state once, with this cause; None: it must never have lost a state.
 func expectLossCause(t *testing.T, c *Collection, want reason.Reason) {
 	t.Helper()
 	wantLosses := map[reason.Reason]uint64{}
@@ -112,8 +114,8 @@ func expectLossCause(t *testing.T, c *Collection, want reason.Reason) {
 	}
 }
 
-// expectUse uses a collection, lets its feed do what it can without waiting, and checks why there is no newest state then.
-// None: there must be one.
+// expectUse uses a collection, which starts its feed if necessary. It lets the feed do what takes no time, and then checks the
+// reason why there is no newest state; None: there must be one.
 func expectUse(t *testing.T, when string, c *Collections, key CollectionKey, want reason.Reason) *Collection {
 	t.Helper()
 	collection, unavailable := c.Use(key)

@@ -16,31 +16,33 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestSelfCheckFindsWhatIsWrong: a self-check finds a difference from the upstream, logs it without the object's content, and
-// retires the state. The state that is loaded then is right.
+// TestSelfCheckFindsWhatIsWrong: a self-check compares some pages of a collection with the upstream. If it finds a difference,
+// it logs the difference without the object's content, and drops the collection. The state that is loaded then is right.
 func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
-	const objects = pageObjects + 200 // the first page ends with n/0499, and the last object is n/0699
+	const objects = pageObjects + 200 // n/0000 to n/0699; the first page ends with n/0499
 	for name, tt := range map[string]struct {
 		change  func(index.Tree)
 		wantLog string
 	}{
-		"one byte":                   {change: changeOne("n/0300", changeByte), wantLog: "n/0300 has other bytes"},
-		"a revision":                 {change: changeOne("n/0300", func(o *index.Object) { o.Revision-- }), wantLog: "n/0300 is of revision"},
-		"a missing object":           {change: removeOne("n/0300"), wantLog: "n/0300 is upstream, but not here"},
-		"an additional object":       {change: addOne("n/0300x"), wantLog: "n/0300x is here, but not upstream"},
+		"an object has another byte":     {change: changeOne("n/0300", changeByte), wantLog: "n/0300 has other bytes"},
+		"an object has another revision": {change: changeOne("n/0300", lowerRevision), wantLog: "n/0300 is of revision"},
+		"an object is missing":           {change: removeOne("n/0300"), wantLog: "n/0300 is upstream, but not here"},
+		"there is one object more":       {change: addOne("n/0300x"), wantLog: "n/0300x is here, but not upstream"},
+		// The first page says how many objects follow it.
 		"the last object is missing": {change: removeOne("n/0699"), wantLog: "has 199 objects after it, upstream 200"},
-		"an object after the last":   {change: addOne("n/0699x"), wantLog: "has 201 objects after it, upstream 200"},
+		"an object follows the last": {change: addOne("n/0699x"), wantLog: "has 201 objects after it, upstream 200"},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newCheckedWidgets(t, objects, checkEvery)
 			corrupted := w.mustUse(t)
 			w.waitForChecks(t, 1)
 			w.expectMismatches(t, 0)
+
 			corrupt(corrupted, tt.change)
 			w.waitForChecks(t, 2)
 			w.expectMismatches(t, 1)
 			if why := whyRetired(corrupted); why != reason.Warming {
-				t.Errorf("the corrupted collection is retired: got reason %q, want %q", why, reason.Warming)
+				t.Errorf("the corrupted collection: got retired with reason %q, want %q", why, reason.Warming)
 			}
 			expect.Says(t, w.log.String(), tt.wantLog)
 			for _, content := range []string{fieldName, changedFieldName} {
@@ -58,17 +60,20 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 // with the first page again. A page that differs is compared once more.
 func TestSelfCheckGoesAround(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		// There is one page more than a self-check compares. So the first check compares all pages but the last, the second check the
+		// last, and the third check begins anew.
 		const objects = (checkPages + 1) * pageObjects
 		w := newCheckedWidgets(t, objects, checkEvery)
 		w.waitForChecks(t, 3)
-		var pages []string
-		for first := 0; first < objects; first += pageObjects {
-			pages = append(pages, fmt.Sprintf("n/%04d\x00", first-1)) // after the last key of the page before
+		pages := []string{page1}
+		for first := pageObjects; first < objects; first += pageObjects {
+			lastKeyBefore := fmt.Sprintf("n/%04d", first-1)
+			pages = append(pages, lastKeyBefore+"\x00")
 		}
-		pages[0] = page1
 		firstPages, lastPage := pages[:checkPages], pages[checkPages]
 		expect.Same(t, slices.Concat(firstPages, []string{lastPage}, firstPages), w.compared())
 
+		// The fourth check finds that the last page differs.
 		before := len(w.compared())
 		lastKey := fmt.Sprintf("n/%04d", objects-1)
 		corrupt(w.mustUse(t), removeOne(lastKey))
@@ -81,13 +86,13 @@ func TestSelfCheckGoesAround(t *testing.T) {
 // TestSelfCheckRaisesNoFalseAlarm: a self-check does not count a page as a mismatch if it differs only once, cannot be read,
 // or differs after the definition has changed.
 func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
-	const objects = 10
-	const eachTry = 2 * pageTries // a page that differs is compared twice
+	const objects = 10            // one page
+	const eachTry = 2 * pageTries // each of the tries asks for a page that differs twice
 	otherRevision := respond(http.StatusOK, emptyList(1))
 	otherState := respond(http.StatusOK, emptyList(emptyAt+objects)) // at the newest revision
 	for name, tt := range map[string]struct {
-		answer    answerer // of comparisons
-		times     int      // how often it is given; afterwards, the API server answers
+		answer    answerer // answers the lists of comparisons
+		times     int      // the number of lists that it answers; afterwards, the API server answers
 		redefined bool     // the definition changes during the comparison
 		want      CheckResult
 	}{
@@ -120,37 +125,44 @@ func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 	}
 }
 
-// TestUnansweredPageHidesNothing: if the upstream never answers a page, self-checks still compare the pages after it.
+// TestUnansweredPageHidesNothing: if the upstream never gives a page, self-checks still compare the pages after it.
 func TestUnansweredPageHidesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCheckedWidgets(t, threePages, checkEvery)
 		w.answerComparisons(func(r *http.Request) *http.Response {
-			if inmemory.Start(r.URL.Query().Get("continue")) != page2 {
+			isPage2 := inmemory.Start(r.URL.Query().Get("continue")) == page2
+			if !isPage2 {
 				return nil
 			}
 			return refuse(http.StatusInternalServerError)(r)
 		})
 		corrupted := w.mustUse(t)
-		w.waitForChecks(t, 1)
+		w.waitForChecks(t, 1) // it ends at page 2
 		corrupt(corrupted, changeOne(keyOnPage3, changeByte))
 		w.waitForChecks(t, 3)
 		w.expectMismatches(t, 1)
 	})
 }
 
-// TestRepeatedMismatchIsNotKept: a collection that differs is loaded anew at once. Each time it differs again within
-// mismatchWindow, its requests are forwarded for mismatchBan before it is loaded.
+// TestRepeatedMismatchIsNotKept: after its first mismatch, a collection is loaded anew at once. After each mismatch that
+// follows another one within mismatchWindow, the collection is banned: its requests are forwarded for mismatchBan before it is
+// loaded again.
 func TestRepeatedMismatchIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		// Whatever is loaded, a comparison finds another byte.
 		w := newCheckedWidgets(t, 10, checkEvery)
 		w.answerComparisons(func(r *http.Request) *http.Response {
 			list := w.list(w.Revision(), inmemory.List{})
 			differing := strings.Replace(list, fieldName, changedFieldName, 1)
 			return respond(http.StatusOK, differing)(r)
 		})
+
+		// The first mismatch.
 		w.waitForChecks(t, 1)
 		expectUnavailable(t, w.mustUse(t), reason.None)
 		w.expectLoads(t, 2)
+
+		// The second and the third mismatch.
 		for n := 2; n <= 3; n++ {
 			w.waitForChecks(t, n)
 			w.expectMismatches(t, n)
@@ -165,6 +177,8 @@ func TestRepeatedMismatchIsNotKept(t *testing.T) {
 			w.mustUse(t) // the ban is over
 			synctest.Wait()
 		}
+
+		// A mismatch after mismatchWindow is not a repeated one.
 		w.intercept(nil)
 		time.Sleep(mismatchWindow)
 		if w.collections.countCheck(widgets, CheckMismatch, time.Now()) {

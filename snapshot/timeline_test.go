@@ -14,33 +14,43 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestAnotherTimelineIsLoaded: after a balancer has refused a probe, another API server may answer. So a feed opens a short watch
-// from before the newest change, which is of b at changedAt. The feed keeps its state, which is at stateAt, only if the watch
-// sends that change with the same bytes, and no other change up to stateAt.
+// A timeline is one history of etcd. A restored backup begins another one, which may have other objects at the same revisions.
+// So after a break of its stream, a feed needs a proof that the upstream still has the timeline of the known state.
+
+// TestAnotherTimelineIsLoaded: after a break, a feed lets the upstream repeat its last changes, with a short watch from before
+// the newest change that it knows. It keeps its state only if the watch sends the known changes with the same bytes, and no
+// others. If not, it loads the state anew.
+//
+// The break: a load balancer refuses a probe, since no API server runs. Here, the feed's newest change is of b at changedAt,
+// and its state is at stateAt.
 func TestAnotherTimelineIsLoaded(t *testing.T) {
-	const changedAt, stateAt = loadedAt + 1, loadedAt + 2
-	change, later := event("MODIFIED", "b", changedAt), event("MODIFIED", "b", stateAt+3)
-	otherBytes := strings.Replace(change, `"namespace":"n",`, `"namespace":"n","uid":"u",`, 1)
-	otherObject := strings.Replace(change, `"b"`, `"c"`, 1)
-	otherRevision := strings.Replace(change, fmt.Sprint(changedAt), fmt.Sprint(stateAt), 1)
+	const (
+		changedAt = loadedAt + 1
+		stateAt   = loadedAt + 2
+		laterAt   = loadedAt + 5 // the feed does not know of this change
+	)
+	change := event("MODIFIED", "b", changedAt)
+	later := event("MODIFIED", "b", laterAt)
+	changeWithOtherBytes := strings.Replace(change, `"namespace":"n",`, `"namespace":"n","uid":"u",`, 1)
+	changeOfOtherObject := strings.Replace(change, `"b"`, `"c"`, 1)
+	changeAtStateAt := strings.Replace(change, fmt.Sprint(changedAt), fmt.Sprint(stateAt), 1)
 	end := bookmark(stateAt)
 	for name, tt := range map[string]struct {
-		replay     string // the lines of the short watch; "": the API server answers
+		repeated   string // the lines of the short watch; "": the API server answers
 		wantReload bool
 	}{
-		"the same change":                       {},
-		"the same change, and a later one":      {replay: change + later + bookmark(stateAt+3)},
-		"the same change, a later one, and cut": {replay: change + later},
-		"the same object with other bytes":      {replay: otherBytes + end, wantReload: true},
-		"another object":                        {replay: otherObject + end, wantReload: true},
-		"a deletion":                            {replay: event("DELETED", "b", changedAt) + end, wantReload: true},
-		"the same change, and one up to stateAt": {
-			replay: change + event("MODIFIED", "b", stateAt) + end, wantReload: true,
-		},
-		"the change at another revision": {replay: otherRevision + end, wantReload: true},
-		"no change":                      {replay: end, wantReload: true},
+		"the same change":                                {},
+		"the same change, and a later one":               {repeated: change + later + bookmark(laterAt)},
+		"the same change, a later one, and no bookmark":  {repeated: change + later},
+		"the same change with other bytes":               {repeated: changeWithOtherBytes + end, wantReload: true},
+		"a change of another object":                     {repeated: changeOfOtherObject + end, wantReload: true},
+		"a deletion instead of the change":               {repeated: event("DELETED", "b", changedAt) + end, wantReload: true},
+		"the same change, and an unknown one at stateAt": {repeated: change + event("MODIFIED", "b", stateAt) + end, wantReload: true},
+		"the change at another revision":                 {repeated: changeAtStateAt + end, wantReload: true},
+		"no change":                                      {repeated: end, wantReload: true},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
+			// The stream sends the change of b, and a bookmark at stateAt.
 			p := newPlane(t, "a", "b")
 			c := runFeed(t, p, justLoaded)
 			p.write("b")
@@ -51,12 +61,14 @@ func TestAnotherTimelineIsLoaded(t *testing.T) {
 			if to := c.view.Load().To; to != stateAt {
 				t.Fatalf("the state is at revision %d, want %d", to, stateAt)
 			}
+
+			// The break lasts for a minute.
 			refusedProbes := fault{
 				kind: kindProbe, duration: time.Minute, answer: respond(http.StatusServiceUnavailable, "no server is available"),
 			}.intercept()
 			p.intercept(func(p *plane, r *http.Request) (time.Duration, *http.Response) {
-				if kindOf(r) == kindShortWatch && tt.replay != "" {
-					return 0, respond(http.StatusOK, tt.replay)(r)
+				if kindOf(r) == kindShortWatch && tt.repeated != "" {
+					return 0, respond(http.StatusOK, tt.repeated)(r)
 				}
 				return refusedProbes(p, r)
 			})
@@ -65,7 +77,7 @@ func TestAnotherTimelineIsLoaded(t *testing.T) {
 			if reloaded := p.count(kindStreamingList) > 1; reloaded != tt.wantReload {
 				t.Errorf("the state was loaded anew: got %t, want %t", reloaded, tt.wantReload)
 			}
-			const wantWatches = 3 // the load's, the one that replays, and the stream
+			const wantWatches = 3 // the streaming list of the load, the short watch, and the next stream
 			if n := p.count(kindStreamingList, kindWatch, kindShortWatch); !tt.wantReload && n != wantWatches {
 				t.Errorf("got %d watches, want %d", n, wantWatches)
 			}
@@ -73,20 +85,21 @@ func TestAnotherTimelineIsLoaded(t *testing.T) {
 	}
 }
 
-// TestSameServersSameTimeline: when the stream of a feed ends without a change since the load, the feed calls
-// Config.SameTimeline. If an API server that ran before still runs, the feed keeps the state and the history, else it loads
-// the state anew. An answer may take until the server has renewed its Lease, so the feed asks a few times.
+// TestSameServersSameTimeline: if a feed's stream ends, and there was no change since the load, the upstream cannot repeat one.
+// So the feed calls Config.SameTimeline, which looks at the Leases of the API servers. If a server that ran before the break
+// still runs, the feed keeps the state and the history. If not, it loads the state anew. A server may have to renew its Lease
+// first, so the feed calls SameTimeline up to leasePauses times more.
 func TestSameServersSameTimeline(t *testing.T) {
 	const never = 100 // more calls than there are
 	for name, tt := range map[string]struct {
-		unprovenCalls int  // how many calls return false before one returns true
-		soon          bool // these calls return that it may be known soon
+		unprovenCalls int  // the number of calls that return false before one returns true
+		soon          bool // these calls also return that a Lease may come soon
 		wantLoads     int
 	}{
-		"the servers are the same":                   {wantLoads: 1},
-		"the servers are shown later to be the same": {unprovenCalls: leasePauses, soon: true, wantLoads: 1},
-		"the servers are never shown to be the same": {unprovenCalls: never, soon: true, wantLoads: 2},
-		"nothing will be known of the servers":       {unprovenCalls: never, wantLoads: 2},
+		"a server still runs":                                 {wantLoads: 1},
+		"a server still runs, which its next Lease shows":     {unprovenCalls: leasePauses, soon: true, wantLoads: 1},
+		"a next Lease is expected, and does not come":         {unprovenCalls: never, soon: true, wantLoads: 2},
+		"no server still runs, and no next Lease is expected": {unprovenCalls: never, wantLoads: 2},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			calls := 0

@@ -12,12 +12,15 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestVerify: Verify compares a collection with the upstream, page by page. Lists are answered meanwhile.
+// TestVerify: Verify, which is called after a change of the API servers, compares a collection with the upstream, page by page.
+// Lists are answered from memory meanwhile.
 //
 //   - If nothing differs, the collection is kept.
-//   - If only bytes differ, it is loaded anew.
-//   - If it has other objects, it is dropped, loaded anew at once, and counts as a mismatch.
-//   - If it could not be compared for verifyTimeout, it is loaded anew.
+//   - If only bytes differ, its state is loaded anew.
+//   - If it has other objects, it is dropped, loaded anew at once, and a mismatch is counted.
+//   - If it could not be compared for verifyTimeout, its state is loaded anew.
+//
+// The collection has 1200 objects, so it is compared in three pages.
 func TestVerify(t *testing.T) {
 	changeByteOnPage3 := func(_ *checkedWidgets, c *Collection) { corrupt(c, changeOne(keyOnPage3, changeByte)) }
 	removeFromPage3 := func(_ *checkedWidgets, c *Collection) { corrupt(c, removeOne(keyOnPage3)) }
@@ -26,17 +29,18 @@ func TestVerify(t *testing.T) {
 	}
 	goneOnce := answerFirst(1, refuse(http.StatusGone))
 	secondPageIsGoneOnce := func(r *http.Request) *http.Response {
-		if r.URL.Query().Has("continue") {
-			return goneOnce(r)
+		isFirstPage := !r.URL.Query().Has("continue")
+		if isFirstPage {
+			return nil
 		}
-		return nil
+		return goneOnce(r)
 	}
 	for name, tt := range map[string]struct {
-		prepare      func(*checkedWidgets, *Collection) // nil: nothing differs
-		wantCompared []string                           // nil: any pages
-		// The collection is loaded anew between these times after Verify; if both are 0, it is not loaded anew.
+		prepare      func(*checkedWidgets, *Collection) // called before Verify; nil: nothing differs
+		wantCompared []string                           // the pages that are asked for, in order; nil: any
+		// The state is loaded anew between these times after Verify. If both are 0, it is not loaded anew.
 		wantReloadFrom, wantReloadTo time.Duration
-		wantDropped                  bool // and a mismatch is counted
+		wantDropped                  bool // the collection is dropped, and a mismatch is counted
 	}{
 		"nothing differs": {wantCompared: []string{page1, page2, page3}},
 		"bytes of an object differ": {
@@ -74,19 +78,23 @@ func TestVerify(t *testing.T) {
 			if tt.prepare != nil {
 				tt.prepare(w, original)
 			}
-			begun := time.Now()
-			w.collections.Verify(Scope{})
+
+			// For 20 minutes after Verify, there must be a state in each second.
+			allCollections := Scope{}
+			begunAt := time.Now()
+			w.collections.Verify(allCollections)
 			reloadedAfter := time.Duration(0) // 0: not yet
-			for time.Since(begun) < 20*time.Minute {
+			for time.Since(begunAt) < 20*time.Minute {
 				time.Sleep(time.Second)
 				synctest.Wait()
 				if reloadedAfter == 0 && w.loaded() > 1 {
-					reloadedAfter = time.Since(begun)
+					reloadedAfter = time.Since(begunAt)
 				}
 				if _, unavailable := w.mustUse(t).NotOlderThan(t.Context(), 0); unavailable != reason.None {
-					t.Fatalf("after %v: got reason %q, want a state; log:\n%s", time.Since(begun), unavailable, w.log)
+					t.Fatalf("after %v: got reason %q, want a state; log:\n%s", time.Since(begunAt), unavailable, w.log)
 				}
 			}
+
 			if tt.wantCompared != nil {
 				expect.Same(t, tt.wantCompared, w.compared())
 			}
@@ -109,13 +117,13 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestVerifyNewerLoad: a collection that was loaded after the API servers changed is not compared.
+// TestVerifyNewerLoad: a collection whose state was loaded after the API servers changed is not compared.
 func TestVerifyNewerLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCheckedWidgets(t, threePages, noSelfChecks)
-		beforeLoad := time.Now().Add(-time.Hour)
+		anHourBeforeLoad := time.Now().Add(-time.Hour)
 		w.collections.mu.Lock()
-		w.collections.all[widgets].verification.requiredAt = beforeLoad
+		w.collections.all[widgets].verification.requiredAt = anHourBeforeLoad // as if Verify had been called then
 		w.collections.mu.Unlock()
 		time.Sleep(20 * time.Minute)
 		expect.Same(t, []string{}, w.compared())
@@ -123,7 +131,8 @@ func TestVerifyNewerLoad(t *testing.T) {
 	})
 }
 
-// TestVerifyShards: a state from API servers that know shard selectors is loaded anew if one of them no longer knows these.
+// TestVerifyShards: if API servers that know shards (parts of a list that a shardSelector selects) are replaced by one that
+// does not, Verify lets the state be loaded anew.
 func TestVerifyShards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, "a", "b")
@@ -146,30 +155,34 @@ func TestVerifyShards(t *testing.T) {
 	})
 }
 
-// TestVerifyAfterMaxLag: soon after a change of the definition, a load may come from an API server that has not learned of the
-// change. So the collection is compared with the upstream after maxLag, when every API server has learned of it.
+// TestVerifyAfterMaxLag: most API servers learn of a changed definition within Skew. Then the collection is loaded, but perhaps
+// from a server that has not learned of the change. So the collection is compared maxLag later, when every server has learned
+// of it.
 func TestVerifyAfterMaxLag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		// The definition changes. The state that is loaded after Skew has a wrong byte.
 		w := newCheckedWidgets(t, threePages, noSelfChecks)
 		changeDefinition(w.collections)
 		time.Sleep(Skew)
 		loadedSoon := w.mustUse(t)
 		synctest.Wait()
 		corrupt(loadedSoon, changeOne(keyOnPage3, changeByte))
+
+		// Until maxLag has passed, nothing is compared. Soon after that, the state is loaded anew.
 		time.Sleep(maxLag - time.Second)
 		if compared := w.compared(); len(compared) != 0 {
 			t.Errorf("while API servers may not know the change: got the compared pages %q, want none", compared)
 		}
 		time.Sleep(10 * time.Minute)
-		const wantLoads = 3 // at first, after the change, and since the page differs
+		const wantLoads = 3 // at first, after the change of the definition, and after the comparison
 		w.expectLoads(t, wantLoads)
 		expect.Same(t, []string{page1, page2, page3, page3}, w.compared()) // a page that differs is compared once more
 		w.expectRight(t)
 	})
 }
 
-// TestVerifiedInOrder: beginAttempt returns eager collections first, and never one that is being compared. If another verification
-// of a collection is required meanwhile, beginAttempt returns the collection again after verifyEvery.
+// TestVerifiedInOrder: beginAttempt returns eager collections (those that the policy wants in memory) first, and never one that
+// is being compared. If Verify is called again meanwhile, beginAttempt returns the collection again after verifyEvery.
 func TestVerifiedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		eager := resourceNamed("eager")
@@ -180,6 +193,8 @@ func TestVerifiedInOrder(t *testing.T) {
 		for _, key := range []CollectionKey{resourceNamed("a"), eager, resourceNamed("b")} {
 			c.all[key] = &runningCollection{Collection: &Collection{key: key}}
 		}
+
+		// All three collections must be verified. Each is returned once, and the eager one first.
 		c.Verify(Scope{})
 		first, requiredAt := c.beginAttempt(time.Now())
 		second, _ := c.beginAttempt(time.Now())
@@ -198,14 +213,17 @@ func TestVerifiedInOrder(t *testing.T) {
 		}
 		expectNext("while all are being compared", nil)
 
-		const comparedAt = 1 // any revision
+		// While the eager collection is being compared, Verify is called for it again.
+		const anyRevision = 1
 		time.Sleep(time.Second)
 		c.Verify(OfCollection(eager))
-		c.endAttempt(first, requiredAt, comparedAt, nil)
-		expectNext("right after the first attempt, though another verification is required", nil)
+		c.endAttempt(first, requiredAt, anyRevision, nil)
+		expectNext("right after the eager collection was compared", nil)
 		time.Sleep(verifyEvery)
 		expectNext("verifyEvery later", first)
-		c.endAttempt(second, second.verification.requiredAt, comparedAt, nil)
+
+		// Verify is not called again for the second collection.
+		c.endAttempt(second, second.verification.requiredAt, anyRevision, nil)
 		expectNext("after the second collection was compared", nil)
 	})
 }

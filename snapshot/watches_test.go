@@ -43,7 +43,7 @@ func whyNotWatch(c *Collection, after uint64) reason.Reason {
 	return why
 }
 
-// takeAll takes all events that a watcher has. It returns their number and the ending; "" if the watch goes on.
+// takeAll takes all events that are due for a watcher. It returns their number, and the ending; "" if the watch goes on.
 func takeAll(t *testing.T, watcher *watch.Watcher) (events int, end watch.Ending) {
 	t.Helper()
 	var b watch.Batch
@@ -56,22 +56,23 @@ func takeAll(t *testing.T, watcher *watch.Watcher) (events int, end watch.Ending
 	}
 }
 
-// TestLoadEndsWatchesThatAreBehind: when a state is loaded, a client's watch ends as EndBehind if it lacks earlier changes. It ends
-// as EndLost, without another event, if the state before was dropped. Further watches begin with the loaded state.
+// TestLoadEndsWatchesThatAreBehind: when another state is loaded, a client's watch that has not delivered all earlier changes
+// ends with EndBehind. If the known state was dropped before, all its watches end with EndLost, without another event. New
+// watches begin with the loaded state.
 func TestLoadEndsWatchesThatAreBehind(t *testing.T) {
 	object := func(key string, revision uint64) *index.Object {
-		return index.NewObject(0, key, revision, fmt.Appendf(nil, `{"metadata":{"resourceVersion":"%d"}}`, revision))
+		return index.NewObject(noNumber, key, revision, fmt.Appendf(nil, `{"metadata":{"resourceVersion":"%d"}}`, revision))
 	}
 	envelope := samples.Envelope("PodList", "v1")
 	for name, tt := range map[string]struct {
-		readsBefore bool // the client reads the changes before the load
-		drops       bool // the state is dropped before the load
-		wantEvents  int  // after the load
+		readsBefore bool // the client reads the two changes before the load
+		drops       bool // the known state is dropped before the load
+		wantEvents  int  // the number of events that the client gets after the load, in which there is one change
 		wantEnd     watch.Ending
 	}{
-		"the watch has all changes":     {readsBefore: true, wantEvents: 1},
-		"the watch lacks changes":       {wantEnd: watch.EndBehind},
-		"the earlier state was dropped": {readsBefore: true, drops: true, wantEnd: watch.EndLost},
+		"the watch has all changes":   {readsBefore: true, wantEvents: 1},
+		"the watch lacks changes":     {wantEnd: watch.EndBehind},
+		"the known state was dropped": {readsBefore: true, drops: true, wantEnd: watch.EndLost},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			limits := Limits{History: time.Minute, Staleness: time.Hour}
@@ -90,6 +91,7 @@ func TestLoadEndsWatchesThatAreBehind(t *testing.T) {
 			write := func(kind, key string, revision uint64) {
 				expect.NoError(t, c.applyChange(stateChange{kind: kind, key: key, revision: revision, object: object(key, revision)}))
 			}
+			// A client watches from 10 on. There are changes at 20 and 30.
 			load(10)
 			watcher := beginWatch(t, c)
 			defer watcher.Close(watch.EndGone)
@@ -103,13 +105,16 @@ func TestLoadEndsWatchesThatAreBehind(t *testing.T) {
 			if tt.drops {
 				c.drop(reason.Warming)
 			}
+
+			// The same state is loaded at 50. It is not known whether anything changed between 30 and 50.
 			load(50, object("a", 20), object("b", 30))
-			// The changes after 30 are forgotten, and those after 50, the load's revision, are known.
 			for after, want := range map[uint64]reason.Reason{30: reason.History, 50: reason.None} {
 				if why := whyNotWatch(c, after); why != want {
 					t.Errorf("another watch after %d: got reason %q, want %q", after, why, want)
 				}
 			}
+
+			// There is a change at 60.
 			write(wire.Modified, "a", 60)
 			time.Sleep(longestEnding)
 			events, end := takeAll(t, watcher)
@@ -123,20 +128,24 @@ func TestLoadEndsWatchesThatAreBehind(t *testing.T) {
 	}
 }
 
-// longestEnding is more time than watches take to get what is left and to end, after their state was lost.
+// longestEnding is more time than watches need to deliver what is left and to end, after their state was lost.
 const longestEnding = 25 * time.Second
 
-// TestWatchesOutliveALoad: after a load, other resources are written, and the feed loads another state at reloadedAt. If a short
-// watch from the first load has all changes that led to the other state, clients' watches get these changes and go on. If not,
-// they end. The objects are the same in both states: one that was added in between is gone.
+// TestWatchesOutliveALoad: a feed loads its state anew, first at loadedAt and then at reloadedAt. In between, it asks for the
+// changes with a short watch from loadedAt. If these changes lead from the first state to the second one, clients' watches
+// deliver them and go on. If not, clients' watches end.
+//
+// In this test, both states have the same objects at the same revisions. So the changes lead from one to the other only if an
+// object that is added is deleted again.
 func TestWatchesOutliveALoad(t *testing.T) {
 	const reloadedAt = loadedAt + 3
-	added, deleted := event("ADDED", "c", loadedAt+1), event("DELETED", "c", loadedAt+2)
+	added := event("ADDED", "c", loadedAt+1)
+	deleted := event("DELETED", "c", loadedAt+2)
 	addedWithSpace := strings.Replace(added, `"ADDED",`, `"ADDED", `, 1)
 	for name, tt := range map[string]struct {
-		shortWatch string // the lines of the short watch; "": the API server answers
-		wantEvents int    // that a client's watch gets
-		wantEnd    watch.Ending
+		shortWatch string       // the lines of the short watch; "": the API server answers
+		wantEvents int          // the number of events that a client's watch delivers
+		wantEnd    watch.Ending // of a client's watch; "": it goes on
 	}{
 		"no change":                      {},
 		"an object is added and deleted": {shortWatch: added + deleted + bookmark(reloadedAt), wantEvents: 2},
@@ -155,6 +164,7 @@ func TestWatchesOutliveALoad(t *testing.T) {
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
+			// A client watches the first state.
 			p := newPlane(t, "a", "b")
 			c := runWatchedFeed(t, p, 10*time.Second)
 			watcher := beginWatch(t, c)
@@ -170,12 +180,15 @@ func TestWatchesOutliveALoad(t *testing.T) {
 				}
 				watcher.Close(end)
 			}()
+
+			// The second state is loaded.
 			for p.Revision() < reloadedAt {
 				p.writeElsewhere()
 			}
 			if tt.shortWatch != "" {
 				p.intercept(answerKind(kindShortWatch, func(r *http.Request) *http.Response {
-					if r.URL.Query().Get("resourceVersion") != strconv.Itoa(loadedAt) {
+					isFromFirstState := r.URL.Query().Get("resourceVersion") == strconv.Itoa(loadedAt)
+					if !isFromFirstState {
 						return nil
 					}
 					return respond(http.StatusOK, tt.shortWatch)(r)
@@ -197,9 +210,9 @@ func TestWatchesOutliveALoad(t *testing.T) {
 	}
 }
 
-// TestFormsAreLearned: soon after the load, a feed learns the form of bookmarks from a short watch, so that even a watch that
-// ends early gets a last bookmark. A bookmark that ends initial events has another form, and teaches nothing. After an event
-// that API servers write with other bytes, no form is known, and watches are forwarded.
+// TestFormsAreLearned: soon after the load, a feed learns the form of bookmarks from a short watch, so that even a client's
+// watch that ends early gets a last bookmark. The bookmark that ends initial events has another form, and teaches nothing. If
+// the stream sends an event in another form than was learned, the feed forgets the form, and clients' watches are forwarded.
 func TestFormsAreLearned(t *testing.T) {
 	const changedAt = loadedAt + 1
 	withSpace := strings.Replace(event("MODIFIED", "b", changedAt), `"MODIFIED",`, `"MODIFIED", `, 1)
@@ -235,28 +248,29 @@ func TestFormsAreLearned(t *testing.T) {
 	}
 }
 
-// TestSilentStreamEndsWatches: watches go on while the feed's stream sends something, or probes prove that there is nothing to
-// send. They end when neither has happened for the staleness bound. No watch begins without a proof.
+// TestSilentStreamEndsWatches: clients' watches go on while the feed's stream sends something, or probes prove that there is
+// nothing to send. They end when neither has happened for the staleness bound. No watch begins if no probe has proven the state
+// for that time.
 func TestSilentStreamEndsWatches(t *testing.T) {
 	const bound = 90 * time.Second // Limits.Staleness of runWatchedFeed
 	refused := fault{kind: kindProbe, begins: time.Second, answer: refuseFor(http.StatusTooManyRequests, time.Second)}
 	unanswered := fault{kind: kindProbe, begins: time.Second, delay: time.Hour}
 	answered := fault{}
 	for name, tt := range map[string]struct {
-		probes    fault
-		isSilent  bool          // the stream sends no bookmarks
-		wantEnd   watch.Ending  // after the bound; "": the watch goes on
-		wantBegin reason.Reason // why another watch cannot begin
+		probes       fault
+		isSilent     bool          // the stream sends no bookmarks
+		wantEnd      watch.Ending  // of a watch, after the bound; "": it goes on
+		wantNoOthers reason.Reason // why no other watch can begin after the bound; None: one can
 	}{
 		"probes are answered, bookmarks come":       {probes: answered},
 		"probes are answered, the stream is silent": {probes: answered, isSilent: true},
-		"probes are refused, bookmarks come":        {probes: refused, wantBegin: reason.Stale},
-		"probes are not answered, bookmarks come":   {probes: unanswered, wantBegin: reason.Stale},
+		"probes are refused, bookmarks come":        {probes: refused, wantNoOthers: reason.Stale},
+		"probes are not answered, bookmarks come":   {probes: unanswered, wantNoOthers: reason.Stale},
 		"probes are refused, the stream is silent": {
-			probes: refused, isSilent: true, wantEnd: watch.EndLost, wantBegin: reason.Stale,
+			probes: refused, isSilent: true, wantEnd: watch.EndLost, wantNoOthers: reason.Stale,
 		},
 		"probes are not answered, the stream is silent": {
-			probes: unanswered, isSilent: true, wantEnd: watch.EndLost, wantBegin: reason.Stale,
+			probes: unanswered, isSilent: true, wantEnd: watch.EndLost, wantNoOthers: reason.Stale,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
@@ -280,10 +294,10 @@ func TestSilentStreamEndsWatches(t *testing.T) {
 			if _, end := takeAll(t, watcher); tt.wantEnd == "" && end != "" {
 				t.Errorf("long after the bound: got the ending %q, want none", end)
 			}
-			if why := whyNotWatch(c, loadedAt); why != tt.wantBegin {
-				t.Errorf("another watch: got reason %q, want %q", why, tt.wantBegin)
+			if why := whyNotWatch(c, loadedAt); why != tt.wantNoOthers {
+				t.Errorf("another watch: got reason %q, want %q", why, tt.wantNoOthers)
 			}
-			const wantWatches = 2 // one to learn the form of bookmarks, one to follow
+			const wantWatches = 2 // the short watch from which the form of bookmarks is learned, and the stream
 			if n := p.count(kindStreamingList, kindWatch, kindShortWatch); n != wantWatches {
 				t.Errorf("got %d watches of the feed, want %d", n, wantWatches)
 			}

@@ -47,8 +47,8 @@ const (
 	keyOnPage3 = "n/1100"
 )
 
-// newCheckedWidgets starts an API server with a number of widgets, and a collection of them with a self-check at each interval.
-// It must run in a bubble.
+// newCheckedWidgets starts an API server with a number of widgets, and a collection of them. A self-check compares the
+// collection with the API server about once in each interval. newCheckedWidgets must run in a synctest bubble.
 func newCheckedWidgets(t *testing.T, objects int, interval time.Duration) *checkedWidgets {
 	t.Helper()
 	var names []string
@@ -68,15 +68,15 @@ func newCheckedWidgets(t *testing.T, objects int, interval time.Duration) *check
 	return w
 }
 
-// isComparison reports whether a request is one of a comparison, which reads an exact revision page by page. So does compareLoaded
-// after a load, but with the limit comparedObjects.
+// isComparison reports whether a request is one of a comparison (of a self-check or a verification), which reads the list at an
+// exact revision, page by page. compareLoaded also reads an exact revision after a load, but with the limit comparedObjects.
 func isComparison(r *http.Request) bool {
 	q := r.URL.Query()
 	isFirstPage := q.Get("resourceVersionMatch") == "Exact" && q.Get("limit") != strconv.Itoa(comparedObjects)
 	return isFirstPage || q.Has("continue")
 }
 
-// compared returns the pages that comparisons asked for, by the keys with which they begin.
+// compared returns the pages that comparisons have asked for so far, each by the key with which it begins.
 func (w *checkedWidgets) compared() []string {
 	pages := []string{}
 	for _, r := range w.requests(isComparison) {
@@ -106,8 +106,8 @@ func (w *checkedWidgets) expectLoads(t *testing.T, want int) {
 	}
 }
 
-// mustUse returns the collection from which clients are answered. It starts the collection if necessary, and ends the test if the
-// collection is banned.
+// mustUse returns the collection from which clients are answered. It starts the collection if necessary, and ends the test if
+// the collection is banned.
 func (w *checkedWidgets) mustUse(t *testing.T) *Collection {
 	t.Helper()
 	collection, unavailable := w.collections.Use(widgets)
@@ -134,7 +134,7 @@ func (w *checkedWidgets) expectRight(t *testing.T) {
 // waitForChecks lets time pass until n self-checks have ended since the start.
 func (w *checkedWidgets) waitForChecks(t *testing.T, n int) {
 	t.Helper()
-	for begun := time.Now(); time.Since(begun) < 2*time.Hour; {
+	for begunAt := time.Now(); time.Since(begunAt) < 2*time.Hour; {
 		ended := uint64(0)
 		for _, count := range w.collections.SelfChecks() {
 			ended += count
@@ -156,7 +156,7 @@ func (w *checkedWidgets) expectMismatches(t *testing.T, want int) {
 	}
 }
 
-// corrupt changes the newest state in memory, as no feed would.
+// corrupt makes the newest state in memory wrong, as if there were a bug.
 func corrupt(c *Collection, change func(index.Tree)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,6 +178,9 @@ func changeOne(key string, change func(*index.Object)) func(index.Tree) {
 		state.Set(&changed)
 	}
 }
+
+// lowerRevision gives an object another revision than upstream.
+func lowerRevision(o *index.Object) { o.Revision-- }
 
 // removeOne returns a function that removes the object with a key.
 func removeOne(key string) func(index.Tree) {

@@ -219,12 +219,12 @@ const knowsShards, knowsNoShards = true, false
 // answerAsBuiltIn returns an interceptor that answers lists as kube-apiserver answers those of built-in resources: only these
 // have shards (parts of a list that a shardSelector selects). With knowsShards, it answers as kube-apiserver 1.37: it repeats
 // the selector of a shard in the metadata, and does not count the objects after a page of the shard. A page has one widget.
-func answerAsBuiltIn(knowsShards bool) interceptor {
+func answerAsBuiltIn(serverKnowsShards bool) interceptor {
 	const list = `{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"%d"%s},"items":[%s]}` + "\n"
 	return func(p *plane, r *http.Request) (time.Duration, *http.Response) {
 		q := r.URL.Query()
 		isPage := q.Get("limit") == sampleLimit
-		isOfShard := knowsShards && q.Has("shardSelector")
+		isOfShard := serverKnowsShards && q.Has("shardSelector")
 		switch kindOf(r) {
 		case kindProbe:
 			return 0, respond(http.StatusOK, fmt.Sprintf(list, p.Revision(), "", ""))(r)

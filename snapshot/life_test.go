@@ -111,8 +111,8 @@ func runSteps(steps []step) (failedStep int, err error) {
 	return last, l.check(all)
 }
 
-// anyRevision returns a revision from modelStart-1 to two after the upstream's newest. It depends only on the i-th step, s, so
-// that a run can be repeated.
+// anyRevision returns a revision from modelStart-1 to two after the upstream's newest. It depends only on
+// the steps up to the i-th, s, so that a run can be repeated.
 func (l *life) anyRevision(i int, s step) uint64 {
 	number := uint64(i)<<16 | uint64(s.choice)<<8 | uint64(s.amount) // #nosec G115 -- an index
 	revisions := l.upstream - modelStart + 4

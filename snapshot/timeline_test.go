@@ -21,8 +21,8 @@ import (
 // the newest change that it knows. It keeps its state only if the watch sends the known changes with the same bytes, and no
 // others. If not, it loads the state anew.
 //
-// The break: a load balancer refuses a probe, since no API server runs. Here, the feed's newest change is of b at changedAt,
-// and its state is at stateAt.
+// Here, the break is a load balancer's answer to a probe: no API server runs, so etcd may have been restored meanwhile. The
+// feed's newest change is of b at changedAt, and its state is at stateAt.
 func TestAnotherTimelineIsLoaded(t *testing.T) {
 	const (
 		changedAt = loadedAt + 1

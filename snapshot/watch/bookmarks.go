@@ -15,12 +15,12 @@ const (
 
 // nextBookmark returns the time at which a watch with this deadline gets its next bookmark, or zero if it gets none.
 func nextBookmark(now, deadline time.Time) time.Time {
-	at := now.Add(bookmarkInterval + rand.N(bookmarkJitter)) // #nosec G404 -- no secret
+	next := now.Add(bookmarkInterval + rand.N(bookmarkJitter)) // #nosec G404 -- no secret
 	last := deadline.Add(-lastBookmarkLead)
 	switch {
-	case !last.Before(at):
-		return at
-	case last.After(now):
+	case !next.After(last):
+		return next
+	case now.Before(last):
 		return last
 	}
 	return time.Time{}

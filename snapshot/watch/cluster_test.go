@@ -214,7 +214,7 @@ func queries(t testing.TB) map[string]index.Query {
 		"not a label":           {Labels: selector("app!=1")},
 		"a node":                {Fields: fields.OneTermEqualSelector("spec.nodeName", "node1")},
 		"not a node":            {Fields: fields.OneTermNotEqualSelector("spec.nodeName", "node1")},
-		"a namespace's field":   {Fields: fields.OneTermEqualSelector("metadata.namespace", "n0")},
+		"the namespace's field": {Fields: fields.OneTermEqualSelector("metadata.namespace", "n0")},
 	}
 }
 

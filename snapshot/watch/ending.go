@@ -30,8 +30,8 @@ const (
 //	open ── deadline ──► draining ── drainTimeout later ──► drained
 //
 // Each watcher has a deadline and a plannedEnding, with which it ends after the deadline. At first the deadline is the end of
-// the client's timeout, and the planned ending is EndTimeout. To end a watcher early, the broadcaster brings the deadline
-// forward and replaces the planned ending. Nothing moves a deadline back.
+// the client's timeout, and the planned ending is EndTimeout. To end a watcher early, the broadcaster sets an earlier
+// deadline and another planned ending. A deadline never becomes later.
 //
 // A draining watcher delivers the changes that are left, and then ends. With EndTimeout (as at kube-apiserver) and EndGone it
 // delivers nothing more, and ends at once.

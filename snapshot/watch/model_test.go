@@ -84,18 +84,18 @@ func (m *model) step() {
 		weight int
 		run    func()
 	}{
-		{20, m.write},
-		{16, m.begin},
-		{12, m.readSome},
-		{4, m.trimSome},
-		{4, m.forget},
-		{4, m.beginOrEndDoubt},
-		{4, m.pause},
-		{4, m.loseOldestClient},
-		{3, m.readUndispatched},
-		{1, m.load},
-		{2, func() { m.expectAllDelivered(noPause) }},
-		{2, func() { m.expectAllDelivered(untilNextBookmark) }},
+		{weight: 20, run: m.write},
+		{weight: 16, run: m.begin},
+		{weight: 12, run: m.readSome},
+		{weight: 4, run: m.trimSome},
+		{weight: 4, run: m.forget},
+		{weight: 4, run: m.beginOrEndDoubt},
+		{weight: 4, run: m.pause},
+		{weight: 4, run: m.loseOldestClient},
+		{weight: 3, run: m.readUndispatched},
+		{weight: 1, run: m.load},
+		{weight: 2, run: func() { m.expectAllDelivered(noPause) }},
+		{weight: 2, run: func() { m.expectAllDelivered(untilNextBookmark) }},
 	}
 	total := 0
 	for _, s := range steps {
@@ -322,13 +322,15 @@ type failFunc = func(format string, a ...any)
 func (m *model) checkEvents(client *follower, fail failFunc) {
 	m.t.Helper()
 	for i := client.checkedEvents; i < len(client.events); i++ {
+		got := client.events[i]
+		stillWanted := client.want[min(i, len(client.want)):]
 		switch {
-		case i >= len(client.want) || client.want[i].text != client.events[i]:
-			fail("event %d is %.300q, want the first of %.300q", i, client.events[i], fmt.Sprint(client.want[min(i, len(client.want)):]))
-		case client.want[i].revision > m.deliverableTo():
-			fail("it got the change at %d", client.want[i].revision)
+		case len(stillWanted) == 0 || stillWanted[0].text != got:
+			fail("event %d: got %.300q, want the first of %.300q", i, got, fmt.Sprint(stillWanted))
+		case stillWanted[0].revision > m.deliverableTo():
+			fail("it got the change at %d in the doubt", stillWanted[0].revision)
 		case m.aborted:
-			fail("it got %q after Abort", client.events[i])
+			fail("it got %q after Abort", got)
 		}
 	}
 	client.checkedEvents = len(client.events)
@@ -340,9 +342,9 @@ func (m *model) checkBookmarks(client *follower, fail failFunc) {
 	for _, b := range client.bookmarks[client.checkedBookmarks:] {
 		mayComeNow := client.options.Bookmarks && !m.aborted
 		mayHaveRevision := b.revision > client.after && b.revision <= m.deliverableTo()
-		lacksEvent := b.events < len(client.want) && client.want[b.events].revision <= b.revision
-		isBelowEvent := b.events > 0 && client.want[b.events-1].revision > b.revision
-		if !mayComeNow || !mayHaveRevision || lacksEvent || isBelowEvent {
+		isTooEarly := b.events < len(client.want) && client.want[b.events].revision <= b.revision // the next event belongs before it
+		isTooLate := b.events > 0 && client.want[b.events-1].revision > b.revision                // the last event belongs after it
+		if !mayComeNow || !mayHaveRevision || isTooEarly || isTooLate {
 			fail("it got a bookmark at %d after %d events of %v", b.revision, b.events, client.want)
 		}
 	}

@@ -29,11 +29,11 @@ func TestEndsAreSpread(t *testing.T) {
 		cause            func(*fakeCluster) // makes the watches of one broadcaster end
 		initialStateTime time.Duration      // the time that each client takes to read its initial state
 
-		wantEnding      Ending // "": EndLost or EndShutdown, whichever comes first
-		wantNotBefore   time.Duration
-		wantNotAfter    time.Duration
-		wantMostASecond int  // the most watches that may end in one second
-		wantIdleGoOn    bool // an idle watch, which has all changes that concern it, goes on; false: it may end
+		wantEnding      Ending        // "": EndLost or EndShutdown, whichever comes first
+		wantNotBefore   time.Duration // each watch ends at this time after its client has got the initial state, or later
+		wantNotAfter    time.Duration // and at this time, or earlier
+		wantMostASecond int           // the most watches that may end in one second
+		wantIdleGoOn    bool          // an idle watch, which has all changes that concern it, goes on; false: it may end
 	}{
 		"the history forgets the next change": {
 			cause:         func(c *fakeCluster) { c.trim(1) },

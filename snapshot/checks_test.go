@@ -42,7 +42,7 @@ func (l *life) isFresh(now time.Time) bool {
 
 // checkNewest checks the newest state, and which requests for a state not older than a revision get it.
 func (l *life) checkNewest(v *View) error {
-	// The newest state is given exactly if it is fresh.
+	// The newest state is given if it is fresh, and not otherwise.
 	now := l.collection.now()
 	want := l.isFresh(now.at)
 	s, unavailable := v.latest(now, l.applied.To)

@@ -163,7 +163,7 @@ var stepKinds = []stepKind{
 		l.setBroken(l.known && s.oneIn(2))
 		return nil
 	}},
-	// The upstream goes away, or answers again. The stream stays broken.
+	// The upstream stops answering, which breaks the stream, or answers again. Then the stream stays broken.
 	{name: "outage", weight: 6, run: func(l *life, _ step) error {
 		if l.outage.Ongoing {
 			l.outage.Ongoing = false
@@ -176,11 +176,12 @@ var stepKinds = []stepKind{
 	}},
 	{name: "probe", weight: 6, run: (*life).probe},
 	{name: "delay", weight: 8, run: (*life).delay},
+	// The collection loses its state, as after a contradicting event.
 	{name: "drop", weight: 1, run: func(l *life, _ step) error {
 		l.drop(reason.Warming)
 		return nil
 	}},
-	// The janitor frees memory.
+	// The janitor frees memory: it forgets about half of the history.
 	{name: "trim", weight: 3, run: func(l *life, _ step) error {
 		l.collection.trimHalf()
 		l.freedBefore = l.applied.To
@@ -201,11 +202,12 @@ var stepKinds = []stepKind{
 type life struct {
 	model
 	collection *Collection
-	freshness  source.Freshness // of the feed
-	budget     *budget
-	envelope   *wire.Envelope
+	freshness  source.Freshness // what the feed knows of its stream and its probes
+	budget     *budget          // counts the bytes of the collection
+	envelope   *wire.Envelope   // the bytes around the items of each list
 }
 
+// newLife returns a collection without a state, whose upstream is at revision modelStart.
 func newLife() *life {
 	l := &life{budget: &budget{}, envelope: samples.Envelope("PodList", "v1")}
 	limits := Limits{History: modelHistory, Staleness: modelStaleness}
@@ -312,7 +314,8 @@ func (l *life) receiveBookmark(step) error {
 
 // delay applies up to four of the delayed changes. When none is left, it makes the stream slow, or fast again.
 func (l *life) delay(s step) error {
-	for range 1 + s.choice%4 {
+	most := 1 + s.choice%4
+	for range most {
 		if !l.isStreaming() {
 			break
 		}
@@ -331,7 +334,8 @@ func (l *life) delay(s step) error {
 
 // passTime lets time pass. Usually, the janitor then trims the history by age.
 func (l *life) passTime(s step) error {
-	time.Sleep(10 * time.Second * time.Duration(1+s.choice%8)) // up to 80 seconds
+	tens := time.Duration(1 + s.choice%8)
+	time.Sleep(tens * 10 * time.Second) // up to 80 seconds
 	if trims := s.amount%4 != 0; trims {
 		l.collection.trimByAge(time.Now())
 		l.trimmedAt = time.Now()

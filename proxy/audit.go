@@ -13,8 +13,8 @@ import (
 
 // audit writes an answer from memory to the audit log, if there is one. It returns the reason to forward the request, or None.
 //
-// audit waits twice: for the users, and for the write. After the first wait it calls [lastCheck] itself, since the log should have
-// no request that is forwarded in the end. After the second wait, the caller must call lastCheck.
+// audit waits twice. It first waits for the names of the users, and then calls [lastCheck] itself, since the log should have no
+// request that is forwarded in the end. Then it waits for the write. After that, the caller must call lastCheck once more.
 func (h *Handler) audit(r *http.Request, d *decision, b *body) reason.Reason {
 	if h.AuditLog == nil {
 		return reason.None
@@ -44,17 +44,18 @@ func (h *Handler) audit(r *http.Request, d *decision, b *body) reason.Reason {
 	return reason.None
 }
 
-// findUsers returns the caller's own user, and the user whom the caller impersonates, or nil if it impersonates none. It asks
-// kube-apiserver for both, except for a user whom listproxy has verified.
-func (h *Handler) findUsers(ctx context.Context, who *auth.Caller) (callerUser, impersonatedUser user.Info, err error) {
-	if verified := who.Identity.VerifiedUser(); verified != nil {
+// findUsers returns the caller's own user, and the user whom the caller impersonates. The second is nil if the caller
+// impersonates nobody. findUsers asks kube-apiserver for both (SelfSubjectReview), except for a user whose certificate
+// listproxy has verified.
+func (h *Handler) findUsers(ctx context.Context, caller *auth.Caller) (callerUser, impersonatedUser user.Info, err error) {
+	if verified := caller.Identity.VerifiedUser(); verified != nil {
 		return verified, nil, nil // a caller with a certificate cannot impersonate
 	}
-	callerAlone := *who // without the Impersonate-* headers, if there are any
-	callerAlone.Identity = who.Identity.Impersonator()
+	callerAlone := *caller // without the Impersonate-* headers, if there are any
+	callerAlone.Identity = caller.Identity.Impersonator()
 	callerUser, err = h.WhoAmI.User(ctx, &callerAlone)
-	if err == nil && who.Identity.ImpersonatedUser() != nil {
-		impersonatedUser, err = h.WhoAmI.User(ctx, who)
+	if err == nil && caller.Identity.ImpersonatedUser() != nil {
+		impersonatedUser, err = h.WhoAmI.User(ctx, caller)
 	}
 	return callerUser, impersonatedUser, err
 }

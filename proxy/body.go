@@ -33,8 +33,8 @@ type body struct {
 // bodies keeps bodies for reuse, with their slices of objects.
 var bodies = sync.Pool{New: func() any { return new(body) }}
 
-// newBody returns the body of a list or a watch, which must be released. An error means that a list cannot be indented: it would
-// become too long, or is nested too deeply for a [wire.Indenter].
+// newBody returns the body of a list or a watch, which must be released. An error means that a list cannot be indented: it
+// would become too long (maxIndentGrowth), or it is nested too deeply for a [wire.Indenter].
 func newBody(d *decision, auditID string) (*body, error) {
 	b := bodies.Get().(*body)
 	b.auditID = auditID
@@ -70,7 +70,8 @@ func (b *body) fillList(d *decision) {
 	b.size = len(b.head) + itemBytes + len(b.tail)
 }
 
-// itemHeadSize bounds the bytes before an item: a comma in JSON, or a tag and a length in protobuf.
+// itemHeadSize is more than the bytes before an item: a comma in JSON, or a tag and a length in protobuf (1 and up to 10
+// bytes).
 const itemHeadSize = 16
 
 // countItemBytes returns the number of bytes of all objects with their heads ([wire.Envelope.AppendItemHead]).
@@ -86,7 +87,8 @@ func (b *body) countItemBytes() int {
 // eventOverhead is the approximate number of bytes of an event without its object.
 const eventOverhead = 64
 
-// fillWatch fills an empty body with the objects with which a watch begins, if any.
+// fillWatch fills an empty body with the objects with which a watch begins. A watch that does not begin with the state has
+// none.
 func (b *body) fillWatch(d *decision) {
 	if d.Initial {
 		b.objects = d.state.Page(d.query, b.objects).Objects // reuses the slice
@@ -111,10 +113,10 @@ func (b *body) parts(yield func(part []byte) bool) {
 }
 
 const (
-	// maxIndentGrowth bounds how many times as long a list may become by indentation. Lists of pods become twice as long, but
-	// somebody could make an object of 1 MiB that grows to gigabytes.
+	// maxIndentGrowth bounds how many times as long a list may become by indentation: a list of 1 MiB may become 16 MiB. Lists
+	// of pods become twice as long, but somebody could make an object of 1 MiB that grows to gigabytes.
 	maxIndentGrowth = 16
-	// indentAllowance is the length in bytes to which every list may be indented, however much it grows.
+	// indentAllowance is a length in bytes up to which every list may grow: a list of 10 KiB may become 1 MiB, too.
 	indentAllowance = 1 << 20
 )
 

@@ -38,7 +38,7 @@ func (h *Handler) writeList(w http.ResponseWriter, acceptsGzip bool, b *body) {
 	default:
 		err = writeParts(out, b)
 	}
-	// Errors are ignored: only the connection can have failed, since markIndented has indented the list once before.
+	// An error means that the connection has failed, so nobody can be told. (Indenting cannot fail: markIndented has tried it.)
 	if err == nil {
 		_ = out.Flush()
 	}
@@ -77,8 +77,8 @@ func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
 	return stream.Close()
 }
 
-// setHeaders sets the headers that kube-apiserver sends with a list or a watch, and those of the envelope. contentType is separate
-// from the envelope, which has that of lists.
+// setHeaders sets the headers that kube-apiserver sends with a list or a watch, and those of the envelope. A watch may have
+// another Content-Type than the envelope, whose ContentType is that of lists.
 func setHeaders(header http.Header, auditID string, envelope *wire.Envelope, contentType string) {
 	header.Set(auditv1.HeaderAuditID, auditID)
 	header.Set("Cache-Control", "no-cache, private")
@@ -101,16 +101,17 @@ var bufferSizes = [...]int{4 << 10, 16 << 10, 64 << 10}
 // writerPool keeps buffered writers of each size for reuse. It is safe for concurrent use.
 type writerPool [len(bufferSizes)]sync.Pool
 
-// get returns a writer to w for an answer of length bytes. The writer must be put back. Its buffer is the smallest one that holds
-// the answer, since --max-inflight-bytes does not count the bytes of buffers. For a longer answer, it is the largest.
+// get returns a writer to w for an answer of length bytes. The writer must be put back. Its buffer is the smallest one that
+// holds the answer, or the largest one if none does: 4 KiB for an answer of 1 KiB, and 64 KiB for one of 1 MiB.
+// --max-inflight-bytes does not count the bytes of buffers, so they should be few.
 func (p *writerPool) get(w io.Writer, length int) *bufio.Writer {
-	size := 0 // an index into bufferSizes
-	for size < len(p)-1 && bufferSizes[size] < length {
-		size++
+	sizeIndex := 0
+	for sizeIndex < len(p)-1 && bufferSizes[sizeIndex] < length {
+		sizeIndex++
 	}
-	writer, ok := p[size].Get().(*bufio.Writer)
+	writer, ok := p[sizeIndex].Get().(*bufio.Writer)
 	if !ok {
-		writer = bufio.NewWriterSize(nil, bufferSizes[size])
+		writer = bufio.NewWriterSize(nil, bufferSizes[sizeIndex])
 	}
 	writer.Reset(w)
 	return writer
@@ -119,6 +120,6 @@ func (p *writerPool) get(w io.Writer, length int) *bufio.Writer {
 // put returns a writer to the pool. Bytes that were not flushed are lost.
 func (p *writerPool) put(writer *bufio.Writer) {
 	writer.Reset(nil)
-	size := slices.Index(bufferSizes[:], writer.Size())
-	p[size].Put(writer)
+	sizeIndex := slices.Index(bufferSizes[:], writer.Size())
+	p[sizeIndex].Put(writer)
 }

@@ -19,8 +19,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// decide decides whether a request can be answered from memory. It returns the reason to forward the request, or [reason.None]. In
-// this package, such a reason is called why. Each stage may find one, and only some callers may learn it:
+// decide decides whether a request can be answered from memory. It returns the reason to forward the request, or [reason.None].
+// In this package, such a reason is called why. Each stage may find one. The reason is sent in Cache-Status, but some reasons
+// tell what memory has, and not every caller may know that:
 //
 //	stage                    looks at                                        who may learn the reason
 //	1 Evaluate               the request, and the rule for its resource      everybody
@@ -31,8 +32,9 @@ import (
 //	6 review                 whether the caller may list the resource        everybody, as it is about the caller
 //	7 setState               what memory has                                 callers who may list the resource
 //
-// If stage 5 finds the reason, listAnswerHook hides it from callers who may not list. What one stage finds may change while a later
-// stage waits, so [lastCheck] checks everything again at the end.
+// A review asks kube-apiserver whether the caller has a right (SelfSubjectAccessReview). If stage 5 finds the reason, no review
+// has said so yet, and [Handler.listAnswerHook] hides the reason from callers who may not list. What one stage finds may change
+// while a later stage waits, so [lastCheck] checks everything again at the end.
 func (h *Handler) decide(r *http.Request) (*decision, reason.Reason) {
 	who := callerOf(r)
 	asked, parseReason := policy.Parse(r, kubehttp.RequestOf(r).Info, who.Identity.CredentialKind())
@@ -73,9 +75,10 @@ type decision struct {
 	// Evaluation is what follows from asked and the policy alone, such as the semantics.
 	policy.Evaluation
 
-	// attributes are what the review asks about, and ruling is the result of the last review.
+	// attributes are what the review asks about: the verb, the resource, the namespace and so on.
 	attributes auth.Attributes
-	ruling     auth.Ruling
+	// ruling is the result of the last review. It expires, and [Handler.review] then asks again.
+	ruling auth.Ruling
 
 	// The fields of this group say where the answer is in memory.
 
@@ -94,8 +97,8 @@ type decision struct {
 	// unreviewed reports that the reason to forward the request was found before the caller's right was known. Only callers
 	// with the right may learn this reason.
 	unreviewed bool
-	// endSmallForward must be called after the request was forwarded. It is nil unless [beginSmallForward] has set it.
-	endSmallForward func()
+	// releaseSmallForward must be called after the request was forwarded. It is nil unless [reserveSmallForward] has set it.
+	releaseSmallForward func()
 }
 
 // dropState drops the state, so that it does not stay in memory while kube-apiserver answers or the client reads.
@@ -123,7 +126,8 @@ func attributesFor(asked *policy.Request) auth.Attributes {
 	return attributes
 }
 
-// checkAccepted returns None if kube-apiserver accepts the caller. If there is no verdict on the caller yet, the review decides.
+// checkAccepted returns None if kube-apiserver accepts the caller's credentials. If it has not judged them yet, a review shows
+// whether it accepts them.
 func (h *Handler) checkAccepted(ctx context.Context, d *decision) reason.Reason {
 	switch d.caller.verdict {
 	case auth.Refused, auth.NoToken:
@@ -169,7 +173,7 @@ func queryFor(d *decision) index.Query {
 		Labels: asked.Labels,
 		Fields: asked.Fields,
 		Shards: asked.Shards,
-		// A page of Any (resourceVersion=0) ends like a page at exactly the state's revision.
+		// A page of Any (resourceVersion=0) is left out, since it ends like a page at exactly the state's revision.
 		EndsWithIndex: d.Semantics == policy.NotOlderThan || d.Semantics == policy.Consistent,
 		Indented:      asked.Indented(d.entry.Custom),
 	}
@@ -181,7 +185,7 @@ func queryFor(d *decision) index.Query {
 }
 
 // review returns None if the caller has the right to the answer. It asks kube-apiserver unless d.ruling is a yes that is still
-// valid, so a second review of a request usually costs nothing.
+// valid. So a second call for the same request usually costs nothing.
 func (h *Handler) review(ctx context.Context, d *decision) reason.Reason {
 	if h.Authorizer.ValidFor(&d.ruling, time.Now()) > 0 {
 		return reason.None
@@ -210,21 +214,21 @@ func (h *Handler) review(ctx context.Context, d *decision) reason.Reason {
 	return reason.NotAllowed
 }
 
-// setState finds the state that the request asks for, and sets d.collection and d.state. It returns the reason to forward the
-// request if there is no such state, or if memory cannot answer the request from it.
+// setState waits for the state that the request asks for, if necessary, and sets d.collection and d.state. It returns the
+// reason to forward the request if there is no such state, or if memory cannot answer the request from it.
 func (h *Handler) setState(ctx context.Context, d *decision) reason.Reason {
 	asked := d.asked
 	paged := d.query.Limit > 0 || d.query.Start != ""
 	if asked.Shards != nil && paged {
-		// kube-apiserver's cache and its reads of etcd count differently what remains after a page of a shard
-		// (k8s.io/apiserver, storage: PrepareContinueToken and its callers).
+		// A shard has the objects whose hash is in a range. For a page of a shard, remainingItemCount depends on whether
+		// kube-apiserver reads its cache or etcd (k8s.io/apiserver, storage: PrepareContinueToken and its callers).
 		return reason.NotCanonical
 	}
 	if why := h.findState(ctx, d); why != reason.None {
 		return why
 	}
 	envelope := d.state.Envelope
-	ignoresShards := asked.Shards != nil && !envelope.Sharded // the API server answers as if no shard had been asked for
+	ignoresShards := asked.Shards != nil && !envelope.Sharded // this API server would answer with the objects of all shards
 	if ignoresShards || !envelope.CanSelect(asked.Fields) {
 		return reason.NotCanonical
 	}

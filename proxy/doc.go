@@ -10,7 +10,9 @@
 //
 // warmup.go loads collections before the first request. These words are used throughout:
 //
-//   - The upstream is kube-apiserver, and whatever is before it. Memory has the states of resources ([snapshot.Collections]).
+//   - The upstream is kube-apiserver, together with any load balancer in front of it.
+//   - Memory has copies of the cluster's resources ([snapshot.Collections]). A state is all objects of one resource at one
+//     revision.
 //   - A review asks kube-apiserver whether a caller may read something (SelfSubjectAccessReview).
 //   - A probe asks kube-apiserver for its current revision. A state that has reached this revision is proven to be new enough for
 //     all requests that came before the probe.
@@ -29,11 +31,12 @@
 //   - After the last wait, lastCheck checks once more everything on which the answer depends.
 //   - The review and the lookup use one parsed value (policy.Request). A request that could be read in two ways is
 //     forwarded.
-//   - A forwarded request carries the caller's credentials and none of listproxy's. The transports for it
-//     ([upstream.Transports]) hold no credentials, which is checked at the start. The only exception is the transport for
-//     impersonated users, and every request that it sends names the user. Apart from that, listproxy's own credentials
-//     are used only for its own requests: those of package snapshot's feeds, of packages cluster and upstream, and of
-//     [auth.WithOwnAccount].
+//   - A forwarded request carries the caller's credentials and none of listproxy's. Its transport ([upstream.Transports])
+//     holds no credentials, which is checked at the start.
+//   - There is one exception: a caller with a client certificate is impersonated. Its transport holds listproxy's own
+//     credentials, and every request names the user.
+//   - Apart from that, listproxy's own credentials are used only for its own requests: those of package snapshot's feeds, of
+//     packages cluster and upstream, and of [auth.WithOwnAccount].
 //   - No answer about an object is made up: no 403, 404, 410, 422. listproxy itself refuses only requests that are
 //     malformed, beyond its bounds, not for this API server, or by a caller whose certificate it does not accept.
 //   - No key, log line or error text contains a credential ([auth.Identity]).

@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// maxListWait is the longest time for which a list waits until its resource is loaded. If thousands of lists that come
-	// at the same moment were forwarded, the upstream would have to encode the whole state for each.
+	// maxListWait is the longest time for which a list waits until its resource is loaded. Without this wait, thousands of
+	// lists that come at the same moment would all be forwarded, and the upstream would have to encode the whole state for
+	// each.
 	maxListWait = 10 * time.Second
 	// maxWatchWait is the longest time for which a watch waits for the load and the proof together. kube-apiserver lets a
 	// streaming list wait as long for its watch cache.
@@ -23,7 +24,18 @@ const (
 )
 
 // findState finds the state that the request asks for, and sets d.collection and d.state. If there is no such state, findState
-// returns the reason to forward the request. If the state can be expected soon, findState waits for it:
+// returns the reason to forward the request. Which state that is depends on d.Semantics:
+//
+//	Any            any state (resourceVersion=0)
+//	NotOlderThan   a state at d.Revision or later (resourceVersion)
+//	Exact          the state at d.Revision (resourceVersionMatch=Exact)
+//	Continue       the state at d.Revision, which comes from a continue token
+//	Consistent     a state that has everything that was written before the request came (no resourceVersion)
+//	After          for a watch, the changes after d.Revision (resourceVersion)
+//
+// Only a proof shows that a state is new enough for Consistent. A proof is a probe, sent after the request came, whose revision
+// the state has reached. If the state can be expected soon, findState waits for it, first for a load and then for a revision or
+// a proof:
 //
 //	request                      waits for a load   then waits for
 //	list, Any or NotOlderThan    FirstLoad          the revision
@@ -33,12 +45,10 @@ const (
 //	watch, Consistent            AnyLoad            a proof
 //	watch, After                 no                 the revision, up to revisionWait
 //
-// FirstLoad is the load of a collection without a state. AnyLoad also includes reloads. A proof shows that the state has everything
-// that was written before the request came.
-//
-// Two kinds of requests wait for no load: a list of a single name, and a watch that does not begin with the state (d.Initial is
-// false). Some small lists are forwarded instead of waiting ([beginSmallForward]). Before a long wait, findState pauses the
-// request's seat, which [Handler.handle] resumes.
+// FirstLoad is the load of a collection without a state. AnyLoad also includes reloads. Two kinds of requests wait for no load:
+// a list of a single name, and a watch that does not begin with the state (d.Initial is false). Some small lists are forwarded
+// instead of waiting ([reserveSmallForward]). Before a long wait, findState pauses the request's seat, which [Handler.handle]
+// resumes.
 func (h *Handler) findState(ctx context.Context, d *decision) reason.Reason {
 	deadline := time.Now().Add(d.maxWait())
 	collection, why := h.startCollection(ctx, d, deadline)
@@ -51,9 +61,10 @@ func (h *Handler) findState(ctx context.Context, d *decision) reason.Reason {
 			return why
 		}
 		why := h.readState(ctx, d, deadline)
-		// readState may have waited, and the state may have been lost meanwhile. If it is being loaded again, try once more.
-		mayBeLost := why == reason.Warming || why == reason.NotProven
-		if !mayBeLost || d.loadTimeLeft(collection) == 0 || !time.Now().Before(deadline) {
+		// The state may have been lost while readState waited. If it is being loaded again, try once more.
+		stateMayBeLost := why == reason.Warming || why == reason.NotProven
+		mayWaitAgain := d.loadTimeLeft(collection) > 0 && time.Now().Before(deadline)
+		if !stateMayBeLost || !mayWaitAgain {
 			return why
 		}
 	}
@@ -70,7 +81,7 @@ func (d *decision) mayWaitForLoad() bool {
 	return false
 }
 
-// maxWait returns the longest time for which findState waits for loads. For a watch, this time includes the wait for the proof.
+// maxWait returns the longest time for which findState waits for loads. A watch must also get its proof in this time.
 func (d *decision) maxWait() time.Duration {
 	if d.asked.Watch {
 		return maxWatchWait
@@ -116,7 +127,7 @@ func awaitLoad(ctx context.Context, d *decision, deadline time.Time) reason.Reas
 	if wait <= 0 {
 		return reason.None
 	}
-	// The first few lists are forwarded at once, which costs little. A watch is not: it would stay at the upstream for minutes.
+	// The first few lists of a load are forwarded at once, which costs little. A watch would stay at the upstream for minutes.
 	if !d.asked.Watch && d.collection.TakeForwardSlot() {
 		return reason.Warming
 	}
@@ -126,20 +137,20 @@ func awaitLoad(ctx context.Context, d *decision, deadline time.Time) reason.Reas
 	return d.collection.AwaitLoad(ctx, wait, d.awaitedLoads())
 }
 
-// readState reads the state that the request asks for from the collection, and sets d.state. It waits for the revision or the proof,
-// and for no load. It returns the reason to forward the request if there is no such state.
+// readState reads the state that the request asks for from the collection, and sets d.state. It waits for the revision or the
+// proof, but not for a load. It returns the reason to forward the request if there is no such state.
 func (h *Handler) readState(ctx context.Context, d *decision, deadline time.Time) (why reason.Reason) {
 	if d.Semantics == policy.Consistent {
 		return h.readConsistent(ctx, d, deadline)
 	}
-	if why := beginSmallForward(d, d.collection); why != reason.None {
+	if why := reserveSmallForward(d, d.collection); why != reason.None {
 		return why
 	}
 	ctx, span := observe.StartStep(ctx, observe.SpanSnapshot)
 	defer span.End()
 	switch {
 	case d.asked.Watch:
-		gapless := d.Semantics == policy.After
+		gapless := d.Semantics == policy.After // the client must get every change after its revision
 		d.state, why = d.collection.StateToWatch(ctx, d.Revision, gapless, min(revisionWait, time.Until(deadline)))
 	case d.Semantics == policy.Any, d.Semantics == policy.NotOlderThan:
 		d.state, why = d.collection.NotOlderThan(ctx, d.Revision)
@@ -149,9 +160,9 @@ func (h *Handler) readState(ctx context.Context, d *decision, deadline time.Time
 	return why
 }
 
-// readConsistent is readState for Consistent. It waits for the proof by a probe later than caller.lastProbe: the state has everything
-// that was written before this probe was sent. readConsistent returns a reason without a wait in two cases: a proof is unlikely, or
-// [beginSmallForward] forwards the list.
+// readConsistent is readState for Consistent. It waits for a proof by a probe that was sent after the request came, which
+// means: after probe number d.caller.lastProbe. readConsistent returns a reason without a wait in two cases: a proof is
+// unlikely, or the list is small and forwarded ([reserveSmallForward]).
 func (h *Handler) readConsistent(ctx context.Context, d *decision, deadline time.Time) (why reason.Reason) {
 	proofWait := h.ConsistentWait
 	if d.asked.Watch {
@@ -160,7 +171,7 @@ func (h *Handler) readConsistent(ctx context.Context, d *decision, deadline time
 	if why := d.collection.WhyNotConsistent(d.query, d.caller.lastProbe, proofWait); why != reason.None {
 		return why
 	}
-	if why := beginSmallForward(d, d.collection); why != reason.None {
+	if why := reserveSmallForward(d, d.collection); why != reason.None {
 		return why
 	}
 	ctx, endProof := h.Observer.StartProof(ctx)

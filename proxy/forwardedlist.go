@@ -27,9 +27,14 @@ func (w *headerHook) WriteHeader(code int) {
 // Unwrap lets [http.ResponseController] find the other methods of the writer.
 func (w *headerHook) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// listAnswerHook returns the beforeHeader for a forwarded list: it remembers the caller's right if the answer proves it, and hides
-// the reason in Cache-Status if the caller may not know it. listAnswerHook must be called right before the list is sent, since the
-// right counts from that moment.
+// listAnswerHook returns the beforeHeader for a forwarded list. It does two things:
+//
+//   - If the answer proves the caller's right to list, it remembers the right, as after a review. The right counts from the
+//     call of listAnswerHook, so listAnswerHook must be called right before the list is sent.
+//   - If the caller may not know why the list was forwarded, it hides this reason in Cache-Status. It does so only for a list
+//     that was forwarded without a review (d.unreviewed): the reason may tell what memory has.
+//
+// The answer decides:
 //
 //	answer                           right remembered   reason in Cache-Status
 //	200                              yes                kept
@@ -38,9 +43,10 @@ func (w *headerHook) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 //	other, d.unreviewed              no                 hidden
 //	other                            no                 kept
 //
-// kube-apiserver authorizes a list before it reads anything, by the same attributes as a SubjectAccessReview. So a 200 proves as
-// much as a review that allows the list. A 400 (unknown field in a selector) and a 410 (the state is too old) come after the authorization,
-// too. A Warning may be about the token, and answers from memory would lack it, so the next request is reviewed ([auth.Warned]).
+// kube-apiserver authorizes a list before it reads anything, by the same attributes as in a SubjectAccessReview. So a 200
+// proves as much as a review that says yes. A 400 (unknown field in a selector) and a 410 (the state is too old) also come
+// after the authorization. A Warning may be about the token. Answers from memory would lack it, so the right is not remembered,
+// and the next request is reviewed ([auth.Warned]).
 func (h *Handler) listAnswerHook(r *http.Request, d *decision) func(http.Header, int) {
 	sent := time.Now()
 	return func(header http.Header, code int) {
@@ -57,15 +63,15 @@ func (h *Handler) listAnswerHook(r *http.Request, d *decision) func(http.Header,
 	}
 }
 
-// hideReason replaces the reason in Cache-Status and in the request's record, since it may tell what is in memory. The new reason
-// says only that the caller may not list, or is unknown.
+// hideReason replaces the reason in Cache-Status and in the request's record. The new reason says only that the caller may not
+// list, or is unknown.
 func hideReason(r *http.Request, d *decision, header http.Header, code int) {
 	why := reason.NotAllowed
 	if code == http.StatusUnauthorized {
 		why = reason.UnknownCaller
 	}
-	// The last value is listproxy's, and the others are those of caches before the upstream. There is no value if listproxy itself
-	// has refused the request.
+	// The last value is listproxy's. Caches between listproxy and kube-apiserver may have set others. There is no value if
+	// listproxy itself has refused the request.
 	if values := header[kubehttp.CacheStatusHeader]; len(values) > 0 {
 		values[len(values)-1] = kubehttp.CacheForwarded(why)
 		observe.RecordOf(r.Context()).SetDecision(d.asked, d.Semantics, why)

@@ -6,15 +6,20 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// Some lists are forwarded although memory has, or will have, their resource. There are two causes: memory will not have the state
-// that the list asks for, or kube-apiserver answers the list sooner than memory could. The functions of this file find these lists.
-// They are called before the review of the caller's right, and again before each wait.
+// Most lists wait until memory can answer them. This file finds the lists that are forwarded instead. There are two causes:
+//
+//   - Memory will not have the state for which the list asks. For example, a list asks for exactly revision 3, and memory has
+//     the revisions from 7 on.
+//   - The list is small, and memory cannot answer it yet. kube-apiserver answers a small list sooner ([reserveSmallForward]).
+//
+// Both are checked before the review of the caller's right ([Handler.checkBeforeReview]), and again before each wait
+// ([Handler.readState]).
 
 // checkBeforeReview returns the reason to forward a list without a review, or None if a review must follow. It sets d.unreviewed.
 //
-// A list that would be forwarded even after a review that allows it needs no review, since kube-apiserver's answer to the list tells
-// as much about the caller's right, at no more cost ([Handler.listAnswerHook]). If the result of an earlier review is remembered, the
-// review costs nothing, and comes first.
+// A list that memory cannot answer is forwarded, whatever a review would say. kube-apiserver then authorizes the list itself,
+// and its answer shows whether the caller has the right ([Handler.listAnswerHook]). So such a list needs no review. If the
+// result of an earlier review is remembered, a review costs nothing, and comes first.
 func (h *Handler) checkBeforeReview(d *decision) reason.Reason {
 	if d.asked.Watch || h.Authorizer.Remembers(d.caller.Identity, &d.attributes) {
 		return reason.None
@@ -27,10 +32,10 @@ func (h *Handler) checkBeforeReview(d *decision) reason.Reason {
 	return why
 }
 
-// checkMemory returns the reason to forward a list for which memory is no help, or None if memory may answer the list, perhaps
-// after a wait. It does not wait itself.
+// checkMemory returns the reason to forward a list that memory cannot answer. It returns None if memory may be able to answer
+// the list, perhaps after a wait. checkMemory itself does not wait.
 func (h *Handler) checkMemory(d *decision, collection *snapshot.Collection) reason.Reason {
-	if d.loadTimeLeft(collection) > 0 { // nobody knows yet what memory will have
+	if d.loadTimeLeft(collection) > 0 { // the collection is being loaded, so it is not known yet what memory will have
 		return reason.None
 	}
 	var why reason.Reason
@@ -45,25 +50,28 @@ func (h *Handler) checkMemory(d *decision, collection *snapshot.Collection) reas
 	if why != reason.None {
 		return why
 	}
-	return beginSmallForward(d, collection)
+	return reserveSmallForward(d, collection)
 }
 
-// beginSmallForward returns the reason to forward a small list that would have to wait for memory, or None. If it returns a reason,
-// it sets d.endSmallForward. Until that is called, the list counts as one of the few small lists that may be forwarded at the same
-// time.
-func beginSmallForward(d *decision, collection *snapshot.Collection) reason.Reason {
-	// Watches, and all lists with ConsistentAll, wait for the proof, however small they are.
-	mustWait := d.asked.Watch || d.Rule.ConsistentLists == policy.ConsistentAll
+// reserveSmallForward reserves one of the few places for small lists that are forwarded at the same time. It returns the reason
+// to forward the list, and sets d.releaseSmallForward, which gives the place back. It returns None in these cases:
+//
+//   - The request is neither a later page of a list (Continue) nor a list of the newest state (Consistent). With ConsistentAll,
+//     lists of the newest state are excluded, too.
+//   - The list need not wait: memory has reached the page's revision, or has proven that its state is new enough.
+//   - The list is not small, or all places are taken.
+func reserveSmallForward(d *decision, collection *snapshot.Collection) reason.Reason {
+	mustWaitForProof := d.asked.Watch || d.Rule.ConsistentLists == policy.ConsistentAll
 	why := reason.None
 	switch {
 	case d.Semantics == policy.Continue:
-		d.endSmallForward = collection.BeginForwardPage(d.query, d.Revision)
+		d.releaseSmallForward = collection.BeginForwardPage(d.query, d.Revision)
 		why = reason.NotProven
-	case d.Semantics == policy.Consistent && !mustWait:
-		d.endSmallForward = collection.BeginForwardUnproven(d.query, d.caller.lastProbe)
+	case d.Semantics == policy.Consistent && !mustWaitForProof:
+		d.releaseSmallForward = collection.BeginForwardUnproven(d.query, d.caller.lastProbe)
 		why = reason.Consistent
 	}
-	if d.endSmallForward == nil { // nothing to wait for, not small, or too many are being forwarded
+	if d.releaseSmallForward == nil {
 		return reason.None
 	}
 	return why

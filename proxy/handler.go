@@ -22,8 +22,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/gzip"
 )
 
-// Handler has the parts that handle a request, in the order in which the request meets them, and then the parts that record
-// it. A field must be set unless its comment says that it may be nil.
+// Handler handles all requests. Its fields are the parts that handle a request, in the order in which the request meets them,
+// and then the parts that record it. A field must be set unless its comment says that it may be nil.
 type Handler struct {
 	// Draining reports whether the process is about to end.
 	Draining func() bool
@@ -77,12 +77,12 @@ func (h *Handler) Chain() http.Handler {
 type caller struct {
 	// Caller is the caller in reviews.
 	auth.Caller
-	// verdict is kube-apiserver's verdict on the caller at the time when the request came.
+	// verdict says whether kube-apiserver accepts the caller's credentials, as far as it was known when the request came.
 	verdict auth.Verdict
 	// lastProbe is the number of the last probe (a request for the upstream's revision) that was sent before this request came.
 	// Every later probe proves a state that is new enough for this request, even if the request waited for its seat meanwhile.
 	lastProbe uint64
-	// seat is the request's share of the requests that may be handled at the same time. It is paused while the request waits for
+	// seat is the request's right to be handled now: one of --max-requests-inflight. It is paused while the request waits for
 	// memory, or for the review of an unknown caller.
 	seat limits.Grant
 }

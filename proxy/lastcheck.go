@@ -16,7 +16,7 @@ type conditions struct {
 	whyNoEntry reason.Reason
 	// memory says which states of the collection are valid.
 	memory snapshot.Validity
-	// allowed reports whether the ruling that the caller may read is still valid.
+	// allowed reports whether the caller has the right to read: the last review said yes, and this result has not expired.
 	allowed bool
 }
 

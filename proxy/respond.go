@@ -11,8 +11,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/serve"
 )
 
-// stallTime is the time after which listproxy closes the connection of a client that reads nothing of its answer, since
-// the unread bytes occupy memory. Forwarded streams have no such limit.
+// stallTime is the time after which listproxy breaks off an answer whose client reads nothing, since the unread bytes occupy
+// memory. Forwarded streams (watches, logs, execs) have no such limit.
 const stallTime = time.Minute
 
 // respond is the last handler of the chain. It answers a request from memory or forwards it.
@@ -27,8 +27,8 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 	record := observe.RecordOf(r.Context())
 	d, why := h.decide(r) // why is the reason to forward the request
-	if d.endSmallForward != nil {
-		defer d.endSmallForward()
+	if d.releaseSmallForward != nil {
+		defer d.releaseSmallForward()
 	}
 	record.SetDecision(d.asked, d.Semantics, why)
 	// A request needs a seat to be answered, and decide may have given the seat up to wait.
@@ -63,9 +63,9 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, d *decision, w
 	h.Forward.ServeAs(w, r, d.caller.Identity, h.bodyReserve(r, d.caller))
 }
 
-// bodyReserve returns the function with which the forwarder reserves memory for the body of a request. The forwarder keeps the body
-// there to send it again if the connection ends. bodyReserve returns nil if the body must not be kept: the body of a long-running
-// request may never end, and a caller who is not accepted gets no memory.
+// bodyReserve returns the function with which the forwarder reserves memory for the body of a request. The forwarder keeps the
+// body in memory, so that it can send the body again if the connection ends. bodyReserve returns nil if the body must not be
+// kept: the body of a long-running request may never end, and a caller whom kube-apiserver has not accepted yet gets no memory.
 func (h *Handler) bodyReserve(r *http.Request, who *caller) forward.Reserve {
 	if !who.Accepted || kubehttp.RequestOf(r).LongRunning {
 		return nil
@@ -78,9 +78,10 @@ func (h *Handler) bodyReserve(r *http.Request, who *caller) forward.Reserve {
 
 // answerFromMemory answers a request from memory. Its results mean:
 //
-//	whyForward is not None   nothing was written: the request must be forwarded
-//	stream is not nil        a watch has begun: the stream must be served
-//	None and nil             the request has been answered or refused
+//	stream    whyForward   the request
+//	nil       a reason     must be forwarded: nothing was written
+//	not nil   None         is a watch that has begun: the stream must be served
+//	nil       None         is done: it was answered, or refused with 429
 func (h *Handler) answerFromMemory(
 	w http.ResponseWriter, r *http.Request, d *decision,
 ) (stream *watchStream, whyForward reason.Reason) {

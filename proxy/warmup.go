@@ -25,12 +25,12 @@ const (
 	refusalGrace = time.Minute
 )
 
-// Warmup loads the eager collections before the first request, and reports whether they are ready. A replica that got
-// traffic earlier would send all of it upstream.
+// Warmup loads the collections that --eager names before the first request, and reports whether they are ready. A replica that
+// got requests earlier would forward all of them.
 //
-// A collection is ready after it was loaded. A collection that kube-apiserver refuses is ready after refusalGrace, so that a wrong
-// --eager does not keep every replica unready. A ready collection stays ready: if its state is lost later, its lists are forwarded,
-// and Warmup loads it again without waiting for a request.
+// A collection is ready once it was loaded. A collection that kube-apiserver refuses to list is ready after refusalGrace, so
+// that a wrong --eager does not keep every replica unready. A ready collection stays ready. If its state is lost later, its
+// lists are forwarded, and Warmup loads it again without waiting for a request.
 type Warmup struct {
 	cluster     *cluster.Cluster
 	collections *snapshot.Collections
@@ -74,8 +74,8 @@ type eagerState struct {
 	refusalLogged bool
 }
 
-// refusalAdvice has each value of WhyNotLoaded that is a refusal of kube-apiserver to list a resource, and what to do about it. All
-// other values are failures that may pass.
+// refusalAdvice says for each refusal what an operator can do about it. Its keys are the values of WhyNotLoaded that are
+// refusals of kube-apiserver to list a resource. All other values are failures that may pass.
 var refusalAdvice = map[string]string{
 	string(reason.UnknownResource): "correct its name or version in --eager, install its definition, or take it out",
 	string(reason.NotPermitted):    "let listproxy's account list and watch it (docs/rbac.yaml), or take it out of --eager",

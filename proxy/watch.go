@@ -21,9 +21,13 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// watchStream is the answer from memory to a watch. It has two parts: the initial events, which many watches do not have, and then
-// the changes. The initial events are one for each object of the state, and a bookmark if the client wants bookmarks. Three names
-// are about them:
+// watchStream is the answer from memory to a watch. It has two parts:
+//
+//  1. The initial events: ADDED for each object of the state, and then a bookmark if the client wants bookmarks. Many watches have
+//     no initial events.
+//  2. The changes after the state.
+//
+// Three names tell whether there are initial events:
 //
 //	WatchOptions.SendInitialEvents   the client's parameter: "true", "false", or "" if it is not given
 //	decision.Initial                 whether the answer has initial events, which depends on the resourceVersion, too
@@ -43,7 +47,7 @@ type watchStream struct {
 	form *watch.Form
 	// initial has the objects of the initial events, if any. serveInitial releases it, and sets it to nil.
 	initial *body
-	// watcher has the changes.
+	// watcher delivers the changes, and says when the watch must end.
 	watcher *watch.Watcher
 
 	// sendsInitial reports whether the answer has initial events.
@@ -55,7 +59,7 @@ type watchStream struct {
 
 	// events is the number of events that were written.
 	events int
-	// uncompressed is the number of bytes of these events before compression.
+	// uncompressed is the number of bytes of the written events before compression.
 	uncompressed int
 	// answer is what the request's record says about the answer.
 	answer observe.MemoryAnswer
@@ -77,13 +81,15 @@ const (
 	revisionWait = 3 * time.Second
 )
 
-// batches keeps batches of events for reuse. A watch holds a batch only while it writes it.
+// batches keeps batches for reuse. A batch has the changes that a watcher delivers at once. A watch holds it only while writing
+// it.
 var batches = sync.Pool{New: func() any { return new(watch.Batch) }}
 
 // whyNotWatch returns the reason to forward a watch although its state was found in memory, or None.
 //
-// A plain watch is one after a revision, without sendInitialEvents. Every kube-apiserver answers it in the same way. Memory answers
-// any other watch as a kube-apiserver with streaming lists does, so the watch is forwarded if the upstream has no streaming lists.
+// Every kube-apiserver answers a plain watch in the same way: one after a revision, without sendInitialEvents. The answer to
+// any other watch depends on whether kube-apiserver has streaming lists (a feature gate). Memory answers as if it has them, so
+// the watch is forwarded if it has none.
 func (h *Handler) whyNotWatch(d *decision) reason.Reason {
 	form := d.state.WatchForm()
 	isPlain := d.Semantics == policy.After && d.asked.WatchOptions.SendInitialEvents == ""
@@ -149,7 +155,7 @@ func (s *watchStream) startWatcher(d *decision) reason.Reason {
 		IsDefined: func() bool { return h.Cluster.IsCurrent(resource, entry) },
 	})
 	why := lastCheck(d, h.currentConditions(d))
-	if s.watcher == nil { // the state was lost meanwhile, or the history no longer reaches back to after
+	if s.watcher == nil { // the state was lost meanwhile, or memory no longer has all changes after this revision
 		return cmp.Or(why, reason.History)
 	}
 	if why != reason.None {
@@ -223,15 +229,20 @@ func (s *watchStream) writeInitial() {
 	}
 }
 
-// compressInitial writes the initial objects as events, and then lastEvent, with gzip. It sets s.events and s.uncompressed. Clients
-// that get the same objects share the compressed segments.
+// compressInitial writes the initial objects as events, and then lastEvent, as one gzip member. It sets s.events and
+// s.uncompressed. The member consists of segments, which are compressed once for all clients that get the same objects.
+// WriteEvents and sendAndCheck take turns:
 //
-// WriteEvents calls sendAndCheck before each segment of events, and before lastEvent. A segment is written right after a check that
-// found the state valid, and sent before the next check. After a check that fails, WriteEvents writes only the end of the member.
+//	WriteEvents    writes the member's header
+//	sendAndCheck   checks that the state is valid
+//	WriteEvents    writes the first segment
+//	sendAndCheck   sends the segment, and checks again; and so on, up to lastEvent
+//
+// If a check fails, WriteEvents writes only the end of the member.
 func (s *watchStream) compressInitial(out *bufio.Writer, lastEvent []byte) {
 	isFirstCall := true
 	sendAndCheck := func() (mayWrite bool) {
-		if !isFirstCall { // on the first call, the buffer has only the member's header
+		if !isFirstCall { // on the first call, there is only the header
 			s.err = out.Flush()
 		}
 		isFirstCall = false
@@ -241,22 +252,24 @@ func (s *watchStream) compressInitial(out *bufio.Writer, lastEvent []byte) {
 	events, size, _ := s.handler.Compressor.WriteEvents(out, s.form.Envelope, s.initial.objects, lastEvent, sendAndCheck)
 	s.events = events
 	s.uncompressed = int(size)
-	s.err = out.Flush() // after an error of WriteEvents, Flush returns the same error
+	s.err = out.Flush() // returns the error of WriteEvents, too, since a bufio.Writer keeps its first error
 }
 
-// copyInitial writes the initial objects as events, and then lastEvent, without gzip. It collects events in the buffer of out, and
-// checks the state each time before it sends them. If the watch must end, the events in the buffer are dropped.
+// copyInitial writes the initial objects as events, and then lastEvent, without gzip. It collects events in the buffer of out,
+// and sends them when the next event does not fit, right after it has checked that the state is valid. If the check fails, the
+// events in the buffer are dropped. For example, with a buffer of 64 KiB:
 //
-//	the next event                    what is sent
-//	fits into the rest of the buffer  nothing
-//	does not fit into the rest        the events before it
-//	is longer than the whole buffer   the events before it, and then the event itself
+//	event        what copyInitial does
+//	1 (40 KiB)   puts it into the buffer
+//	2 (20 KiB)   puts it into the buffer
+//	3 (10 KiB)   checks, sends events 1 and 2, and puts event 3 into the buffer
+//	4 (90 KiB)   checks, sends event 3, and sends event 4 at once, since it is longer than the whole buffer
 func (s *watchStream) copyInitial(out *bufio.Writer, lastEvent []byte) {
 	var head []byte
 	for i, o := range s.initial.objects {
-		var skip int // the number of the object's first bytes that are in head
-		head, skip = s.form.Envelope.AppendEventHead(head[:0], wire.Added, len(o.Bytes))
-		object, tail := o.Bytes[skip:], s.form.Envelope.EventEnd()
+		var inHead int // the number of the object's first bytes that head has already
+		head, inHead = s.form.Envelope.AppendEventHead(head[:0], wire.Added, len(o.Bytes))
+		object, tail := o.Bytes[inHead:], s.form.Envelope.EventEnd()
 		size := len(head) + len(object) + len(tail)
 		fits := size <= out.Available()
 		isLong := size > out.Size()
@@ -281,16 +294,16 @@ func (s *watchStream) copyInitial(out *bufio.Writer, lastEvent []byte) {
 	}
 }
 
-// sendInitial sends the bytes in out. If that succeeds, it sets s.events to events.
-func (s *watchStream) sendInitial(out *bufio.Writer, events int) {
+// sendInitial sends the bytes in out. If that succeeds, sentEvents initial events have been sent in all.
+func (s *watchStream) sendInitial(out *bufio.Writer, sentEvents int) {
 	s.err = out.Flush()
 	if s.err == nil {
-		s.events = events
+		s.events = sentEvents
 	}
 }
 
-// checkInitial waits until the state is valid, so that more initial events may be written. If the watch must end instead, it sets
-// the ending.
+// checkInitial waits until it is certain that the state is valid, so that more initial events may be written. If the watch must
+// end instead, it sets the ending.
 func (s *watchStream) checkInitial() {
 	if s.err != nil {
 		s.ending = watch.EndGone

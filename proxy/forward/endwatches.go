@@ -13,9 +13,9 @@ import (
 // errStopped is the failure of a watch that was stopped before the API server answered it.
 var errStopped = errors.New("the watch was ended: listproxy is shutting down")
 
-// EndWatches begins to end the forwarded watches, and returns. A watch that is open ends within spread of now. A watch that
-// begins later ends within spread of its start. The ends are at random times, so that the clients do not all come back at once.
-// EndWatches must not be called twice.
+// EndWatches begins to end the forwarded watches, and returns at once. With a spread of 10 s, each watch that is open now ends
+// at a random time in the next 10 s. A watch that begins later ends at a random time in its first 10 s. So the clients do not
+// all come back at once. EndWatches must not be called twice.
 //
 // A watch ends as kube-apiserver ends its own at a shutdown (WatchServer.HandleHTTP in
 // k8s.io/apiserver/pkg/endpoints/handlers): after a whole event, with a regular end of the body. The client then opens
@@ -32,8 +32,8 @@ func (f *Forwarder) EndWatches(spread time.Duration) {
 	f.beginShutdown()
 }
 
-// endAtShutdown makes w end within f.endSpread of the call of EndWatches, or of now if EndWatches was called already. stop must be
-// called when w has ended by itself.
+// endAtShutdown makes w end at a random time after EndWatches was called, or from now on if that has happened already. stop
+// must be called when w has ended by itself.
 func (f *Forwarder) endAtShutdown(w *forwardedWatch) (stop func() bool) {
 	return context.AfterFunc(f.shutdown, func() {
 		delay := rand.N(f.endSpread)
@@ -76,9 +76,9 @@ func (w *forwardedWatch) stopLocked() {
 
 // setResponse takes the API server's answer:
 //
-//	a stream of events                  w becomes the body, and is empty if the watch was stopped before
+//	a stream of events                  w replaces the body (res.Body), and Read returns io.EOF if the watch was stopped
 //	another answer to a stopped watch   setResponse returns errStopped, since the body may be incomplete
-//	another answer                      the body stays, and the watch ends by itself
+//	another answer, such as a 403       the body stays, and the watch ends by itself
 func (w *forwardedWatch) setResponse(res *http.Response) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -34,12 +34,12 @@ type endFinder struct {
 	inside bool
 
 	// The state of framedByLength.
-	length     [4]byte // the length of the current event
-	lengthRead int     // the number of bytes of length that were read
+	length     [4]byte // the length of the current event, as it is in the body
+	lengthRead int     // how many of these four bytes were read
 	eventLeft  int64   // the number of bytes of the event that are still to come; 0 while its length is read
 
 	// The state of framedByMember.
-	endRead int // the number of bytes of memberEnd, and then of the trailer, that were read in a row
+	endRead int // the number of bytes that were read of the member's end: first of memberEnd (5 bytes), then of the trailer (8 bytes)
 }
 
 const (

@@ -42,8 +42,8 @@ type exchange struct {
 	watch     *forwardedWatch // nil if the request is not a watch
 
 	isWellFormed   bool // ReverseProxy has found no error in the request's header
-	attempts       int  // the number of connections on which the request was sent
-	mayHaveArrived bool // the API server may have read the request
+	attempts       int  // the number of connections on which the request was sent, one after the other
+	mayHaveArrived bool // the API server may have read the request, so a write may have been carried out
 	switched       bool // the API server has agreed to the upgrade
 }
 
@@ -91,19 +91,21 @@ const maxAttempts = 8
 
 var errTooManyAttempts = fmt.Errorf("%d connections were closed when the request came", maxAttempts)
 
-// countAttempts returns a child of ctx for the request to the API server. The transport calls the functions in this child, which
-// update x.attempts and x.mayHaveArrived. After more than maxAttempts attempts, they call cancel, which must cancel ctx.
+// countAttempts returns a child of ctx for the request to the API server. The transport calls the two functions in this child
+// at each attempt, and they update x.attempts and x.mayHaveArrived. After more than maxAttempts attempts, they call cancel,
+// which must cancel ctx. For example, a write is sent on two connections, and the first one ends with a GOAWAY:
 //
-// The transport begins another attempt in three cases:
+//	GetConn   the first attempt begins                          mayHaveArrived is false
+//	GotConn   the request is sent                               mayHaveArrived is true
+//	GetConn   after the GOAWAY, the second attempt begins       mayHaveArrived is false again
+//	GotConn   the request is sent again                         mayHaveArrived is true
 //
-//	the API server has not looked at the request   the request has not arrived
-//	the request is a read                          it does not matter whether the request has arrived
-//	cancel has broken off the last attempt         the request may have arrived
+// Another attempt shows that the request has not arrived, since net/http repeats a write only then. net/http also repeats reads
+// that may have arrived, but a read changes nothing. There is one exception: after too many attempts, cancel has broken off the
+// last one, which may have arrived.
 func (x *exchange) countAttempts(ctx context.Context, cancel context.CancelFunc) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		// GetConn is called when an attempt begins. Only in the third case, there were too many attempts.
 		GetConn: func(string) { x.mayHaveArrived = x.tooManyAttempts() },
-		// GotConn is called when the attempt has a connection, on which the request is then sent.
 		GotConn: func(httptrace.GotConnInfo) {
 			x.mayHaveArrived = true
 			x.attempts++
@@ -143,7 +145,8 @@ var errAccountRefused = errors.New("kube-apiserver refuses listproxy's own accou
 
 // modifyResponse checks and adapts the API server's final answer before its header is sent. A 101 is a final answer.
 func (x *exchange) modifyResponse(res *http.Response) error {
-	// kube-apiserver's own 401 is about the request's credentials. A backend's 401 says nothing about the caller.
+	// kube-apiserver's own 401 is about the request's credentials. A 401 of a backend, such as a Service, says nothing about
+	// the caller.
 	is401 := res.StatusCode == http.StatusUnauthorized
 	backend401 := is401 && x.mayBeOfBackend(res)
 	apiserver401 := is401 && !backend401
@@ -162,14 +165,14 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		}
 	}
 	x.adaptHeader(res, apiserver401)
-	if x.switched { // ReverseProxy will hijack the connection, so nothing else records the answer.
+	if x.switched { // ReverseProxy will hijack the connection, so nothing else records the answer
 		observe.RecordOf(x.request.Context()).SetHijackedAnswer(http.StatusSwitchingProtocols, 0)
 	}
 	return nil
 }
 
-// finishUpgrade prepares a 101 for the caller, or the refusal of an upgrade. It returns an error if the API server switched to
-// a protocol that the request has not asked for. It does nothing if no upgrade was asked for, and there was none.
+// finishUpgrade prepares the answer to a request that asked for an upgrade: a 101, or a refusal. It returns an error if the API
+// server has switched to a protocol for which the request did not ask. It leaves all other answers as they are.
 func (x *exchange) finishUpgrade(res *http.Response) error {
 	switch {
 	case res.StatusCode == http.StatusSwitchingProtocols:
@@ -230,7 +233,7 @@ func (x *exchange) adaptHeader(res *http.Response, apiserver401 bool) {
 func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	bodyErr := x.body.failure()
 	bodyIsLate := errors.Is(bodyErr, os.ErrDeadlineExceeded)
-	// net/http also cancels the context when a body is late, although the caller is still there.
+	// A canceled context means that the caller has left, except after a late body: net/http then cancels the context itself.
 	hasLeft := x.request.Context().Err() != nil && !bodyIsLate
 	isMalformed := !x.switched && (bodyErr != nil || !x.isWellFormed)
 	x.logEnd(hasLeft || isMalformed, err.Error())
@@ -290,8 +293,8 @@ func (l breakOffLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// logEnd logs that the exchange has ended early. The message is a debug message if the end is expected: the caller has left, or the
-// request is malformed. Any other end is a warning. The number of warnings is limited.
+// logEnd logs that the exchange has ended early. isExpected means that the caller has left, or that the request is malformed.
+// That is logged as a debug message, and any other end as a warning. The number of warnings is limited.
 func (x *exchange) logEnd(isExpected bool, cause string) {
 	logAt := func(level slog.Level) {
 		x.forwarder.log.Log(x.request.Context(), level, "a forwarded request ended early",

@@ -29,9 +29,12 @@ type Upstream interface {
 	RecordAnswer(id auth.Identity, upgrade bool, method string, status int)
 }
 
-// Forwarder passes requests to the API server, and its answers back. Bodies are passed on as they come, except a request's
-// body that is kept to be sent again ([Reserve]), and answers that make sense only as a whole
-// ([kubehttp.Request.Bufferable]). Forwarder is safe for concurrent use.
+// Forwarder passes requests to the API server, and its answers back. Bodies are passed on as they come, with two exceptions:
+//
+//   - A request's body may be kept, so that it can be sent again ([Reserve]).
+//   - An answer that its client reads as a whole, like a list or an object, may be buffered ([kubehttp.Request.Bufferable]).
+//
+// Forwarder is safe for concurrent use.
 //
 // The request that arrives at the API server differs from the caller's only in
 //
@@ -52,8 +55,8 @@ type Upstream interface {
 // A watch is complete after any event ([Forwarder.EndWatches]).
 //
 // If the API server gives no usable answer, the request is sent again where that is safe (see exchange). If that does not help,
-// the caller gets a 503, or a 429 if the request could not be sent again because its body was not kept. Both have Retry-After if
-// certainly no write was carried out.
+// the caller gets a 503. It gets a 429 instead if the request could not be sent again because its body was not kept. Both have
+// Retry-After if it is certain that no write was carried out.
 type Forwarder struct {
 	upstream Upstream
 	base     *url.URL // of the API server
@@ -84,8 +87,8 @@ func New(up Upstream, logger *slog.Logger) *Forwarder {
 // afterEachWrite is the FlushInterval with which a [httputil.ReverseProxy] flushes after each write.
 const afterEachWrite time.Duration = -1
 
-// ServeAs forwards r as a request of id, and writes the answer to w. The target of r must be a path. ServeAs keeps r's body in
-// memory from reserve, so that it can send the body again. If reserve is nil, the body is not kept.
+// ServeAs forwards r as a request of the caller id, and writes the answer to w. The target of r must be a path. ServeAs keeps
+// r's body in memory that it gets from reserve, so that it can send the body again. If reserve is nil, the body is not kept.
 func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Identity, reserve Reserve) {
 	if reason, message := whyRefused(r, id); reason != "" {
 		refuse(w, r, reason, message)
@@ -94,7 +97,7 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Iden
 	asked := kubehttp.RequestOf(r)
 	flushInterval := afterEachWrite // so that watch events arrive at once
 	if asked.Bufferable() && r.Method != http.MethodHead {
-		flushInterval = 0 // the answer makes sense only as a whole
+		flushInterval = 0 // no flushes, since the client reads the answer as a whole
 		w = unflushed{w}
 	}
 	body, release, err := readUpload(r, reserve)

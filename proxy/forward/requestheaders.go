@@ -45,9 +45,10 @@ func removeProxyHeaders(h http.Header) {
 // underscore as a dash.
 func normalizeName(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 
-// hideIdempotencyKeys keeps net/http from sending a write again when the connection ends before the answer: kube-apiserver may have
-// carried out the write already. net/http repeats a write that has an Idempotency-Key or X-Idempotency-Key, although kube-apiserver
-// ignores both. In lower case, net/http does not find these names, and servers read them as before.
+// hideIdempotencyKeys keeps net/http from sending a write again when the connection ends before the answer. kube-apiserver may
+// have carried out the write already. But net/http repeats a write that has an Idempotency-Key or X-Idempotency-Key, although
+// kube-apiserver ignores both. So hideIdempotencyKeys writes the two names in lower case: net/http does not find them, and
+// servers read them as before.
 func hideIdempotencyKeys(h http.Header) {
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if values, ok := h[name]; ok {

@@ -12,7 +12,7 @@ import (
 // bound on bodies (MaxRequestBodyBytes in k8s.io/apiserver/pkg/server/config.go).
 const maxKept = 3 << 20
 
-// errNotKept means that the request cannot be sent again, since a part of its body was read and not kept.
+// errNotKept means that the request cannot be sent again: a part of its body was sent already, and was not kept.
 var errNotKept = errors.New(
 	"the API server closed the connection before it looked at the request, whose body was not kept")
 

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// loggableWord matches the words of a request that may be logged: groups, versions, resources, subresources and verbs of up to 40
-// characters. It matches few credentials, since most credentials have capitals or are longer. An exception are bootstrap tokens,
-// which package telemetry masks in the log.
+// loggableWord matches the words of a request that may be logged: groups, versions, resources, subresources and verbs of up to
+// 40 characters. It matches few credentials, since most credentials have capitals or are longer. Bootstrap tokens are an
+// exception: package telemetry masks them in the log.
 var loggableWord = regexp.MustCompile(`^[a-z][a-z0-9.-]{0,39}$`)
 
 // loggableNamespace matches the namespaces that may be logged: RFC 1123 labels, and "", which stands for no namespace.

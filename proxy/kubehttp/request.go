@@ -28,8 +28,8 @@ type Request struct {
 	Info *request.RequestInfo
 	// Upgrade is the protocol to which the request asks to upgrade the connection; empty for most requests.
 	Upgrade string
-	// LongRunning reports whether the request may take as long as its client likes. As in kube-apiserver, this is a watch, log,
-	// exec or the like. In addition, it is any upgrade, even if the path cannot be parsed.
+	// LongRunning reports whether the request may take as long as its client likes. As in kube-apiserver, a watch, a log or an
+	// exec is long-running. In addition, every request for an upgrade is, even if its path cannot be parsed.
 	LongRunning bool
 	// EndableWatch reports whether the request is a watch that listproxy may end between two events. The client then
 	// continues from there, perhaps at another replica. A watch over a WebSocket is not endable, since a proxy does not know

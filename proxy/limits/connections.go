@@ -105,7 +105,8 @@ type connection struct {
 
 	// idleElement is the connection's element in all.idle, or nil if it is not there.
 	idleElement *list.Element
-	// stateChanges is the number of changes that NoteState has recorded. The timer of setIdleLaterLocked compares it.
+	// stateChanges is the number of changes that NoteState has recorded. From it, the timer of setIdleLaterLocked knows whether
+	// the state has changed since the timer was started.
 	stateChanges int
 
 	// closed is set just before Conn is closed. From then on, no request of the connection is carried out. It is atomic, so that

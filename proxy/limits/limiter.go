@@ -59,7 +59,8 @@ type LimiterConfig struct {
 	MaxWait time.Duration
 }
 
-// flowsToFillQueue is the number of flows that can reach MaxWaiting together, and the divisor that gives the part of one flow.
+// flowsToFillQueue divides LimiterConfig.MaxWaiting: of 16,000 requests that may wait, 2,000 may be of one flow. So it takes at
+// least eight flows to fill the queue.
 const flowsToFillQueue = 8
 
 // Overload is the reason for which a [Limiter] refuses a request, which is answered with 429.
@@ -85,7 +86,7 @@ type Stats struct {
 	Waiting int
 }
 
-// queuedFlowsDegree is the degree of a B-tree that is mostly small, and whose items come and go.
+// queuedFlowsDegree is the degree of the B-tree queuedFlows. It is low, since the tree is mostly small and changes often.
 const queuedFlowsDegree = 8
 
 // NewLimiter returns a Limiter in which nothing is held. No bound may be negative.
@@ -256,7 +257,7 @@ func (l *Limiter) await(ctx context.Context, r *queuedRequest) (Grant, error) {
 	if l.giveUp(r) {
 		return Grant{}, err
 	}
-	// The request was granted before it could be given up.
+	// The request was granted at the same moment.
 	if err := ctx.Err(); err != nil {
 		granted.Release()
 		return Grant{}, err
@@ -372,8 +373,9 @@ func (l *Limiter) changePausedLocked(f *flow, change int) {
 	l.changeLocked(f, func() { f.paused += change })
 }
 
-// changeLocked calls change, which changes fields of the flow f. Since the order of queuedFlows depends on these fields,
-// changeLocked takes f out of queuedFlows before the change, and puts it back afterwards. If f has nothing left, it is forgotten.
+// changeLocked calls change, which changes fields of the flow f. The order of queuedFlows depends on these fields. So
+// changeLocked takes f out of queuedFlows before the change, and puts it back afterwards. If f holds nothing and no request of
+// it waits any more, changeLocked forgets f.
 func (l *Limiter) changeLocked(f *flow, change func()) {
 	if f.queue.Len() > 0 {
 		l.queuedFlows.Delete(f)

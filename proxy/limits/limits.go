@@ -44,7 +44,7 @@ const (
 	maxWaitingPerRequest = 16
 	// maxWaitingAnswers is the number of large answers that may wait to be written.
 	maxWaitingAnswers = 4096
-	// smallDivisor divides Config.Bytes, to give Limits.smallSize.
+	// smallDivisor divides Config.Bytes, to give Limits.smallSize. If Bytes is 1 GiB, an answer of up to 1 MiB is small.
 	smallDivisor = 1024
 )
 
@@ -61,7 +61,7 @@ func New(cfg Config) *Limits {
 	short := LimiterConfig{Capacity: int64(cfg.Short), MaxWaiting: cfg.Short * maxWaitingPerRequest, MaxWait: cfg.MaxWait}
 	longRunning := LimiterConfig{Capacity: int64(cfg.LongRunning)} // nothing waits
 	bytes := NewLimiter(LimiterConfig{Capacity: cfg.Bytes, MaxWaiting: maxWaitingAnswers, MaxWait: cfg.MaxWait})
-	smallSize := bytes.config.Capacity / smallDivisor // very large if cfg.Bytes is 0
+	smallSize := bytes.config.Capacity / smallDivisor // without a bound (Bytes is 0), every answer is small
 	return &Limits{Short: NewLimiter(short), LongRunning: NewLimiter(longRunning), bytes: bytes, smallSize: smallSize}
 }
 

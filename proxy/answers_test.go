@@ -64,12 +64,12 @@ func (fullDisk) Close() error              { return nil }
 // anyState is the query of a list of any state, which memory answers without a proof.
 const anyState = "resourceVersion=0"
 
-// TestWhoAnswers: Cache-Status says who answered and why memory did not. Whatever memory may not or cannot answer is forwarded,
-// never refused. A caller whom the upstream has refused, or who is anonymous, learns only "unknown-caller". A caller with an
-// unknown token is reviewed, and then answered from memory.
+// TestWhoAnswers: a request that memory may not or cannot answer is forwarded, never refused. Cache-Status says who has
+// answered, and why memory has not. A caller whom the upstream has refused, or who is anonymous, learns only "unknown-caller".
 func TestWhoAnswers(t *testing.T) {
 	const upstreamBody = "of the upstream"
 	const exactly, anyWatch = "resourceVersionMatch=Exact&resourceVersion=", "watch=true&resourceVersion=0"
+	// These change the world or the caller before the request.
 	deny := func(w *modelWorld, _ *caller) { w.setReviews(0, func() bool { return false }) }
 	drain := func(w *modelWorld, _ *caller) { w.handler.Draining = func() bool { return true } }
 	delayProof := func(w *modelWorld, _ *caller) { w.delayProbes(2 * w.handler.ConsistentWait) }
@@ -80,32 +80,45 @@ func TestWhoAnswers(t *testing.T) {
 	setVerdict := func(verdict auth.Verdict) func(*modelWorld, *caller) {
 		return func(_ *modelWorld, who *caller) { who.verdict = verdict }
 	}
+	const memoryAnswers = 0 // in place of the upstream's code
 	for name, tt := range map[string]struct {
 		query        string
 		change       func(*modelWorld, *caller) // before the request; may be nil
-		upstreamCode int                        // 0: the upstream is not asked
+		upstreamCode int                        // of the upstream's answer, or memoryAnswers
 		want         string                     // Cache-Status, after "listproxy; "
 	}{
-		"any version":        {query: anyState, want: "hit; detail=any"},
-		"the newest version": {query: exactly + newestRevision, want: "hit; detail=exact"},
-		"a watch":            {query: "watch=true&timeoutSeconds=1&resourceVersion=" + newestRevision, want: "hit; detail=after"},
-		"an older version":   {query: exactly + "3", upstreamCode: 200, want: "fwd=miss; detail=history"},
-		"an expired version": {query: exactly + "3", upstreamCode: 410, want: "fwd=miss; detail=history"},
-		"a version to come":  {query: exactly + "999", upstreamCode: 200, want: "fwd=miss; detail=not-proven"},
-		"a slow proof":       {query: "", change: delayProof, upstreamCode: 200, want: "fwd=miss; detail=not-proven"},
+		// By the state that is asked for. The revisions in memory are above 3 and below 999.
+		"any revision":        {query: anyState, upstreamCode: memoryAnswers, want: "hit; detail=any"},
+		"the newest revision": {query: exactly + newestRevision, upstreamCode: memoryAnswers, want: "hit; detail=exact"},
+		"a watch": {
+			query: "watch=true&timeoutSeconds=1&resourceVersion=" + newestRevision, upstreamCode: memoryAnswers, want: "hit; detail=after",
+		},
+		"a revision before memory's":          {query: exactly + "3", upstreamCode: 200, want: "fwd=miss; detail=history"},
+		"a revision that nobody has any more": {query: exactly + "3", upstreamCode: 410, want: "fwd=miss; detail=history"},
+		"a revision after memory's":           {query: exactly + "999", upstreamCode: 200, want: "fwd=miss; detail=not-proven"},
+		"the newest state, and a slow proof":  {query: "", change: delayProof, upstreamCode: 200, want: "fwd=miss; detail=not-proven"},
 
-		"no right, by the review": {query: anyState, change: deny, upstreamCode: 200, want: "fwd=bypass; detail=not-allowed"},
-		"no right, by both":       {query: anyState, change: deny, upstreamCode: 403, want: "fwd=bypass; detail=not-allowed"},
-		"a bad limit":             {query: "limit=x", upstreamCode: 400, want: "fwd=bypass; detail=not-canonical"},
-		"an unknown parameter":    {query: "nobody=knows", upstreamCode: 200, want: "fwd=bypass; detail=not-canonical"},
+		// By the parameters.
+		"a bad limit":          {query: "limit=x", upstreamCode: 400, want: "fwd=bypass; detail=not-canonical"},
+		"an unknown parameter": {query: "nobody=knows", upstreamCode: 200, want: "fwd=bypass; detail=not-canonical"},
 
-		"a list while the process ends":  {query: anyState, change: drain, want: "hit; detail=any"},
+		// By what listproxy can do now.
+		"a list while the process ends":  {query: anyState, change: drain, upstreamCode: memoryAnswers, want: "hit; detail=any"},
 		"a watch while the process ends": {query: anyWatch, change: drain, upstreamCode: 200, want: "fwd=bypass; detail=watch"},
 		"no room for the audit log":      {query: anyState, change: failAuditing, upstreamCode: 200, want: "fwd=bypass; detail=audit"},
 
-		"a refused token":  {query: anyState, change: setVerdict(auth.Refused), upstreamCode: 401, want: "fwd=bypass; detail=unknown-caller"},
-		"no credentials":   {query: anyState, change: setVerdict(auth.NoToken), upstreamCode: 403, want: "fwd=bypass; detail=unknown-caller"},
-		"an unknown token": {query: anyState, change: setVerdict(auth.Unjudged), want: "hit; detail=any"},
+		// By the caller.
+		"the review says no, the upstream answers": {query: anyState, change: deny, upstreamCode: 200, want: "fwd=bypass; detail=not-allowed"},
+		"the review says no, the upstream refuses": {query: anyState, change: deny, upstreamCode: 403, want: "fwd=bypass; detail=not-allowed"},
+		"a token that the upstream has refused": {
+			query: anyState, change: setVerdict(auth.Refused), upstreamCode: 401, want: "fwd=bypass; detail=unknown-caller",
+		},
+		"no credentials": {
+			query: anyState, change: setVerdict(auth.NoToken), upstreamCode: 403, want: "fwd=bypass; detail=unknown-caller",
+		},
+		"an unknown token, whose review says yes": {
+			query: anyState, change: setVerdict(auth.Unjudged), upstreamCode: memoryAnswers, want: "hit; detail=any",
+		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
@@ -117,7 +130,7 @@ func TestWhoAnswers(t *testing.T) {
 			}
 			out := w.respond(t, tt.query, who)
 			expect.Same(t, []string{"listproxy; " + tt.want}, out.Header()[kubehttp.CacheStatusHeader])
-			if tt.upstreamCode != 0 {
+			if tt.upstreamCode != memoryAnswers {
 				expect.Same(t, tt.upstreamCode, out.Code)
 				expect.Same(t, upstreamBody, out.Body.String())
 			}
@@ -125,7 +138,7 @@ func TestWhoAnswers(t *testing.T) {
 	}
 }
 
-// pageToCome is the query of a page of a revision that memory has not reached.
+// pageToCome is the query of a page at revision 999, which memory has not reached.
 var pageToCome = "limit=1&continue=" + policy.EncodeContinue(999, "n/w")
 
 // TestPageToComeIsForwardedAtOnce: a page of a revision that memory has not reached is forwarded without a wait, even if the
@@ -144,31 +157,32 @@ func TestPageToComeIsForwardedAtOnce(t *testing.T) {
 	})
 }
 
-// TestForwardedInPlaceOfAReview: a list that is forwarded in any case is not reviewed. Its Cache-Status tells about memory
-// only if the upstream's answer proves the right to list. A 200 counts as a yes to a review that was sent with the list, so
-// the next list from memory needs no review.
+// TestForwardedInPlaceOfAReview: a list that memory cannot answer is forwarded without a review. If the upstream answers 200,
+// the caller has the right to list. So Cache-Status may tell what memory has, and a second list is answered from memory without
+// a review. If the upstream refuses the first list, Cache-Status says only "not-allowed" or "unknown-caller", and the second
+// list is reviewed.
 func TestForwardedInPlaceOfAReview(t *testing.T) {
 	const (
 		consistent = "fwd=bypass; detail=consistent"
 		history    = "fwd=miss; detail=history"
 		notAllowed = "fwd=bypass; detail=not-allowed"
 		unknown    = "fwd=bypass; detail=unknown-caller"
-		newest     = "" // lists the newest state, and is forwarded for a small collection
+		newest     = "" // the query of a list of the newest state, which is forwarded since the collection is small
 		tooOld     = "resourceVersionMatch=Exact&resourceVersion=3"
-		rightTTL   = 10 * time.Second
+		rightTTL   = 10 * time.Second // the time for which a right is remembered
 	)
 	for name, tt := range map[string]struct {
-		query           string
+		query           string                 // of the first list
 		consistentLists policy.ConsistentLists // "": ConsistentLarge
-		upstream        cannedUpstream
-		newToken        bool           // nothing is known of the token before the first list
-		denied          bool           // reviews say no
-		change          func(*Handler) // between the two lists
-		pause           time.Duration  // between the two lists
+		upstream        cannedUpstream         // answers the first list if it is forwarded
+		newToken        bool                   // the upstream has not judged the token before the first list
+		denied          bool                   // reviews say no
+		change          func(*Handler)         // between the two lists
+		pause           time.Duration          // between the two lists
 
 		wantFirst         string // Cache-Status of the first list, after "listproxy; "
-		wantFirstReviews  int
-		wantSecondReviews int
+		wantFirstReviews  int    // the number of reviews for the first list
+		wantSecondReviews int    // the number of reviews for the second list, which memory answers
 	}{
 		"newest state": {query: newest, wantFirst: consistent},
 		"newest state, always proven": {
@@ -190,11 +204,11 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 		"newest state, with a warning": {
 			query: newest, upstream: cannedUpstream{warning: "299 - \"x\""}, wantFirst: consistent, wantSecondReviews: 1,
 		},
-		"newest state, the right expired": { // 11 s after it was asked
+		"newest state, the right expired": { // the second list comes 6 s + 5 s after the first was sent
 			query: newest, upstream: cannedUpstream{delay: 6 * time.Second}, pause: 5 * time.Second,
 			wantFirst: consistent, wantSecondReviews: 1,
 		},
-		"newest state, the right did not expire": { // 9 s after it was asked
+		"newest state, the right did not expire": { // the second list comes 4 s + 5 s after the first was sent
 			query: newest, upstream: cannedUpstream{delay: 4 * time.Second}, pause: 5 * time.Second, wantFirst: consistent,
 		},
 		"newest state, rights are revoked": {
@@ -226,6 +240,7 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 				ConsistentLists: cmp.Or(tt.consistentLists, policy.ConsistentLarge), Watches: true,
 			})
 			w.handler.Forward = forward.New(tt.upstream, proxytest.DiscardLog())
+			// The first list.
 			who := w.newCaller(t)
 			if tt.newToken {
 				who.verdict = auth.Unjudged
@@ -234,6 +249,7 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 			expect.Same(t, "listproxy; "+tt.wantFirst, first.Header().Get(kubehttp.CacheStatusHeader))
 			expect.Same(t, tt.wantFirstReviews, reviews)
 
+			// The second list, of the same caller.
 			if tt.change != nil {
 				tt.change(w.handler)
 			}
@@ -275,7 +291,7 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 			r.URL = httptest.NewRequest(http.MethodGet, target, nil).URL
 			r.RequestURI = target
 			w.handler.decide(withCaller(r, w.newCaller(t)))
-			want.Group = "example.com"
+			want.Group = "example.com" // the same in all cases, as are the next two
 			want.Version = "v1"
 			want.Resource = "widgets"
 			expect.Same(t, &want, asked.ResourceAttributes)
@@ -283,10 +299,10 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 	}
 }
 
-// TestNoRoom: an answer that gets no room for its bytes in time is refused with 429 and Retry-After, and counted with the reason.
-// A watch that does not begin with the state needs no room.
+// TestNoRoom: an answer that gets no room for its bytes in time is refused with 429 and Retry-After, and the refusal is counted
+// with its reason. A watch that does not begin with the state needs no room.
 func TestNoRoom(t *testing.T) {
-	const wait = 4800 * time.Millisecond // for room
+	const wait = 4800 * time.Millisecond // the time for which an answer waits for room
 	for name, tt := range map[string]struct {
 		query       string
 		wantRefused bool
@@ -301,12 +317,13 @@ func TestNoRoom(t *testing.T) {
 			w.handler.Observer = observer
 			w.setRoom(modelRoom, wait)
 			w.load(t)
-			defer w.takeRoom(t, modelRoom)()
+			releaseRoom := w.takeRoom(t, modelRoom) // all of it
+			defer releaseRoom()
 			c := w.open(t, tt.query)
-			w.write()
+			w.write() // an event for the watch
 			time.Sleep(wait + time.Second)
 			synctest.Wait()
-			expect.Same(t, reason.None, c.why)
+			expect.Same(t, reason.None, c.why) // it is not forwarded
 			expect.Same(t, tt.wantRefused, c.Code == http.StatusTooManyRequests)
 			expect.Same(t, tt.wantRefused, c.Header().Get("Retry-After") != "")
 			if !tt.wantRefused {
@@ -339,7 +356,7 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 	for name, tt := range map[string]struct {
 		query   string
 		verdict auth.Verdict
-		begin   func(t *testing.T, w *modelWorld)
+		begin   func(t *testing.T, w *modelWorld) // makes each request wait for delay
 	}{
 		"for a load": {query: anyState, verdict: auth.Accepted, begin: func(t *testing.T, w *modelWorld) {
 			t.Helper()
@@ -371,6 +388,7 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 			h.Forward = forward.New(cannedUpstream{code: http.StatusOK}, proxytest.DiscardLog())
 			h.Limits = limits.New(limits.Config{Short: 1, MaxWait: 5 * time.Second})
 			tt.begin(t, w)
+			// Two requests wait, although there is only one seat.
 			handler := kubehttp.WithRequest(h.Observer.Observe(h.withSeat(http.HandlerFunc(h.respond)), h.Log))
 			var requests sync.WaitGroup
 			var answers [2]*seatRecorder
@@ -405,17 +423,19 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 	}
 }
 
-// TestProofOfWhoCameBefore: a probe proves the newest state for every request that came before it was sent, even if the request
-// had no seat yet. A request that came later waits for another probe.
+// TestProofOfWhoCameBefore: a probe asks the upstream for its current revision. It proves the newest state for every request
+// that came before the probe was sent, even if the request had no seat yet. A request that came later waits for another probe.
 func TestProofOfWhoCameBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newModelWorld(t)
 		w.load(t)
+		// One request comes, but is not decided yet. Another one then makes listproxy send a probe.
 		before := w.newCaller(t)
 		another := w.open(t, "")
 		if <-another.done; another.why != "" {
 			t.Fatalf("a list of the newest state is forwarded: %s", another.why)
 		}
+		// Now probes take a second: a request that needs another probe waits for it.
 		const probeDelay = time.Second
 		w.delayProbes(probeDelay)
 		timeToDecide := func(who *caller) time.Duration {

@@ -54,7 +54,7 @@ func recordList(d *decision, header http.Header) *httptest.ResponseRecorder {
 	return w
 }
 
-// listHandler is a Handler to write lists. Its compressor keeps no segments.
+// listHandler is a Handler that can only write lists. Its compressor keeps nothing for other lists.
 var listHandler = func() *Handler {
 	c, err := gzip.NewCompressor(0)
 	if err != nil {
@@ -102,20 +102,20 @@ func TestListHeaders(t *testing.T) {
 	}
 }
 
-// discard is a ResponseWriter that allocates nothing.
+// discard is a ResponseWriter that drops the body and allocates nothing.
 type discard struct{ header http.Header }
 
 func (d discard) Header() http.Header         { return d.header }
 func (d discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d discard) WriteHeader(int)             {}
 
-// TestAPageDoesNotAllocateByItsSize: the number of allocations for a list does not depend on the number of its objects.
+// TestAPageDoesNotAllocateByItsSize: a list of 2000 objects needs no more allocations than a list of 10 objects.
 func TestAPageDoesNotAllocateByItsSize(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	r.Header.Set("Audit-Id", "x")
 	for _, tt := range []struct {
 		gzip, indented bool
-		tolerance      float64 // since pools lose their content now and then, mostly with the race detector
+		tolerance      float64 // in allocations: a sync.Pool loses its content now and then, mostly with the race detector
 	}{
 		{gzip: false, indented: false, tolerance: 20},
 		{gzip: false, indented: true, tolerance: 500},
@@ -128,7 +128,7 @@ func TestAPageDoesNotAllocateByItsSize(t *testing.T) {
 			return testing.AllocsPerRun(20, func() { writeList(discard{http.Header{}}, r, d) })
 		}
 		if small, large := allocations(10), allocations(2000); large > small+tt.tolerance {
-			t.Errorf("%+v: got %v allocations for 10 objects and %v for 2000, want as many", tt, small, large)
+			t.Errorf("%+v: got %v allocations for 10 objects and %v for 2000, want no more than that", tt, small, large)
 		}
 	}
 }
@@ -141,38 +141,49 @@ func indented(d *decision) *decision {
 
 // TestIndentedGzipThreshold: an indented list is compressed if its indented size is above gzipAbove.
 func TestIndentedGzipThreshold(t *testing.T) {
-	small, err := newBody(indented(newListDecision(1, 0)), "")
+	// An object that is one byte longer makes the indented list one byte longer. So the size of an object whose indented list
+	// has exactly gzipAbove bytes follows from the sizes of a short object and of its list.
+	shortList, err := newBody(indented(newListDecision(1, 0)), "")
 	expect.NoError(t, err)
-	defer small.release()
-	smallObject := len(newListDecision(1, 0).state.Page(index.Query{}, nil).Objects[0].Bytes)
-	atThreshold := smallObject + gzipAbove - small.size // the size of an object whose indented list has gzipAbove bytes
-	for extra, want := range map[int]string{0: "", 1: "gzip"} {
-		d := indented(newListDecision(1, atThreshold+extra))
+	defer shortList.release()
+	shortObjectSize := len(newListDecision(1, 0).state.Page(index.Query{}, nil).Objects[0].Bytes)
+	sizeAtThreshold := shortObjectSize + gzipAbove - shortList.size
+	for _, tt := range []struct {
+		bytesAbove   int // by which the indented list is longer than gzipAbove
+		wantEncoding string
+	}{
+		{bytesAbove: 0, wantEncoding: ""},
+		{bytesAbove: 1, wantEncoding: "gzip"},
+	} {
+		d := indented(newListDecision(1, sizeAtThreshold+tt.bytesAbove))
 		d.asked.Gzip = true
 		w := recordList(d, http.Header{})
-		expect.Same(t, want, w.Header().Get("Content-Encoding"))
-		expect.Same(t, gzipAbove+extra, len(plain(t, w)))
+		expect.Same(t, tt.wantEncoding, w.Header().Get("Content-Encoding"))
+		expect.Same(t, gzipAbove+tt.bytesAbove, len(plain(t, w)))
 	}
 }
 
-// TestUnindentable: a list is unindentable if json.Indent refuses it, or if it would become many times as long.
+// TestUnindentable: newBody refuses to indent a list if it is nested deeper than json.Indent allows, or if the list would
+// become more than 16 times as long (maxIndentGrowth) and longer than 1 MiB (indentAllowance).
 func TestUnindentable(t *testing.T) {
+	// nested returns inside, in arrays of this depth. When it is indented, each level adds two spaces to each line.
 	nested := func(depth int, inside string) string {
 		return strings.Repeat("[", depth) + inside + strings.Repeat("]", depth)
 	}
-	long := `"` + strings.Repeat("x", 16<<20) + `"` // does not become many times as long
-	const listDepth = 2                             // levels around each object
+	// The indentation of the deepest nesting takes 200 MB, which is 12 times as much as long.
+	long := `"` + strings.Repeat("x", 16<<20) + `"`
+	const listDepth = 2 // the levels around each object: the list, and its items
 	for name, tt := range map[string]struct {
 		object           string
 		wantUnindentable bool
 	}{
-		"flat":                {object: `{"a":1}`},
-		"deepest":             {object: nested(wire.MaxIndentDepth-listDepth, long)},
-		"too deep":            {object: nested(wire.MaxIndentDepth-listDepth+1, long), wantUnindentable: true},
-		"schema of a CRD":     {object: nested(50, `{"description":"what it is","type":"string"}`)},
-		"21 times as long":    {object: nested(20, strings.Repeat("1,", 100_000)+"1"), wantUnindentable: true},
-		"11 times as long":    {object: nested(10, strings.Repeat("1,", 100_000)+"1")},
-		"21 times, but short": {object: nested(20, strings.Repeat("1,", 1000)+"1")},
+		"flat":                            {object: `{"a":1}`},
+		"as deep as json.Indent allows":   {object: nested(wire.MaxIndentDepth-listDepth, long)},
+		"one level deeper":                {object: nested(wire.MaxIndentDepth-listDepth+1, long), wantUnindentable: true},
+		"as deep as the schema of a CRD":  {object: nested(50, `{"description":"what it is","type":"string"}`)},
+		"becomes 23 times as long":        {object: nested(20, strings.Repeat("1,", 100_000)+"1"), wantUnindentable: true},
+		"becomes 13 times as long":        {object: nested(10, strings.Repeat("1,", 100_000)+"1")},
+		"becomes 23 times as long, 48 KB": {object: nested(20, strings.Repeat("1,", 1000)+"1")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			object := &index.Object{Key: "a", Revision: 1, Bytes: []byte(tt.object)}

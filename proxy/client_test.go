@@ -21,9 +21,12 @@ import (
 // client is the sender of one request, and records its answer.
 type client struct {
 	*httptest.ResponseRecorder
+
+	// A test may set these fields before openAs.
 	encoding  string        // the request's Accept-Encoding
 	readDelay time.Duration // until the client reads the first bytes
 
+	// openAs sets these fields.
 	world *modelWorld
 	begun time.Time
 	leave context.CancelFunc
@@ -114,15 +117,15 @@ func (w *modelWorld) openAs(t *testing.T, c *client, query string) {
 	synctest.Wait()
 }
 
-// awaitEnd waits for the end of the watch, until the watch is as old as maxAge. It returns the ending that was counted, or "" if
-// the watch has not ended.
+// awaitEnd waits for the end of the watch, until the watch is as old as maxAge. It returns the ending that was counted, or
+// watchGoesOn if the watch has not ended.
 func (c *client) awaitEnd(t *testing.T, maxAge time.Duration) watch.Ending {
 	t.Helper()
 	select {
 	case c.duration = <-c.done:
 	case <-time.After(maxAge - time.Since(c.begun)):
 		synctest.Wait() // so that the test can read what was written
-		return ""
+		return watchGoesOn
 	}
 	if c.why != reason.None {
 		t.Fatalf("got the reason %s to forward, want an answer from memory", c.why)
@@ -134,7 +137,7 @@ func (c *client) awaitEnd(t *testing.T, maxAge time.Duration) watch.Ending {
 // again first.
 func (w *modelWorld) countedEnding(t *testing.T) watch.Ending {
 	t.Helper()
-	for range 10 {
+	for range 10 { // at most 200 s
 		if _, why := w.handler.Collections.Use(modelWidgets); why == reason.None {
 			break
 		}

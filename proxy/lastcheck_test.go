@@ -14,7 +14,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestLastCheck: lastCheck returns None only if everything that the answer rests on is still true.
+// TestLastCheck: lastCheck lets an answer be written (None) only if nothing has changed on which the answer depends: the
+// resource's definition, the state in memory, and the caller's right.
 func TestLastCheck(t *testing.T) {
 	now := time.Now()
 	pods := cluster.Entry{Namespaced: true}
@@ -31,7 +32,7 @@ func TestLastCheck(t *testing.T) {
 		want   reason.Reason
 	}{
 		"nothing changed":                    {change: func(*conditions) {}, want: reason.None},
-		"zero conditions":                    {change: func(c *conditions) { *c = conditions{} }, want: reason.Warming}, // no entry, and no reason why
+		"nothing is known":                   {change: func(c *conditions) { *c = conditions{} }, want: reason.Warming},
 		"the definitions may be out of date": {change: func(c *conditions) { c.whyNoEntry = reason.Upstream }, want: reason.Upstream},
 		"the resource left the catalog": {
 			change: func(c *conditions) {
@@ -66,9 +67,9 @@ func TestLastCheck(t *testing.T) {
 	}
 }
 
-// TestChangeWhileWaitingForRoom: if the state, the definition or the route changes while an answer waits for room, the
-// request is forwarded. In that case, nothing is written, no room is held, the audit log has no event, and no watch counts as
-// ended.
+// TestChangeWhileWaitingForRoom: an answer waits for room (the right to hold its bytes in memory). Meanwhile the state, the
+// definition or the server of its resource changes. Then the request is forwarded: nothing is written, no room is held, the
+// audit log has no event, and no watch counts as ended.
 func TestChangeWhileWaitingForRoom(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*modelWorld)
@@ -120,6 +121,7 @@ func checkChangeWhileWaiting(t *testing.T, query string, audited bool, change fu
 		log = w.startAuditing()
 	}
 	w.load(t)
+	// Other answers hold all room, so the request waits. Meanwhile the change happens.
 	release := w.takeRoom(t, modelRoom)
 	request := w.open(t, query)
 	change(w)
@@ -127,26 +129,31 @@ func checkChangeWhileWaiting(t *testing.T, query string, audited bool, change fu
 	if got := request.received(t); got != "" {
 		t.Errorf("got %q before there was room, want nothing", got)
 	}
+	// Now there is room.
 	release()
 	synctest.Wait()
-	forwarded := want != reason.None
-	if got := request.received(t); (got == "") != forwarded {
-		t.Errorf("got the answer %q, want one: %t", got, !forwarded)
+	wantAnswer := want == reason.None
+	if got := request.received(t); (got != "") != wantAnswer {
+		t.Errorf("got the answer %q, want one: %t", got, wantAnswer)
 	}
-	if header := request.Header(); forwarded && len(header) > 0 {
+	if header := request.Header(); !wantAnswer && len(header) > 0 {
 		t.Errorf("got the header %v, want none", header)
 	}
+	// The request ends, and leaves nothing behind.
 	request.leave() // ends a watch that was answered
 	<-request.done
 	expect.Same(t, want, request.why)
 	expect.Same(t, int64(0), w.roomInUse())
-	if wantEvent := audited && !forwarded; (log.Len() > 0) != wantEvent {
+	if wantEvent := audited && wantAnswer; (log.Len() > 0) != wantEvent {
 		t.Errorf("got the audit log %q, want an event: %t", log, wantEvent)
 	}
 	for _, collection := range w.handler.Collections.Stats() {
 		watches := collection.Watches
-		if watches.Open != 0 || forwarded && len(watches.Ended) > 0 {
-			t.Errorf("got %+v, want no open watch, and no ended watch unless one began", watches)
+		if watches.Open != 0 {
+			t.Errorf("got %+v, want no open watch", watches)
+		}
+		if !wantAnswer && len(watches.Ended) > 0 {
+			t.Errorf("got %+v, want no ended watch, since none has begun", watches)
 		}
 	}
 }

@@ -30,12 +30,13 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// refusingProxy is the main port of a listproxy and its tunnel port, which takes CONNECT, with its metrics and its log.
+// refusingProxy is a listproxy with two ports: the main port for requests, and the tunnel port for CONNECT. A test reads its
+// metrics and its log.
 type refusingProxy struct {
 	mainPort, tunnelPort *httptest.Server
 	metrics              prometheus.Gatherer
 	log                  *logbuffer.Buffer
-	running              sync.WaitGroup // handlers, since a request is counted and logged after its answer
+	running              sync.WaitGroup // the running handlers; a request is counted and logged after its answer
 }
 
 // startRefusingProxy starts both ports. The main port forwards every request that it does not refuse.
@@ -108,8 +109,8 @@ func TestRefusalsAreSeen(t *testing.T) {
 		request    string // the request line, and the header apart from Host
 		body       string
 		wantCode   int
-		wantReason string
-		wantVerb   string // the metric's label; "": other
+		wantReason string // in the metrics, and in the access log
+		wantVerb   string // in the metrics; "": other
 	}{
 		"CONNECT":  {request: "CONNECT a:1 HTTP/1.1\r\n", wantCode: 405, wantReason: "connect"},
 		"full URL": {request: "GET http://a/x HTTP/1.1\r\n", wantCode: 400, wantReason: "target"},

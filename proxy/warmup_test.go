@@ -22,12 +22,12 @@ func TestWarmup(t *testing.T) {
 		warmup := NewWarmup(eager, world.handler.Cluster, world.handler.Collections, proxytest.DiscardLog())
 		proxytest.RunInBubble(t, warmup.Run)
 		for _, step := range []struct{ loadsFail, wantReady bool }{
-			{loadsFail: true, wantReady: false},
-			{loadsFail: false, wantReady: true},
-			{loadsFail: true, wantReady: true},
+			{loadsFail: true, wantReady: false}, // never loaded
+			{loadsFail: false, wantReady: true}, // loaded
+			{loadsFail: true, wantReady: true},  // the state is lost
 		} {
 			world.changeAndCutFeeds(func() { world.loadsFail = step.loadsFail })
-			time.Sleep(2 * time.Minute)
+			time.Sleep(2 * time.Minute) // enough for a load
 			synctest.Wait()
 			got := warmup.Stats()[0]
 			if got.Ready != step.wantReady {
@@ -40,8 +40,9 @@ func TestWarmup(t *testing.T) {
 	})
 }
 
-// TestWarmupOfRefusedCollection: an eager collection that kube-apiserver has refused for a minute is ready, and stays ready. Each
-// change before it is ready is logged once, and each refusal that lasts a minute is logged once with advice.
+// TestWarmupOfRefusedCollection: an eager collection that kube-apiserver has refused to list for a minute is ready, and stays
+// ready. As long as it is not ready, each change of the reason is logged once. Each refusal that lasts a minute is logged once,
+// with advice.
 func TestWarmupOfRefusedCollection(t *testing.T) {
 	for refusal, advice := range refusalAdvice {
 		var logged logbuffer.Buffer

@@ -271,9 +271,8 @@ func (s *watchStream) copyInitial(out *bufio.Writer, lastEvent []byte) {
 		head, inHead = s.form.Envelope.AppendEventHead(head[:0], wire.Added, len(o.Bytes))
 		object, tail := o.Bytes[inHead:], s.form.Envelope.EventEnd()
 		size := len(head) + len(object) + len(tail)
-		fits := size <= out.Available()
 		isLong := size > out.Size()
-		if !fits {
+		if size > out.Available() {
 			s.checkInitial()
 			if s.ending != noEnding {
 				return

@@ -12,8 +12,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestCompressedWatch: a watch is compressed exactly if the upstream would compress it. Then the upstream compresses streaming
-// lists, and the client accepts gzip and asks for the state and for bookmarks. The events are the same with gzip and without.
+// TestCompressedWatch: a watch is compressed exactly if the upstream would compress it. An upstream of 1.37 or later does if
+// the client accepts gzip, and asks for the state and for bookmarks. The events are the same with gzip and without.
 func TestCompressedWatch(t *testing.T) {
 	const (
 		streamingList    = newestStreamingList + "&resourceVersion=0"
@@ -21,13 +21,13 @@ func TestCompressedWatch(t *testing.T) {
 		withoutBookmarks = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0"
 		withoutState     = "watch=true&resourceVersion=" + newestRevision + "&allowWatchBookmarks=true"
 	)
-	varyByEncoding := map[string]string{"gzip": "Accept-Encoding"}
+	wantVary := map[string]string{"gzip": "Accept-Encoding", "": ""} // by Content-Encoding
 	for name, tt := range map[string]struct {
 		compresses   bool   // the upstream compresses streaming lists
 		encoding     string // the client's Accept-Encoding
 		query        string
-		wantEncoding string
-		wantBookmark bool // at the end of the state
+		wantEncoding string // Content-Encoding
+		wantBookmark bool   // at the end of the state
 	}{
 		"streaming list":            {compresses: true, encoding: "gzip", query: streamingList, wantEncoding: "gzip", wantBookmark: true},
 		"streaming list by default": {compresses: true, encoding: "br, gzip", query: byDefault, wantEncoding: "gzip", wantBookmark: true},
@@ -52,7 +52,7 @@ func TestCompressedWatch(t *testing.T) {
 				expect.Same(t, reason.None, c.why)
 			}
 			expect.Same(t, tt.wantEncoding, tested.Header().Get("Content-Encoding"))
-			expect.Same(t, varyByEncoding[tt.wantEncoding], tested.Header().Get("Vary"))
+			expect.Same(t, wantVary[tt.wantEncoding], tested.Header().Get("Vary"))
 			events := tested.received(t)
 			expect.Same(t, uncompressed.received(t), events)
 			expect.Says(t, events, "MODIFIED")
@@ -63,8 +63,9 @@ func TestCompressedWatch(t *testing.T) {
 	}
 }
 
-// TestTimeoutBeginsWithTheRequest: the timeout of a watch includes its wait for the proof. A streaming list may wait longer
-// for the proof than a list, since forwarding it would cost the upstream more.
+// TestTimeoutBeginsWithTheRequest: the timeout of a watch includes its wait for the proof that memory has the newest state. A
+// streaming list may wait longer for the proof than a list (6 s here; a list waits for 3 s), since forwarding it would cost the
+// upstream more.
 func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 	for name, tt := range map[string]struct {
 		query          string
@@ -94,7 +95,8 @@ func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 }
 
 // TestStreamingListOfAColdResource: a streaming list waits until its resource is loaded, or loaded again after its state was
-// lost, since a forwarded watch would stay at the upstream for minutes. It is forwarded if the load takes too long.
+// lost, since a forwarded watch would stay at the upstream for minutes. If the load takes longer than maxWatchWait, the
+// streaming list is forwarded.
 func TestStreamingListOfAColdResource(t *testing.T) {
 	const anyStreamingList = newestStreamingList + "&resourceVersion=0"
 	for name, tt := range map[string]struct {
@@ -104,25 +106,37 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 		lostFor    time.Duration // if set, the state was lost before the request, and loads fail for this time
 		lostAfter  time.Duration // if set, the state is lost for a second, at this time after the request
 		leaveAfter time.Duration // if set, the client leaves at this time after the request
-		wantAfter  time.Duration // from the request until the whole state has come, or until it is forwarded
-		wantWhy    reason.Reason // why the request is forwarded
+
+		wantWhy            reason.Reason // why the request is forwarded, or None
+		wantForwardedAfter time.Duration // if forwarded: the exact time from the request
+		wantStateWithin    time.Duration // if not forwarded: the whole state has come at this time after the request
 	}{
-		"any state":       {query: anyStreamingList, wantAfter: 2 * time.Second},
-		"newest state":    {query: newestStreamingList, wantAfter: 4 * time.Second},
-		"loaded too late": {query: newestStreamingList, feedsFail: true, wantAfter: maxWatchWait, wantWhy: reason.Warming},
-		"the client leaves": {
-			query: newestStreamingList, feedsFail: true, leaveAfter: 3 * time.Second, wantAfter: 3 * time.Second, wantWhy: reason.Warming,
+		// The resource was never loaded.
+		"any state":    {query: anyStreamingList, wantStateWithin: 2 * time.Second},
+		"newest state": {query: newestStreamingList, wantStateWithin: 4 * time.Second},
+		"slow probes": { // the load itself has two probes, 8 s in all; a third one to prove the newest state would be too late
+			query: newestStreamingList, probeDelay: 4 * time.Second, wantStateWithin: 9 * time.Second,
 		},
-		"watch without state": {query: "watch=true&resourceVersion=" + newestRevision, probeDelay: time.Second, wantWhy: reason.Warming},
+		"loaded too late": {
+			query: newestStreamingList, feedsFail: true, wantWhy: reason.Warming, wantForwardedAfter: maxWatchWait,
+		},
+		"the client leaves": {
+			query: newestStreamingList, feedsFail: true, leaveAfter: 3 * time.Second,
+			wantWhy: reason.Warming, wantForwardedAfter: 3 * time.Second,
+		},
+		"watch without the state": { // does not wait
+			query: "watch=true&resourceVersion=" + newestRevision, probeDelay: time.Second,
+			wantWhy: reason.Warming, wantForwardedAfter: 0,
+		},
 
-		// The load has two probes, and proves the newest state itself: a third probe would come too late.
-		"slow probes": {query: newestStreamingList, probeDelay: 4 * time.Second, wantAfter: 9 * time.Second},
-
-		"lost, any state":    {query: anyStreamingList, lostFor: 2 * time.Second, wantAfter: 8 * time.Second},
-		"lost, newest state": {query: newestStreamingList, lostFor: 2 * time.Second, wantAfter: 8 * time.Second},
-		"lost for too long":  {query: newestStreamingList, lostFor: time.Hour, wantAfter: maxWatchWait, wantWhy: reason.Warming},
+		// The resource was loaded, and its state was lost.
+		"lost, any state":    {query: anyStreamingList, lostFor: 2 * time.Second, wantStateWithin: 8 * time.Second},
+		"lost, newest state": {query: newestStreamingList, lostFor: 2 * time.Second, wantStateWithin: 8 * time.Second},
+		"lost for too long": {
+			query: newestStreamingList, lostFor: time.Hour, wantWhy: reason.Warming, wantForwardedAfter: maxWatchWait,
+		},
 		"lost during the proof": {
-			query: newestStreamingList, probeDelay: time.Second, lostAfter: 500 * time.Millisecond, wantAfter: 8 * time.Second,
+			query: newestStreamingList, probeDelay: time.Second, lostAfter: 500 * time.Millisecond, wantStateWithin: 8 * time.Second,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
@@ -132,7 +146,7 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 			if tt.lostFor > 0 || tt.lostAfter > 0 {
 				w.load(t)
 			}
-			time.Sleep(time.Minute) // until everything but the resource is known
+			time.Sleep(time.Minute) // until listproxy knows everything else that it needs, such as the definitions
 			if tt.lostFor > 0 {
 				w.loseState(tt.lostFor)
 				synctest.Wait()
@@ -144,13 +158,13 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 			if tt.leaveAfter > 0 {
 				time.AfterFunc(tt.leaveAfter, c.leave)
 			}
-			time.Sleep(tt.wantAfter)
-			synctest.Wait()
 			if tt.wantWhy == reason.None {
+				time.Sleep(tt.wantStateWithin)
+				synctest.Wait()
 				expect.Says(t, c.received(t), "initial-events-end")
 				return // the watch goes on
 			}
-			expect.Same(t, tt.wantAfter, <-c.done)
+			expect.Same(t, tt.wantForwardedAfter, <-c.done)
 			expect.Same(t, tt.wantWhy, c.why)
 			expect.Same(t, "", c.received(t))
 		})
@@ -162,17 +176,18 @@ func TestStreamingListAfterAWaitInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newModelWorld(t)
 		w.feedsFail = true
-		time.Sleep(time.Minute) // until everything but the resource is known
-		for _, wantAfter := range []time.Duration{maxWatchWait, 0} {
+		time.Sleep(time.Minute) // until listproxy knows everything else that it needs
+		for _, wantForwardedAfter := range []time.Duration{maxWatchWait, 0} {
 			c := w.open(t, newestStreamingList)
-			expect.Same(t, wantAfter, <-c.done)
+			expect.Same(t, wantForwardedAfter, <-c.done)
 			expect.Same(t, reason.Warming, c.why)
 		}
 	})
 }
 
-// TestCrowdAtAColdResource: while a resource is loaded, a few lists are forwarded at once, and the others wait for at most
-// maxListWait. Requests that the load will not help do not wait, nor does a list of a single object.
+// TestCrowdAtAColdResource: if 20 lists come while their resource is loaded, 4 are forwarded at once, and 16 wait for the load,
+// for at most maxListWait. A list of a single object does not wait, nor does a request for which the load will not have the
+// state.
 func TestCrowdAtAColdResource(t *testing.T) {
 	const (
 		crowd = 20
@@ -180,10 +195,10 @@ func TestCrowdAtAColdResource(t *testing.T) {
 	)
 	for name, tt := range map[string]struct {
 		query     string
-		feedsFail bool // the resource cannot be loaded
-		lost      bool // the state was just lost, and cannot be loaded
-		wantWait  bool
-		wantWhy   reason.Reason // why a list is forwarded after the wait
+		feedsFail bool          // the resource cannot be loaded
+		lost      bool          // the state was just lost, and cannot be loaded
+		wantWait  bool          // all but 4 of the lists wait; if false, all are forwarded at once
+		wantWhy   reason.Reason // why a list is forwarded after its wait; None: memory answers it
 	}{
 		"any state":                 {query: anyState, wantWait: true},
 		"not older than a revision": {query: "resourceVersion=" + newestRevision, wantWait: true},
@@ -202,24 +217,25 @@ func TestCrowdAtAColdResource(t *testing.T) {
 			if tt.lost {
 				w.load(t)
 			}
-			time.Sleep(time.Minute) // until everything but the resource is known
+			time.Sleep(time.Minute) // until listproxy knows everything else that it needs
 			if tt.lost {
 				w.loseState(time.Hour)
 				synctest.Wait()
 			}
 			w.changeAndCutFeeds(func() { w.probeDelay = time.Second }) // so that the load takes some seconds
+			// The crowd comes at once, and a later list when the load is over or has failed.
 			var all []*client
 			for range crowd {
 				all = append(all, w.open(t, tt.query))
 			}
 			time.Sleep(maxListWait)
 			synctest.Wait()
-			late := w.open(t, tt.query)
-			atOnce := 0
+			later := w.open(t, tt.query)
+			forwardedAtOnce := 0
 			for _, c := range all {
 				waited := <-c.done
 				if waited == 0 {
-					atOnce++
+					forwardedAtOnce++
 					expect.Same(t, reason.Warming, c.why)
 					continue
 				}
@@ -229,36 +245,36 @@ func TestCrowdAtAColdResource(t *testing.T) {
 				}
 			}
 			if !tt.wantWait {
-				expect.Same(t, crowd, atOnce)
+				expect.Same(t, crowd, forwardedAtOnce)
 				return
 			}
-			expect.Same(t, slots, atOnce)
-			if waited := <-late.done; waited >= maxListWait {
+			expect.Same(t, slots, forwardedAtOnce)
+			if waited := <-later.done; waited >= maxListWait {
 				t.Errorf("a later list waited for %v, want less than %v", waited, maxListWait)
 			}
-			expect.Same(t, tt.wantWhy, late.why)
+			expect.Same(t, tt.wantWhy, later.why)
 		})
 	}
 }
 
-// TestReviewedAgain: a right that expires while the answer waits for its proof or for room is reviewed again. If the second
-// review says no, the request is forwarded.
+// TestReviewedAgain: a right may expire while the answer waits for its proof or for room (6 s here). Then it is reviewed again
+// before the answer. If the second review says no, the request is forwarded.
 func TestReviewedAgain(t *testing.T) {
 	const (
 		room = 1 << 20         // bytes, in all
 		wait = 6 * time.Second // for the proof or for room
 	)
-	for request, query := range map[string]string{
+	for request, query := range map[string]string{ // by what the request waits for
 		"list that waits for the proof":           "",
 		"streaming list that waits for the proof": newestStreamingList + "&timeoutSeconds=20",
 		"list that waits for room":                anyState,
 	} {
 		waitsForRoom := query == anyState
 		for name, tt := range map[string]struct {
-			ttl         time.Duration // of a right
+			ttl         time.Duration // the time for which a right is remembered
 			yeses       int           // the number of reviews that say yes; all later ones say no
 			wantReviews int
-			wantWhy     reason.Reason
+			wantWhy     reason.Reason // why the request is forwarded; None: memory answers it
 		}{
 			"right still valid":          {ttl: 10 * time.Second, yeses: 1, wantReviews: 1},
 			"right expired":              {ttl: 5 * time.Second, yeses: 2, wantReviews: 2},

@@ -21,28 +21,32 @@ import (
 )
 
 const (
-	// aboveWriteBuffer is the length of an object that does not fit into a write buffer.
+	// aboveWriteBuffer is the length of an object that is longer than every write buffer (64 KiB at most).
 	aboveWriteBuffer = 600 << 10
-	// ample is enough memory, or room, for everything.
+	// ample is enough memory, or room, for everything, in bytes.
 	ample = 100 << 20
-	// tight is so little memory that the history of an object of aboveWriteBuffer bytes is shortened at each change.
+	// tight is memory for about three versions of an object of aboveWriteBuffer bytes. Memory keeps the last changes for
+	// watches (the history). With so little memory, it forgets the oldest of them at each change.
 	tight = 1_900_000
+	// watchGoesOn is the ending of a watch that has not ended.
+	watchGoesOn watch.Ending = ""
 )
 
-// TestWatchEndsDuringItsState: if a watch ends while its client still reads the initial state, the event that is being written is
-// the last one, and the room for the state is released.
+// TestWatchEndsDuringItsState: if a watch ends while its client still reads the initial state, the event that is being written
+// is the last one, and the room for the state is released. Here the client reads nothing for 25 s, and the watch ends
+// meanwhile.
 func TestWatchEndsDuringItsState(t *testing.T) {
 	const (
-		readDelay   = 25 * time.Second // longer than a watcher of a lost history lives
-		changeAfter = 5 * time.Second
+		readDelay   = 25 * time.Second // a watch ends sooner than that after its history was lost
+		changeAfter = 5 * time.Second  // from the request
 	)
 	unchanged := func(*modelWorld, *client) {}
 	for name, tt := range map[string]struct {
-		timeout int                        // in seconds; 0: an hour
-		change  func(*modelWorld, *client) // at changeAfter, from the request
-		wantEnd watch.Ending               // "": the watch goes on
+		timeout int                        // the client's, in seconds; 0: an hour
+		change  func(*modelWorld, *client) // at changeAfter
+		wantEnd watch.Ending
 	}{
-		"no change":   {change: unchanged},
+		"no change":   {change: unchanged, wantEnd: watchGoesOn},
 		"the timeout": {timeout: 10, change: unchanged, wantEnd: watch.EndTimeout},
 		"a shutdown": {
 			change: func(w *modelWorld, _ *client) { w.handler.Collections.EndWatches(0) }, wantEnd: watch.EndShutdown,
@@ -76,9 +80,9 @@ func TestWatchEndsDuringItsState(t *testing.T) {
 				expect.Same(t, tt.wantEnd, c.awaitEnd(t, readDelay+time.Second))
 				expect.Same(t, int64(0), w.roomInUse())
 				got := c.received(t)
-				wantWhole := tt.wantEnd == ""
-				if whole := strings.Contains(got, "initial-events-end"); whole != wantWhole {
-					t.Errorf("got the whole state: %t, want %t", whole, wantWhole)
+				wantWholeState := tt.wantEnd == watchGoesOn
+				if isWhole := strings.Contains(got, "initial-events-end"); isWhole != wantWholeState {
+					t.Errorf("got the whole state: %t, want %t", isWhole, wantWholeState)
 				}
 				if !strings.HasSuffix(got, "}\n") {
 					t.Errorf("got %d bytes, want them to end with a whole event", len(got))
@@ -88,12 +92,12 @@ func TestWatchEndsDuringItsState(t *testing.T) {
 	}
 }
 
-// TestNothingOfADoubtfulState: once the state may be invalid, writeInitial writes no more bytes of its objects, with gzip or
-// without.
+// TestNothingOfADoubtfulState: once a check finds that the state may be invalid, writeInitial writes no more bytes of its
+// objects, with gzip or without. The first, the second, the third or the fourth check finds it.
 func TestNothingOfADoubtfulState(t *testing.T) {
 	const (
-		size    = 2 << 10 // of an object
-		objects = 500
+		size    = 2 << 10 // of an object, in bytes
+		objects = 500     // in all about 1 MB, which is many write buffers
 	)
 	var state []*index.Object
 	for i := range uint64(objects) {
@@ -103,20 +107,20 @@ func TestNothingOfADoubtfulState(t *testing.T) {
 	expect.NoError(t, err)
 	for name, tt := range map[string]struct {
 		compressed bool
-		wantAtMost int // bytes after the state became invalid
+		wantAtMost int // bytes that are written after the check
 	}{
 		"identity": {wantAtMost: 0},
-		"gzip":     {compressed: true, wantAtMost: 100}, // the head and the end of a member, but no object
+		"gzip":     {compressed: true, wantAtMost: 100}, // the header and the end of the gzip member, but no object
 	} {
 		for validChecks := range 4 {
 			proxytest.Bubble(t, fmt.Sprintf("%s, valid for %d checks", name, validChecks), func(t *testing.T) {
 				out := httptest.NewRecorder()
 				checks := 0
-				whileValid := 0 // bytes written before the first check that finds the state invalid
+				writtenBefore := 0 // bytes that were written before the first check that finds the state invalid
 				isDefined := func() bool {
 					checks++
 					if checks == validChecks+1 {
-						whileValid = out.Body.Len()
+						writtenBefore = out.Body.Len()
 					}
 					return checks <= validChecks
 				}
@@ -128,11 +132,12 @@ func TestNothingOfADoubtfulState(t *testing.T) {
 				s.initial = &body{objects: state, size: objects * size}
 				s.writeInitial()
 				expect.Same(t, watch.EndLost, s.ending)
-				if more := out.Body.Len() - whileValid; more > tt.wantAtMost {
-					t.Errorf("got %d more bytes, want at most %d", more, tt.wantAtMost)
+				if more := out.Body.Len() - writtenBefore; more > tt.wantAtMost {
+					t.Errorf("got %d more bytes after the check, want at most %d", more, tt.wantAtMost)
 				}
+				// The numbers for metrics are those of the bytes that were written.
 				if tt.compressed {
-					out.Header().Set("Content-Encoding", "gzip") // for plain
+					out.Header().Set("Content-Encoding", "gzip") // so that plain decompresses the body
 				}
 				text := plain(t, out)
 				expect.Same(t, len(text), s.uncompressed)
@@ -144,15 +149,16 @@ func TestNothingOfADoubtfulState(t *testing.T) {
 	}
 }
 
-// TestStateWhereHistoryIsShort: a client that reads its state slowly gets all of the state, even if the history after it is
-// forgotten meanwhile. In that case the watch ends, but not at once, since client-go would list instead of watching.
+// TestStateWhereHistoryIsShort: a client that reads its state slowly gets all of the state, even if memory forgets the changes
+// after this state meanwhile. In that case the watch ends, but at least a second after its state: if a watch ends at once,
+// client-go lists instead of watching again.
 func TestStateWhereHistoryIsShort(t *testing.T) {
 	const readDelay = 2 * time.Second
 	for name, tt := range map[string]struct {
-		memory  int64
-		wantEnd watch.Ending // "": the watch goes on
+		memory  int64 // in bytes
+		wantEnd watch.Ending
 	}{
-		"ample memory":             {memory: ample},
+		"ample memory":             {memory: ample, wantEnd: watchGoesOn},
 		"the history is forgotten": {memory: tight, wantEnd: watch.EndBehind},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
@@ -162,7 +168,7 @@ func TestStateWhereHistoryIsShort(t *testing.T) {
 			w.load(t)
 			c := &client{readDelay: readDelay}
 			w.openAs(t, c, newestStreamingList+"&timeoutSeconds=3600&resourceVersion=0")
-			for range 3 {
+			for range 3 { // three changes, while the client reads nothing
 				time.Sleep(readDelay / 4)
 				w.write()
 				synctest.Wait()
@@ -172,18 +178,18 @@ func TestStateWhereHistoryIsShort(t *testing.T) {
 				t.Error("got a part of the state, want all of it")
 			}
 			expect.Same(t, tt.wantEnd, end)
-			if endedEarly := c.duration < readDelay+time.Second; end != "" && endedEarly {
+			if endedEarly := c.duration < readDelay+time.Second; end != watchGoesOn && endedEarly {
 				t.Errorf("the watch ended after %v, want a second after its state at the earliest", c.duration)
 			}
 		})
 	}
 }
 
-// TestStreamingListThatWaitsForRoom: a streaming list that has waited for room continues after its state. It is forwarded if
-// the history after its state is forgotten meanwhile.
+// TestStreamingListThatWaitsForRoom: a streaming list that waits for room has a state already. When there is room, it gets this
+// state, and then the changes since. It is forwarded if memory has forgotten these changes.
 func TestStreamingListThatWaitsForRoom(t *testing.T) {
 	for name, tt := range map[string]struct {
-		memory  int64
+		memory  int64         // in bytes
 		wantWhy reason.Reason // why the list is forwarded
 	}{
 		"ample memory":             {memory: ample, wantWhy: reason.None},
@@ -191,8 +197,8 @@ func TestStreamingListThatWaitsForRoom(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			const (
-				room   = 2 << 20
-				writes = 3 // while the list waits for room
+				room   = 2 << 20 // bytes, in all
+				writes = 3       // while the list waits for room
 			)
 			w := newModelWorldWithMemory(t, tt.memory)
 			w.writeBulk(aboveWriteBuffer)
@@ -200,7 +206,7 @@ func TestStreamingListThatWaitsForRoom(t *testing.T) {
 			w.load(t)
 			release := w.takeRoom(t, room)
 			c := w.open(t, newestStreamingList+"&timeoutSeconds=3600&resourceVersion=0")
-			end := fmt.Sprintf(`{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"%d"}`, w.Revision())
+			wantBookmark := fmt.Sprintf(`{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"%d"}`, w.Revision())
 			for range writes {
 				time.Sleep(time.Second)
 				w.write()
@@ -214,31 +220,31 @@ func TestStreamingListThatWaitsForRoom(t *testing.T) {
 				expect.Same(t, "", got)
 				return
 			}
-			expect.Says(t, got, end)
-			const objectAndBookmark = 2
-			expect.Same(t, objectAndBookmark+writes, c.events(t))
+			expect.Says(t, got, wantBookmark)
+			const initialEvents = 2 // the only object, and the bookmark
+			expect.Same(t, initialEvents+writes, c.events(t))
 		})
 	}
 }
 
-// TestWatchesOutliveReopenings: while the watch of definitions is opened again, which may take a busy API server longer than
-// definitions are trusted, watches go on, but get no events. If the definition was changed meanwhile, they end without these
-// events.
+// TestWatchesOutliveReopenings: listproxy watches the definitions of resources. If this watch breaks off, listproxy opens it
+// again. A busy API server may take long for that, and soon nobody knows whether the definitions have changed. Meanwhile the
+// clients' watches go on, but get no events. If their definition was changed, they end without these events.
 func TestWatchesOutliveReopenings(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change     func(*modelWorld)
-		wantEvents int
-		wantEnd    watch.Ending // "": the watch goes on
+		wantEvents int // after the watch of definitions is open again
+		wantEnd    watch.Ending
 	}{
-		"definition unchanged": {change: func(*modelWorld) {}, wantEvents: 1},
-		"definition changed":   {change: (*modelWorld).redefine, wantEnd: watch.EndLost},
+		"definition unchanged": {change: func(*modelWorld) {}, wantEvents: 1, wantEnd: watchGoesOn},
+		"definition changed":   {change: (*modelWorld).redefine, wantEvents: 0, wantEnd: watch.EndLost},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
 			w.load(t)
 			c := w.open(t, "watch=true&timeoutSeconds=3600&resourceVersion="+newestRevision)
 			w.stallDefinitions()
-			time.Sleep(snapshot.Skew + time.Second)
+			time.Sleep(snapshot.Skew + time.Second) // then the definitions are not trusted any more
 			synctest.Wait()
 			w.write()
 			tt.change(w)

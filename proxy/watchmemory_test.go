@@ -13,7 +13,8 @@ import (
 	"github.com/listproxy/listproxy/test/samples"
 )
 
-// broadcasterWithOneCreation returns a Broadcaster that has one change: at revision 2, an object of about size bytes is created.
+// broadcasterWithOneCreation returns a Broadcaster, which sends changes to watches. It has one change: at revision 2, an object
+// of about size bytes is created.
 func broadcasterWithOneCreation(size int) *watch.Broadcaster {
 	span := watch.Span{From: 1, To: 2}
 	tree := index.NewTree(false)
@@ -23,7 +24,8 @@ func broadcasterWithOneCreation(size int) *watch.Broadcaster {
 	return watch.NewBroadcaster(watch.Form{Envelope: samples.Envelope("PodList", "v1")}, span, &watch.Counts{}, &watch.Pacer{})
 }
 
-// streamOfEverything returns a watch of everything that a broadcaster has. If isDefined returns false, the state is invalid.
+// streamOfEverything returns a watch of everything that a broadcaster has, whose answer goes to w. The watch goes on as long as
+// isDefined returns true.
 func streamOfEverything(broadcaster *watch.Broadcaster, isDefined func() bool, w http.ResponseWriter, r *http.Request) *watchStream {
 	s := &watchStream{handler: &Handler{}, request: r, control: http.NewResponseController(w), form: broadcaster.Form()}
 	s.ResponseWriter = w

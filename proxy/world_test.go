@@ -39,28 +39,30 @@ import (
 )
 
 const (
-	// modelStaleness is the age at which memory's newest state is too old.
+	// modelStaleness is the age at which memory's newest state is too old to be answered.
 	modelStaleness = 90 * time.Second
-	// modelRoom is the number of bytes that all answers together may have, unless a test calls setRoom.
+	// modelRoom is the number of bytes that all answers together may hold at a time, unless a test calls setRoom.
 	modelRoom = 10_000
 
 	// newestStreamingList is the query of a streaming list of the newest state, unless a resourceVersion is added.
 	newestStreamingList = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-	// newestRevision stands for the newest revision in a query.
+	// newestRevision stands for the newest revision in a query. modelWorld.request replaces it.
 	newestRevision = "NEWEST"
 )
 
 var modelUpstream = &url.URL{Scheme: "https", Host: "upstream.example"}
 
-// modelWorld is a cluster with one widget, and a Handler in front of it.
+// modelWorld is a cluster with one object, a widget, and a Handler in front of it. It must be made in a synctest bubble, where
+// time passes only while all goroutines wait. The embedded Hop is the API server as the Handler reaches it: it can be made to
+// fail.
 type modelWorld struct {
 	*inmemory.Hop
 	handler *Handler
-	// probeDelay is the time from a feed's probe to its answer.
+	// probeDelay is the time from a probe (a request for the upstream's current revision) to its answer.
 	probeDelay time.Duration
 
 	mu sync.Mutex
-	// loadsFail makes the loads of feeds fail.
+	// loadsFail makes the loads of feeds fail. (A feed loads a resource into memory, and then watches it.)
 	loadsFail bool
 	// feedsFail makes all requests of feeds fail.
 	feedsFail bool
@@ -75,7 +77,7 @@ var modelWidgets = snapshot.CollectionKey{
 	Namespaced:           true, Representation: media.JSON,
 }
 
-// newModelWorld returns a modelWorld, in a bubble. Every review says yes.
+// newModelWorld returns a modelWorld. Every review of a caller's right says yes.
 func newModelWorld(t *testing.T) *modelWorld {
 	t.Helper()
 	return newModelWorldWithMemory(t, 0)
@@ -84,11 +86,11 @@ func newModelWorld(t *testing.T) *modelWorld {
 // newModelWorldWithMemory is newModelWorld with memory as --cache-bytes; 0 means no bound.
 func newModelWorldWithMemory(t *testing.T, memory int64) *modelWorld {
 	t.Helper()
-	plane := inmemory.New(t)
-	plane.AddServer("v1.36.3").Start("v1.36.3")
-	w := &modelWorld{Hop: inmemory.NewHop(t, plane)}
+	controlPlane := inmemory.New(t)
+	controlPlane.AddServer("v1.36.3").Start("v1.36.3")
+	w := &modelWorld{Hop: inmemory.NewHop(t, controlPlane)}
 	w.write()
-	var served *cluster.Cluster
+	var served *cluster.Cluster // set below, before SelectableFields is called
 	collections := snapshot.NewCollections(snapshot.Config{
 		Client:   &http.Client{Transport: proxytest.Transport(w.feed)},
 		Base:     modelUpstream,
@@ -130,13 +132,18 @@ func newModelWorldWithMemory(t *testing.T, memory int64) *modelWorld {
 	return w
 }
 
-// feed sends a request of a feed to the API server.
+// feed sends a request of a feed to the API server. A feed sends these requests:
+//
+//	load             a list or a streaming list, without a selector
+//	watch            a watch, without a selector
+//	probe            with a selector for a name that no object can have
+//	progress watch   with a selector, too
 func (w *modelWorld) feed(r *http.Request) (*http.Response, error) {
 	query := r.URL.Query()
 	isStreaming := query.Get("sendInitialEvents") != ""
-	selector := query.Get("fieldSelector") // of a probe or a progress watch
+	selector := query.Get("fieldSelector")
 	isLoad := selector == "" && (isStreaming || !query.Has("watch"))
-	isProbe := strings.Contains(selector, "~") // a probe asks for a name that no object can have
+	isProbe := strings.Contains(selector, "~")
 	w.mu.Lock()
 	delay := w.probeDelay
 	w.mu.Unlock()
@@ -182,7 +189,8 @@ func (w *modelWorld) changeAndCutFeeds(change func()) {
 	w.Cut(inmemory.Widgets.Path)
 }
 
-// loseState makes feeds lose their state, by an event that contradicts it. Loads fail until reloadAfter has passed.
+// loseState makes feeds lose their state, by an event that contradicts it: an object is deleted that does not exist. Loads fail
+// until reloadAfter has passed.
 func (w *modelWorld) loseState(reloadAfter time.Duration) {
 	w.mu.Lock()
 	w.loadsFail = true
@@ -260,7 +268,7 @@ func (w *modelWorld) delayProbes(delay time.Duration) {
 	w.probeDelay = delay
 }
 
-// load loads the widgets into memory.
+// load loads the widgets into memory. That takes less than 20 s.
 func (w *modelWorld) load(t *testing.T) {
 	t.Helper()
 	if _, why := w.handler.Collections.Use(modelWidgets); why != reason.None {

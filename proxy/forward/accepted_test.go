@@ -11,17 +11,19 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestUnacceptedShareNoHTTP2Connection: only callers whom the API server has accepted share HTTP/2 connections to it, which it
-// closes after a 401. The others have HTTP/1.1 connections, which are kept, so that not every request needs a handshake. If a
-// caller has no token, or the API server refuses it, the answer ends the caller's HTTP/2 connection, as at kube-apiserver.
+// TestUnacceptedShareNoHTTP2Connection: the API server closes an HTTP/2 connection after a 401, with all requests on it. So
+// only callers whom it has accepted before share such connections. The others have HTTP/1.1 connections, which are kept, so
+// that not every request needs a handshake. If a caller has no token, or the API server refuses it, the answer ends the
+// caller's own HTTP/2 connection to listproxy, as at kube-apiserver.
 func TestUnacceptedShareNoHTTP2Connection(t *testing.T) {
 	const (
 		good          = "Bearer a"
 		withoutRights = "Bearer c"
 		madeUp        = "Bearer bad"
 
-		own    = "HTTP/1.1" // a connection to the upstream for one request at a time
-		shared = "HTTP/2.0" // a connection to the upstream for many callers
+		// The connection to the upstream.
+		own    = "HTTP/1.1" // for one request at a time
+		shared = "HTTP/2.0" // for many callers at the same time
 
 		serviceProxy = "GET /api/v1/namespaces/a/services/b/proxy/"
 	)
@@ -35,15 +37,15 @@ func TestUnacceptedShareNoHTTP2Connection(t *testing.T) {
 		case r.URL.Path == "/forbidden":
 			w.WriteHeader(http.StatusForbidden)
 		}
-		_, _ = fmt.Fprint(w, r.Proto, " ", r.RemoteAddr)
+		_, _ = fmt.Fprint(w, r.Proto, " ", r.RemoteAddr) // names the connection
 	}).Config())
-	identifier := auth.NewAuthenticator(nil)
-	connections := map[string]bool{}
+	authenticator := auth.NewAuthenticator(nil)
+	connections := map[string]bool{} // to the upstream; the keys are the answers' bodies
 	for _, step := range []struct {
 		name, authorization, request string
-		overHTTP1                    bool // the caller speaks HTTP/1.1, not HTTP/2
-		wantOver                     string
-		wantClose                    bool // of the caller's connection
+		overHTTP1                    bool   // the caller speaks HTTP/1.1, not HTTP/2
+		wantOver                     string // the connection to the upstream: own or shared
+		wantClose                    bool   // the caller's connection is closed after the answer
 	}{
 		{name: "made-up token, malformed request", authorization: madeUp, request: "GET /?timeout=malformed", wantOver: own},
 		{name: "made-up token, CORS preflight", authorization: madeUp, request: "OPTIONS /", wantOver: own},
@@ -74,7 +76,7 @@ func TestUnacceptedShareNoHTTP2Connection(t *testing.T) {
 		if step.authorization != "" {
 			r.Header.Set("Authorization", step.authorization)
 		}
-		caller, _ := identifier.Authenticate(r)
+		caller, _ := authenticator.Authenticate(r)
 		w := httptest.NewRecorder()
 		forwarder.ServeAs(w, r, caller, nil)
 		if got := w.Body.String(); !strings.HasPrefix(got, step.wantOver) {
@@ -85,7 +87,8 @@ func TestUnacceptedShareNoHTTP2Connection(t *testing.T) {
 		}
 		connections[w.Body.String()] = true
 	}
-	// Two are needed. There may be more, since a connection may not be idle yet when the next request comes.
+	// One connection of each kind is needed. There may be more, since a connection may not be idle yet when the next request
+	// comes.
 	const maxConnections = 4
 	if len(connections) > maxConnections {
 		t.Errorf("%d connections were used, want at most %d: %v", len(connections), maxConnections, connections)

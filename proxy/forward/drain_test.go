@@ -15,14 +15,14 @@ import (
 
 const aWatch = "/api/v1/pods?watch=true"
 
-// shutDown ends the server of d, and describes the end.
+// shutDown shuts the server of d down, and says in words what happened to its requests.
 func shutDown(d *serve.Drain, timeout time.Duration) string {
 	cut, clean := d.Shutdown(timeout)
 	return fmt.Sprintf("%d requests were cut, clean: %t", cut, clean)
 }
 
-// TestDrain: when a server ends, watches end at once and cleanly (no stream breaks off), and a watch without an answer gets a 503.
-// Short requests go on to their end. New connections are not accepted.
+// TestDrain: when listproxy's server shuts down, open watches end at once, after a whole event. A watch without an answer gets
+// a 503. Short requests go on to their end. New connections are not accepted.
 func TestDrain(t *testing.T) { forEachProtocolInBubble(t, testDrain) }
 
 func testDrain(t *testing.T, over protocols) {
@@ -72,7 +72,7 @@ func testDrain(t *testing.T, over protocols) {
 		<-arrived
 	}
 
-	// The server ends: so do the watches, but not the write.
+	// The server shuts down: the watches end, but not the write.
 	drained := make(chan string, 1)
 	go func() { drained <- shutDown(drain, time.Minute) }()
 	_, events := read(watch) // a stream that breaks off would be an error
@@ -80,17 +80,17 @@ func testDrain(t *testing.T, over protocols) {
 	res, _ := read(silent)
 	expect.Same(t, http.StatusServiceUnavailable, res.StatusCode)
 	expect.Same(t, "1", res.Header.Get("Retry-After"))
-	for range cap(ended) {
+	for range cap(ended) { // both watches have ended at the upstream, too
 		<-ended
 	}
 	select {
 	case res := <-written:
-		t.Fatalf("the write has an answer: %v", res)
+		t.Fatalf("got the answer %v to the write, want none yet", res)
 	case got := <-drained:
-		t.Fatalf("the end did not wait for the write: %s", got)
+		t.Fatalf("the shutdown did not wait for the write: %s", got)
 	default:
 	}
-	// The write is completed and answered, and then the server has ended.
+	// The write is completed and answered. Then the shutdown is over.
 	_, _ = io.WriteString(uploading, "but sure")
 	_ = uploading.Close()
 	res, echo := read(written)
@@ -103,10 +103,10 @@ func testDrain(t *testing.T, over protocols) {
 	}
 }
 
-// TestDrainCuts: when the timeout is over, the open requests are cut and counted. That includes upgraded connections, for which
-// net/http's Shutdown would not wait.
+// TestDrainCuts: when the timeout of a shutdown is over, the connections of open requests are closed, and the requests are
+// counted. That includes upgraded connections, for which net/http's Shutdown would not wait.
 func TestDrainCuts(t *testing.T) {
-	ended := make(chan struct{}, 2) // requests at the upstream
+	ended := make(chan struct{}, 2) // gets a value when a request ends at the upstream
 	exec := proxytest.SwitchTo(t, func(rw *bufio.ReadWriter) {
 		_, _ = rw.ReadByte()
 		ended <- struct{}{}

@@ -17,8 +17,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestWatchEndsAreSpread: EndWatches ends the open watches evenly over the given time. A watch that begins later ends within
-// the same time from its start.
+// TestWatchEndsAreSpread: EndWatches ends the open watches evenly over the next 10 s. Watches that begin later end evenly over
+// the first 10 s of their own.
 func TestWatchEndsAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const count = 1000
@@ -36,7 +36,7 @@ func TestWatchEndsAreSpread(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		checkEnds := func() {
+		checkEnds := func() { // of all watches that have begun
 			t.Helper()
 			var endsByTenth [10]int // of the spread
 			for range count {
@@ -44,7 +44,7 @@ func TestWatchEndsAreSpread(t *testing.T) {
 				if end >= spread {
 					t.Fatalf("a watch ends after %v, want less than %v", end, spread)
 				}
-				endsByTenth[10*end/spread]++
+				endsByTenth[10*end/spread]++ // an end after 3.5 s is in tenth 3
 			}
 			const least, most = 40, 160 // a fair share is 100; one run in a million has a tenth outside of these bounds
 			for tenth, ends := range endsByTenth {
@@ -76,11 +76,11 @@ func (silentUpstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// TestWatchEndsAfterItsCurrentEvent: a watch ends after the current event or gzip member, which is passed on whole. In a media
-// type whose events cannot be told apart, it ends at once.
+// TestWatchEndsAfterItsCurrentEvent: endAfterEvent lets a client get the current event as a whole, and nothing after it. A
+// compressed watch ends after a gzip member instead. In a media type whose events cannot be told apart, the watch ends at once.
 func TestWatchEndsAfterItsCurrentEvent(t *testing.T) {
-	const bufferSize = 7 // of the reader
-	long := strings.Repeat("x", bufferSize+3)
+	const bufferSize = 7                      // with which the body is copied to the client
+	long := strings.Repeat("x", bufferSize+3) // a part of an event
 	json := http.Header{"Content-Type": {"application/json"}}
 	cbor := http.Header{"Content-Type": {"application/cbor-seq"}}
 	gzip := http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}}
@@ -90,8 +90,8 @@ func TestWatchEndsAfterItsCurrentEvent(t *testing.T) {
 		header       http.Header // of the upstream's answer
 		sent         string      // what the upstream sends before endAfterEvent is called
 		later        []string    // what it sends afterwards, part by part
-		upstreamEnds bool        // the upstream's answer ends after these parts
-		want         string
+		upstreamEnds bool        // the upstream ends its answer after these parts
+		want         string      // what the client gets
 	}{
 		"between two events":       {header: json, sent: "one\ntwo\n", want: "one\ntwo\n"},
 		"before the first event":   {header: json},
@@ -109,13 +109,14 @@ func TestWatchEndsAfterItsCurrentEvent(t *testing.T) {
 		"inside an unknown form": {header: cbor, sent: "one\ntw", later: []string{"o\n"}, want: "one\ntw"},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context())) // of the upstream's request
+			// ctx is the context of the request to the upstream.
+			ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 			watch := &forwardedWatch{cancel: cancel}
 			reader, writer := io.Pipe()
 			context.AfterFunc(ctx, func() { _ = reader.CloseWithError(ctx.Err()) }) // as the transport does
 			res := &http.Response{StatusCode: http.StatusOK, ContentLength: -1, Body: reader, Header: tt.header}
 			expect.NoError(t, watch.setResponse(res))
-			got := make(chan string, 1)
+			got := make(chan string, 1) // what the client has got when the watch has ended
 			go func() {
 				var passed strings.Builder
 				_, err := io.CopyBuffer(&passed, watch, make([]byte, bufferSize))
@@ -124,6 +125,7 @@ func TestWatchEndsAfterItsCurrentEvent(t *testing.T) {
 				}
 				got <- passed.String()
 			}()
+			// The watch is told to end between two writes of the upstream.
 			_, _ = io.WriteString(writer, tt.sent)
 			synctest.Wait()
 			watch.endAfterEvent()
@@ -148,12 +150,14 @@ func TestRefusedWatchIsLeftAlone(t *testing.T) {
 	refusal := func() *http.Response {
 		return &http.Response{StatusCode: http.StatusForbidden, ContentLength: 2, Body: io.NopCloser(strings.NewReader("no"))}
 	}
+	// The answer comes before endAfterEvent.
 	answered := &forwardedWatch{cancel: func() { t.Error("the request is canceled") }}
 	res := refusal()
 	expect.NoError(t, answered.setResponse(res))
 	answered.endAfterEvent()
 	expect.Same(t, "no", proxytest.ReadAll(t, res.Body))
 
+	// The answer comes after endAfterEvent.
 	canceled := false
 	unanswered := &forwardedWatch{cancel: func() { canceled = true }}
 	unanswered.endAfterEvent()

@@ -13,8 +13,9 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// split gives the parts of a stream to an endFinder, one after the other. It returns the complete events (or gzip members), and what
-// follows them. It requires that next stops at the end of an event or of a part, and keeps inside up to date.
+// split gives the parts of a stream to an endFinder, one after the other. It returns the complete events (or gzip members), and
+// what follows them. After each call of next, it checks that next has stopped at the end of an event or of a part, and that
+// inside says which.
 func split(t *testing.T, header http.Header, parts ...string) (whole []string, rest string) {
 	t.Helper()
 	f := newEndFinder(header)
@@ -57,14 +58,14 @@ func TestEventFraming(t *testing.T) {
 	for _, events := range []string{strings.Repeat(`{"type":"ADDED"}`+"\n", 1000), "one\ntwo\n", "", memberEnd} {
 		members = append(members, proxytest.GzipMember(events))
 	}
-	unendedMember := proxytest.GzipMember("last\n")
-	unendedMember = unendedMember[:len(unendedMember)-len(memberEnd)-memberTrailer]
-	const cborMaps = "\xa0\xa0" // two empty ones
+	lastMember := proxytest.GzipMember("last\n")
+	unendedMember := lastMember[:len(lastMember)-len(memberEnd)-memberTrailer]
+	const cborMaps = "\xa0\xa0" // two empty maps
 	for name, tt := range map[string]struct {
 		mediaType, encoding string
-		findsEnds           bool
-		whole               []string // the events or members of the stream
-		rest                string   // what follows them
+		findsEnds           bool     // the ends of events can be found in this media type and encoding
+		whole               []string // the complete events or members of the stream
+		rest                string   // what follows them in the stream
 	}{
 		"JSON":             {mediaType: "application/json", findsEnds: true, whole: lines, rest: `{"b"`},
 		"JSON of tables":   {mediaType: "application/json;as=Table;g=meta.k8s.io;v=v1", findsEnds: true, whole: lines},
@@ -81,6 +82,7 @@ func TestEventFraming(t *testing.T) {
 			header := http.Header{"Content-Type": {tt.mediaType}, "Content-Encoding": {tt.encoding}}
 			f := newEndFinder(header)
 			expect.Same(t, tt.findsEnds, f.framing != unframed)
+			// The stream comes in three parts, divided at i and j.
 			stream := strings.Join(tt.whole, "") + tt.rest
 			for i := range len(stream) + 1 {
 				for j := i; j <= len(stream); j += 1 + len(stream)/50 {
@@ -94,7 +96,7 @@ func TestEventFraming(t *testing.T) {
 	}
 }
 
-// FuzzEventFraming: wherever a stream is divided, next finds the same ends.
+// FuzzEventFraming: next finds the same ends in a stream that comes as a whole, and in one that comes in two parts.
 func FuzzEventFraming(f *testing.F) {
 	// An event of two bytes, an empty one, and the beginning of the longest.
 	f.Add("application/vnd.kubernetes.protobuf", "", "\x00\x00\x00\x02ab\x00\x00\x00\x00\xff\xff\xff\xffx", 3)

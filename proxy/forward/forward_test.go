@@ -55,8 +55,8 @@ func TestOnlyStreamsAreFlushed(t *testing.T) {
 	}
 }
 
-// TestUploadsStream: the upstream reads each part of a body before the client has sent the next, and a body of any size.
-// Trailers pass in both directions.
+// TestUploadsStream: a body is passed on as it comes: the upstream reads each part before the client sends the next. It may
+// have any size. Trailers pass in both directions.
 func TestUploadsStream(t *testing.T) {
 	received := make(chan string)
 	withProxyOverEachProtocol(t, func(w http.ResponseWriter, r *http.Request) {
@@ -77,6 +77,7 @@ func TestUploadsStream(t *testing.T) {
 		expect.NoError(t, err)
 		r.Trailer = http.Header{"X-Sum": nil}
 		large := bytes.Repeat([]byte("listproxy"), 1<<19) // more than all buffers hold together
+		// The client sends five parts, each when the upstream has read the one before, and then the rest at once.
 		go func() {
 			for i := range 5 {
 				want := fmt.Sprintf("part %d", i)
@@ -84,7 +85,7 @@ func TestUploadsStream(t *testing.T) {
 				expect.Same(t, want, <-received)
 			}
 			_, err := writer.Write(large)
-			r.Trailer.Set("X-Sum", "42") // the last moment: net/http sends trailers when the body ends, below
+			r.Trailer.Set("X-Sum", "42") // just in time: net/http sends trailers when the body ends, which is the next line
 			_ = writer.CloseWithError(err)
 		}()
 		res := proxytest.Do(t, front.Client(), r)
@@ -94,13 +95,13 @@ func TestUploadsStream(t *testing.T) {
 	})
 }
 
-// TestExpectContinue: a client that sends "Expect: 100-continue" gets a 100 if the upstream reads the body. Over HTTP/2 it gets a
-// 100 in any case, from net/http itself.
+// TestExpectContinue: a client that sends "Expect: 100-continue" waits with its body for a 100 (Continue). It gets the 100 only
+// if the upstream reads the body. Over HTTP/2 it gets a 100 in any case, from net/http itself.
 func TestExpectContinue(t *testing.T) {
 	forEachProtocolInBubble(t, func(t *testing.T, over protocols) {
 		front, _ := startProxyInBubble(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/refused" {
-				time.Sleep(500 * time.Millisecond) // The proxy sends the body after a second, answer or not.
+				time.Sleep(500 * time.Millisecond) // less than a second, after which the proxy would send the body in any case
 				w.WriteHeader(http.StatusForbidden)
 				return
 			}
@@ -242,9 +243,10 @@ func TestAnswersPass(t *testing.T) {
 // a ping.
 type stoppableConn struct {
 	net.Conn
-	runs chan struct{} // has a value while the client runs
+	runs chan struct{} // has a value while the client runs; a test takes the value to stop the client
 }
 
+// Read implements [io.Reader]. While the client is stopped, it does not return.
 func (c stoppableConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	<-c.runs

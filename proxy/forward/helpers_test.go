@@ -31,13 +31,14 @@ func (f oneCallerForwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // reserveAnySize is a [Reserve] without a limit.
 func reserveAnySize(int64) (release func(), ok bool) { return func() {}, true }
 
-// newForwarder returns a forwarder to the upstream with this configuration. Its caller has a token. It impersonates users with the
-// token in config, if there is one.
+// newForwarder returns a forwarder to the upstream that config describes. Its one caller has a token. If config has a token,
+// too, this is listproxy's own: the forwarder then impersonates users whom listproxy has verified.
 func newForwarder(t *testing.T, config *rest.Config) oneCallerForwarder {
 	t.Helper()
 	return newLoggedForwarder(t, config, proxytest.DiscardLog())
 }
 
+// newLoggedForwarder is newForwarder with a log.
 func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) oneCallerForwarder {
 	t.Helper()
 	up, err := upstream.New(config, config.BearerToken != "")

@@ -30,18 +30,18 @@ type unansweredCase struct {
 	method     string
 	header     http.Header
 	bodyLength int
-	chunked    bool // nothing says how long the body is
-	noRoom     bool // there is no room to keep the body
+	chunked    bool // the body has no Content-Length
+	noRoom     bool // listproxy has no room to keep the body
 
-	// The upstream.
+	// What the upstream does, before it answers with 200.
 	down    bool  // no connection can be opened
-	goAways int32 // the number of first connections that end with a GOAWAY, after a part of the body
-	aborts  int32 // the number of first requests that arrive and get no answer
+	goAways int32 // it ends this many connections with a GOAWAY, after a part of the body
+	aborts  int32 // it reads this many requests, and breaks them off without an answer
 
 	wantCode       int
 	wantRetryAfter string
 	wantMessage    string // a part of the Status's message
-	wantRequests   int32  // the number of requests that the upstream reads
+	wantRequests   int32  // the number of requests that the upstream reads, without those that end with a GOAWAY
 }
 
 const (
@@ -49,12 +49,12 @@ const (
 	maybeDone   = "may or may not have been carried out"
 	noAnswer    = "listproxy got no answer"
 	tooMany     = "Too many requests"
-	secret      = "hunter2" // in the error of a dial
+	secret      = "hunter2" // in the error of a dial; no client may see it
 )
 
-// TestUnanswered: a request without an answer is sent again if it only reads, or if GOAWAY says that kube-apiserver has not looked
-// at it. If there still is no answer, the client gets a 503 or 429 without secrets. It has Retry-After if nothing can have been
-// carried out. A warning is logged.
+// TestUnanswered: a request without an answer is sent again in two cases: it only reads, or a GOAWAY says that kube-apiserver
+// has not looked at it. If there still is no answer, the client gets a 503, or a 429 if the body was not kept. The 503 or 429
+// has Retry-After if it is certain that no write was carried out. Its message has no secrets. A warning is logged.
 func TestUnanswered(t *testing.T) {
 	for name, tt := range map[string]unansweredCase{
 		"down, a POST": {
@@ -90,6 +90,7 @@ func TestUnanswered(t *testing.T) {
 	}
 }
 
+// test sends the request of the case through a forwarder, and checks the answer.
 func (tt unansweredCase) test(t *testing.T) {
 	const cacheStatus = "listproxy; fwd=bypass; detail=not-list"
 	sent := bytes.Repeat([]byte("x"), tt.bodyLength)
@@ -259,9 +260,9 @@ func TestUnauthorized(t *testing.T) {
 // TestTooManyRequestsPasses: a 429 of kube-apiserver reaches the caller as it is, and the request is not sent again.
 func TestTooManyRequestsPasses(t *testing.T) {
 	const wantBody, wantRetryAfter = "Too many requests, please try again later.\n", "7"
-	heard := 0
+	requests := 0 // that the upstream gets
 	forwarder := newForwarder(t, proxytest.StartUpstream(t, proxytest.HTTP2, func(w http.ResponseWriter, _ *http.Request) {
-		heard++
+		requests++
 		w.Header().Set("Retry-After", wantRetryAfter)
 		http.Error(w, strings.TrimSpace(wantBody), http.StatusTooManyRequests)
 	}).Config())
@@ -270,7 +271,7 @@ func TestTooManyRequestsPasses(t *testing.T) {
 	expect.Same(t, http.StatusTooManyRequests, w.Code)
 	expect.Same(t, wantRetryAfter, w.Header().Get("Retry-After"))
 	expect.Same(t, wantBody, w.Body.String())
-	expect.Same(t, 1, heard)
+	expect.Same(t, 1, requests)
 }
 
 // TestWritesAreSentOnce: a write whose connection ends before the answer is not repeated, even with an Idempotency-Key, for which

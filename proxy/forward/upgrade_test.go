@@ -37,16 +37,17 @@ var (
 	upgradeRequests = []upgradeRequest{websocketUpgrade, spdyUpgrade}
 )
 
-// TestUpgrades: the answer to an upgrade is the upstream's. Afterwards, each side reads what the other sends, and either may end
-// the connection.
+// TestUpgrades: the client gets the upstream's answer to an upgrade. Afterwards, each side reads what the other sends. If one
+// side ends the connection, the other side sees the end.
 func TestUpgrades(t *testing.T) {
 	upstreamEnded := make(chan error)
-	// The upstream offers HTTP/2, which has no upgrades and must not be used.
+	// After the upgrade, the upstream sends "out" and reads "in". If it then reads "end", it ends the connection. The upstream
+	// offers HTTP/2, which has no upgrades and must not be used.
 	upstream := proxytest.StartUpstream(t, proxytest.HTTP2, proxytest.SwitchTo(t, func(rw *bufio.ReadWriter) {
 		_, _ = rw.WriteString("out\n")
 		_ = rw.Flush()
 		if line, err := rw.ReadString('\n'); line != "in\n" {
-			t.Errorf("the upstream read %q, %v", line, err)
+			t.Errorf("the upstream read %q with error %v, want in", line, err)
 		}
 		if line, err := rw.ReadString('\n'); line != "end\n" {
 			upstreamEnded <- err
@@ -63,7 +64,8 @@ func TestUpgrades(t *testing.T) {
 			res, conn, reader := proxytest.SendRaw(t, front, request.text)
 			expect.Same(t, http.Header{
 				"Connection": {"Upgrade"}, "Upgrade": {request.protocol},
-				"X-Seen": {fmt.Sprint(request.subprotocols)}, "Cache-Status": {"listproxy; fwd=bypass"},
+				"X-Seen":       {fmt.Sprint(request.subprotocols)}, // proxytest.SwitchTo sends X-Stream-Protocol-Version back
+				"Cache-Status": {"listproxy; fwd=bypass"},
 			}, res.Header)
 			expect.Same(t, http.StatusSwitchingProtocols, res.StatusCode)
 			if line, err := reader.ReadString('\n'); line != "out\n" {
@@ -108,13 +110,13 @@ func TestRefusedUpgradeClosesTheConnection(t *testing.T) {
 // TestUnaskedProtocolIsNotSwitchedTo: if the upstream switches to a protocol for which the client has not asked, the client gets
 // a 503, and the connection to the upstream is closed.
 func TestUnaskedProtocolIsNotSwitchedTo(t *testing.T) {
-	ended := make(chan struct{}, 1)
+	ended := make(chan struct{}, 1) // gets a value when a connection to the upstream has ended
 	agree := proxytest.SwitchTo(t, func(rw *bufio.ReadWriter) {
 		_, _ = rw.ReadByte()
 		ended <- struct{}{}
 	})
 	upstream := proxytest.StartUpstream(t, proxytest.HTTP1, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/unnamed" {
+		if r.URL.Path != "/unnamed" { // there, the upstream switches without naming a protocol
 			r.Header.Set("Upgrade", "other")
 		}
 		agree(w, r)

@@ -23,13 +23,14 @@ func openReader(t *testing.T, u *upload) io.ReadCloser {
 	return r
 }
 
-// TestUploadCloseEndsAWaitingRead: Close ends a waiting Read, and that does not count as a failure of the caller. A Close
-// before the first Read leaves the body open.
+// TestUploadCloseEndsAWaitingRead: the transport closes the body when it gives an attempt up. Close ends a Read that waits for
+// the caller, and the caller is not blamed (failure returns nil). A Close before the first Read leaves the body open for the
+// next attempt.
 func TestUploadCloseEndsAWaitingRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body, _ := io.Pipe()
 		u := &upload{body: body}
-		_ = openReader(t, u).Close() // as a transport does whose connection cannot be used
+		_ = openReader(t, u).Close() // as a transport does if its connection cannot be used
 		waiting := openReader(t, u)
 		ended := make(chan error)
 		go func() {
@@ -58,7 +59,7 @@ func TestSlowBody(t *testing.T) {
 	} {
 		forwarder := newForwarder(t, proxytest.StartUpstream(t, proxytest.HTTP2, upstream).Config())
 		front := startProxy(t, kubehttp.WithRequest(serve.WithBodyTimeout(forwarder, 100*time.Millisecond)), tt.http2)
-		body, stuck := io.Pipe()
+		body, stuck := io.Pipe() // the client sends three bytes, and then nothing
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL, body)
 		expect.NoError(t, err)
 		r.ContentLength = tt.length

@@ -19,9 +19,9 @@ func TestTargetIsForwardedByteForByte(t *testing.T) {
 		upstream := proxytest.StartUpstream(t, http2, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) })
 		forwarder := newForwarder(t, upstream.Config())
 		for _, tt := range []struct {
-			target    string
-			want      string // "": the target
-			wantHTTP1 string // over HTTP/1.1, if it differs
+			target    string // of the client's request
+			want      string // the target at the upstream; "": the same
+			wantHTTP1 string // the target at an upstream over HTTP/1.1; "": want
 		}{
 			{target: "/"},
 			{target: "/?"},

@@ -39,8 +39,8 @@ func TestBufferable(t *testing.T) {
 	}
 }
 
-// TestLongRunning: RequestOf reports which requests are long-running, and which of these are watches that can be ended. With an
-// upgrade, every request is long-running, and no request is such a watch.
+// TestLongRunning: a request is short, long-running, or a watch (which is long-running, and may be ended between two events).
+// If the same request also asks for an upgrade, it is long-running, and not such a watch.
 func TestLongRunning(t *testing.T) {
 	const pod = "/api/v1/namespaces/a/pods/b"
 	type kind struct{ LongRunning, EndableWatch bool }
@@ -80,7 +80,7 @@ func TestLongRunning(t *testing.T) {
 			"PROXY /api/v1/pods", "GET /logs/x", "OPTIONS /api/v1/pods?watch=true", "GET /exec",
 		},
 	} {
-		for _, request := range requests {
+		for _, request := range requests { // a method and a target
 			method, target, _ := strings.Cut(request, " ")
 			r := httptest.NewRequest(method, "http://x"+target, nil)
 			if got := kindOf(r); got != want {
@@ -117,7 +117,8 @@ func TestParseLogsNothing(t *testing.T) {
 	}
 }
 
-// FuzzLongRunning: LongRunning depends on a part of the query only, and agrees with policy.RequestInfo, which reads all of it.
+// FuzzLongRunning: LongRunning is the same as with policy.RequestInfo, although Parse reads only the watch parameter of the
+// query, and policy.RequestInfo reads all of it.
 func FuzzLongRunning(f *testing.F) {
 	state := klog.CaptureState()
 	f.Cleanup(state.Restore)

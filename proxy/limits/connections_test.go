@@ -15,21 +15,23 @@ import (
 	"github.com/listproxy/listproxy/test/inmemory"
 )
 
-// TestConnections: at the bound, a new connection replaces an idle one, which waits for a request: the one that has waited
-// longest. If no connection is idle, the new one waits until another ends or becomes idle.
+// TestConnections: at most three connections are open. A connection is idle while it waits for a request. A fourth connection
+// replaces the one that has been idle for longest. If none is idle, the fourth waits until another ends or becomes idle.
 func TestConnections(t *testing.T) {
 	const (
 		maxOpen  = 3
-		stepTime = 400 * time.Millisecond // three are more than answerEndDelay
+		stepTime = 400 * time.Millisecond // three steps take longer than answerEndDelay, which is a second
 	)
 	for name, tt := range map[string]struct {
-		// steps are stepTime apart:
+		// steps are stepTime apart. Connections are numbered from 0, in the order in which they come:
 		//
-		//	2 opened                two new connections come; all connections are numbered from 0
-		//	2 active, 2 idle ...    connection 2 changes its state
-		//	wait                    time passes
+		//	2 opened   two new connections come
+		//	2 active   a request comes on connection 2
+		//	2 idle     the last request on connection 2 is answered
+		//	2 closed   connection 2 is closed
+		//	wait       time passes
 		steps    string
-		wantOpen string // the numbers of the connections that are open in the end
+		wantOpen string // the numbers of the connections that are open in the end: "023" means 0, 2 and 3
 	}{
 		// Which connection is replaced.
 		"the one that has waited longest":             {steps: "4 opened", wantOpen: "123"},
@@ -95,7 +97,7 @@ func TestConnections(t *testing.T) {
 						endStep()
 					}
 				}
-				open := ""
+				open := "" // the numbers of the open connections
 				for i, conn := range accepted {
 					if IsOpen(conn) {
 						open += fmt.Sprint(i)
@@ -105,6 +107,7 @@ func TestConnections(t *testing.T) {
 				expect.Same(t, int64(len(open)), bound.Open())
 				expect.Same(t, maxOpen, bound.Limit())
 
+				// In the end, everything is closed, and nothing is left over.
 				expect.NoError(t, listener.Close())
 				if err := <-ended; !errors.Is(err, net.ErrClosed) {
 					t.Errorf("Accept ended with %v, want %v", err, net.ErrClosed)

@@ -12,6 +12,9 @@ import (
 	"time"
 )
 
+// The main test of this file is [TestLimiterAgainstModel]. It does the same random steps with a [Limiter] and with a [model],
+// which has the same rules in the plainest form. After each step, it compares the state of every request.
+
 // wantIdle requires that nothing is held, that nobody waits, and that no flow is remembered.
 func wantIdle(t *testing.T, l *Limiter) {
 	t.Helper()
@@ -23,11 +26,11 @@ func wantIdle(t *testing.T, l *Limiter) {
 	}
 }
 
-// acquiring is a call of Acquire or Resume, in a goroutine of its own.
+// acquiring is a request to a [Limiter]: a call of Acquire or Resume, in a goroutine of its own.
 type acquiring struct {
 	flow  Flow
-	leave context.CancelFunc
-	done  chan struct{} // closed when the call has returned
+	leave context.CancelFunc // ends the context of the call
+	done  chan struct{}      // closed when the call has returned
 	grant Grant
 	err   error
 }
@@ -51,7 +54,7 @@ func (a *acquiring) start(t *testing.T, call func(context.Context)) {
 	synctest.Wait()
 }
 
-// The states of a request. The state of a refused request is the text of its error.
+// The states of a request, of the limiter or of the model. The state of a refused request is the text of its error.
 const (
 	waits    = "waits"
 	holds    = "holds"
@@ -87,13 +90,13 @@ type modelRequest struct {
 	flow  byte
 	cost  int64
 	until time.Time // when it has waited for MaxWait
-	state string
+	state string    // waits, holds, paused, released or an error
 }
 
 // anyFlow stands for all flows, which are numbered from 1.
 const anyFlow = 0
 
-// inState returns the requests of a flow in a state.
+// inState returns the requests of a flow that are in a state, oldest first.
 func (m *model) inState(state string, flow byte) (all []*modelRequest) {
 	for _, r := range m.all {
 		if r.state == state && (flow == anyFlow || r.flow == flow) {
@@ -103,7 +106,7 @@ func (m *model) inState(state string, flow byte) (all []*modelRequest) {
 	return all
 }
 
-// held returns what a flow holds.
+// held returns the number of units that a flow holds.
 func (m *model) held(flow byte) (sum int64) {
 	for _, r := range m.inState(holds, flow) {
 		sum += r.cost
@@ -121,8 +124,10 @@ func (m *model) waitingPerFlow() int { return max(1, m.config.MaxWaiting/flowsTo
 // their oldest request.
 func (m *model) next() (next *modelRequest) {
 	for _, r := range m.inState(waits, anyFlow) {
-		oldest := r == m.inState(waits, r.flow)[0]
-		if oldest && m.held(r.flow)+r.cost <= m.perFlow() && (next == nil || m.held(r.flow) < m.held(next.flow)) {
+		isOldest := r == m.inState(waits, r.flow)[0]
+		flowMayHold := m.held(r.flow)+r.cost <= m.perFlow()
+		holdsLess := next == nil || m.held(r.flow) < m.held(next.flow)
+		if isOldest && flowMayHold && holdsLess {
 			next = r
 		}
 	}
@@ -151,7 +156,8 @@ func (m *model) acquire(flow byte, cost int64) {
 	}
 }
 
-// wait makes a request wait, the last in the order of arrival. If requests may not wait at all, it is granted or refused.
+// wait makes a request wait, which must be the last in the order of arrival. The request may be granted at once. If it is not,
+// and MaxWait is 0, it is refused at once.
 func (m *model) wait(r *modelRequest) {
 	r.until = time.Now().Add(m.config.MaxWait)
 	m.setState(r, waits)
@@ -199,10 +205,11 @@ type comparison struct {
 	random  *rand.Rand
 	model   *model
 	limiter *Limiter
-	maxCost int64
-	calls   []*acquiring // of limiter: that of model.all[i] is calls[i]
+	maxCost int64        // the highest cost of a request
+	calls   []*acquiring // the limiter's requests; calls[i] is the same request as model.all[i]
 }
 
+// playAgainstModel does 80 random steps, and compares after each. Then it releases everything.
 func playAgainstModel(t *testing.T, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	config := LimiterConfig{
@@ -226,7 +233,8 @@ func playAgainstModel(t *testing.T, seed uint64) {
 	wantIdle(t, c.limiter)
 }
 
-// doStep does a random step. If there is no request for the step, it does a later one of the switch, or nothing.
+// doStep does a random step: in 5 of 14 cases a new request, in 3 of 14 a release, and so on. If there is no request for a step
+// (none holds anything, say), a later case of the switch may fit instead, or nothing is done.
 func (c *comparison) doStep(t *testing.T) {
 	modelHolding, holding := c.randomIn(holds)
 	modelWaiting, waiting := c.randomIn(waits)
@@ -250,9 +258,9 @@ func (c *comparison) doStep(t *testing.T) {
 		c.calls = append(slices.Delete(c.calls, i, i+1), pausing)
 		c.model.wait(modelPaused)
 		pausing.start(t, func(ctx context.Context) { pausing.err = pausing.grant.Resume(ctx) })
-	case n == 13 && pausing != nil:
+	case n == 13 && pausing != nil: // a paused request ends without resuming
 		c.release(modelPaused, pausing)
-	case waiting != nil: // until the next wait ends
+	case waiting != nil: // time passes, until the next request has waited for MaxWait
 		time.Sleep(time.Until(c.model.inState(waits, anyFlow)[0].until))
 		c.model.expire()
 	}
@@ -300,8 +308,8 @@ func (c *comparison) check(t *testing.T, when string) {
 	}
 }
 
-// TestLongRunningRequestsDoNotWait: long-running requests beyond their total, or beyond half of it for one flow, are refused at
-// once. Short requests have no bound if none is given.
+// TestLongRunningRequestsDoNotWait: of five long-running requests at a time, one flow can have three (half of them, rounded
+// up). Any further request is refused at once. Short requests have no bound if none is given.
 func TestLongRunningRequestsDoNotWait(t *testing.T) {
 	l := New(Config{LongRunning: 5})
 	var grants []Grant
@@ -316,7 +324,7 @@ func TestLongRunningRequestsDoNotWait(t *testing.T) {
 		{flow: 2},
 		{flow: 2},
 		{flow: 3, wantErr: OverloadTimeOut},
-	} {
+	} { // one after the other; nothing is released meanwhile
 		grant, err := l.LongRunning.Acquire(t.Context(), Flow{tt.flow}, 1)
 		if !errors.Is(err, tt.wantErr) {
 			t.Errorf("flow %d: got error %v, want %v", tt.flow, err, tt.wantErr)
@@ -334,7 +342,7 @@ func TestLongRunningRequestsDoNotWait(t *testing.T) {
 	}
 }
 
-// TestLimiterRace: concurrent callers never hold more than the capacity. (Run it with the race detector.)
+// TestLimiterRace: 16 concurrent callers never hold more than the capacity together. (Run it with the race detector.)
 func TestLimiterRace(t *testing.T) {
 	const capacity, flows = 3, 5
 	l := NewLimiter(LimiterConfig{Capacity: capacity, MaxWaiting: 100, MaxWait: time.Millisecond})
@@ -346,7 +354,7 @@ func TestLimiterRace(t *testing.T) {
 				ctx, leave := context.WithTimeout(t.Context(), time.Duration(random.IntN(1000))*time.Microsecond)
 				grant, err := l.Acquire(ctx, Flow{byte(i % flows)}, random.Int64N(capacity))
 				if err == nil && l.Stats().InUse > capacity {
-					t.Errorf("more than %d are in use", capacity)
+					t.Errorf("got more than %d units in use", capacity)
 				}
 				grant.Release()
 				leave()
@@ -371,7 +379,7 @@ func TestBodiesLeaveRoom(t *testing.T) {
 		}
 	}
 	if kept < capacity/4 || kept > capacity/2 {
-		t.Errorf("bodies of %d bytes are kept, want %d to %d", kept, capacity/4, capacity/2)
+		t.Errorf("got bodies of %d bytes kept in all, want %d to %d", kept, capacity/4, capacity/2)
 	}
 	anotherFlow := Flow{9}
 	if _, err := l.AcquireAnswer(t.Context(), anotherFlow, capacity/2); err != nil {

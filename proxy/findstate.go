@@ -24,18 +24,20 @@ const (
 )
 
 // findState finds the state that the request asks for, and sets d.collection and d.state. If there is no such state, findState
-// returns the reason to forward the request. Which state that is depends on d.Semantics:
+// returns the reason to forward the request. d.Semantics says which state that is:
 //
-//	Any            any state (resourceVersion=0)
-//	NotOlderThan   a state at d.Revision or later (resourceVersion)
-//	Exact          the state at d.Revision (resourceVersionMatch=Exact)
-//	Continue       the state at d.Revision, which comes from a continue token
-//	Consistent     a state that has everything that was written before the request came (no resourceVersion)
-//	After          for a watch, the changes after d.Revision (resourceVersion)
+//	semantics      state                                                  parameters, for example
+//	Any            any state                                              resourceVersion=0
+//	NotOlderThan   a state at d.Revision or later                         resourceVersion=7
+//	Exact          the state at d.Revision                                resourceVersion=7&resourceVersionMatch=Exact
+//	Continue       the state at d.Revision, which is in the token         continue=...
+//	Consistent     a state with all that was written before the request   none
+//	After          a state after which all changes are known (watches)    resourceVersion=7
 //
-// Only a proof shows that a state is new enough for Consistent. A proof is a probe, sent after the request came, whose revision
-// the state has reached. If the state can be expected soon, findState waits for it, first for a load and then for a revision or
-// a proof:
+// Consistent needs a proof that the state is new enough. For this, a probe asks kube-apiserver for its current revision after
+// the request came. When the state has reached this revision, it is proven.
+//
+// If the state can be expected soon, findState waits for it: first for a load, and then for a revision or a proof:
 //
 //	request                      waits for a load   then waits for
 //	list, Any or NotOlderThan    FirstLoad          the revision

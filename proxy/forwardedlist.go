@@ -27,7 +27,7 @@ func (w *headerHook) WriteHeader(code int) {
 // Unwrap lets [http.ResponseController] find the other methods of the writer.
 func (w *headerHook) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// listAnswerHook returns the beforeHeader for a forwarded list. It does two things:
+// listAnswerHook returns the beforeHeader for a forwarded list. beforeHeader does two things:
 //
 //   - If the answer proves the caller's right to list, it remembers the right, as after a review. The right counts from the
 //     call of listAnswerHook, so listAnswerHook must be called right before the list is sent.

@@ -12,8 +12,8 @@ import (
 //     the revisions from 7 on.
 //   - The list is small, and memory cannot answer it yet. kube-apiserver answers a small list sooner ([reserveSmallForward]).
 //
-// Both are checked before the review of the caller's right ([Handler.checkBeforeReview]), and again before each wait
-// ([Handler.readState]).
+// Both causes are looked for before the review of the caller's right ([Handler.checkBeforeReview]). The second is looked for
+// again before each wait ([Handler.readState]).
 
 // checkBeforeReview returns the reason to forward a list without a review, or None if a review must follow. It sets d.unreviewed.
 //

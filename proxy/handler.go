@@ -82,8 +82,8 @@ type caller struct {
 	// lastProbe is the number of the last probe (a request for the upstream's revision) that was sent before this request came.
 	// Every later probe proves a state that is new enough for this request, even if the request waited for its seat meanwhile.
 	lastProbe uint64
-	// seat is the request's right to be handled now: one of --max-requests-inflight. It is paused while the request waits for
-	// memory, or for the review of an unknown caller.
+	// seat is the request's right to be handled now. [limits.Limits] bounds the number of seats. The seat is paused while the
+	// request waits for memory, or for the review of an unknown caller.
 	seat limits.Grant
 }
 

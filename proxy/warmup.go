@@ -25,8 +25,8 @@ const (
 	refusalGrace = time.Minute
 )
 
-// Warmup loads the collections that --eager names before the first request, and reports whether they are ready. A replica that
-// got requests earlier would forward all of them.
+// Warmup loads the eager collections, which --eager names, and reports whether they are ready. A replica gets no requests
+// before that: it would forward all of them.
 //
 // A collection is ready once it was loaded. A collection that kube-apiserver refuses to list is ready after refusalGrace, so
 // that a wrong --eager does not keep every replica unready. A ready collection stays ready. If its state is lost later, its

@@ -11,10 +11,10 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestUnacceptedShareNoHTTP2Connection: the API server closes an HTTP/2 connection after a 401, with all requests on it. So
-// only callers whom it has accepted before share such connections. The others have HTTP/1.1 connections, which are kept, so
-// that not every request needs a handshake. If a caller has no token, or the API server refuses it, the answer ends the
-// caller's own HTTP/2 connection to listproxy, as at kube-apiserver.
+// TestUnacceptedShareNoHTTP2Connection: the API server closes an HTTP/2 connection after a 401. So only callers whom it has
+// accepted before share such connections. The others have HTTP/1.1 connections, which are kept, so that not every request needs
+// a handshake. If a caller has no token, or the API server refuses it, the answer ends the caller's own HTTP/2 connection to
+// listproxy, as at kube-apiserver.
 func TestUnacceptedShareNoHTTP2Connection(t *testing.T) {
 	const (
 		good          = "Bearer a"

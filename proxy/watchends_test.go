@@ -96,8 +96,10 @@ func TestWatchEndsDuringItsState(t *testing.T) {
 // objects, with gzip or without. The first, the second, the third or the fourth check finds it.
 func TestNothingOfADoubtfulState(t *testing.T) {
 	const (
-		size    = 2 << 10 // of an object, in bytes
-		objects = 500     // in all about 1 MB, which is many write buffers
+		size = 2 << 10 // of an object, in bytes
+		// The state has about 4 MB: many write buffers, and about 30 compressed segments. How many there are depends on a hash
+		// whose seed is random. With 1 MB there were too few for the fourth check in one of about 300 runs.
+		objects = 2000
 	)
 	var state []*index.Object
 	for i := range uint64(objects) {

@@ -90,10 +90,7 @@ func readFile(a *analyzer, file string, stdin io.Reader) error {
 	}
 	log, err := os.Open(file)
 	if err != nil {
-		if pathError, ok := errors.AsType[*os.PathError](err); ok {
-			return pathError.Err // without the path
-		}
-		return err
+		return errors.Unwrap(err) // os.Open returns a *PathError: without the path
 	}
 	defer func() { _ = log.Close() }()
 	return a.readLog(file, log)

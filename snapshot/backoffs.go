@@ -37,6 +37,6 @@ var initialBackoffs = backoffs{
 	forbidden: wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 10, Cap: lastingPause},
 	// A load that does not fit may cost the upstream most of a whole list.
 	full: wait.Backoff{Duration: lastingPause, Factor: 2, Jitter: 0.5, Steps: 10, Cap: maxFullPause},
-	// Streams may break again and again, and a load must not follow each break.
+	// Only a load can prove the state's timeline then. If streams break again and again, a load must not follow each break.
 	unproven: wait.Backoff{Duration: time.Second, Factor: 4, Jitter: 0.5, Steps: 10, Cap: maxUnprovenPause},
 }

@@ -70,7 +70,7 @@ func TestSettingsOfAResource(t *testing.T) {
 	}
 }
 
-// TestIdleCollectionsGo: a collection that was not used for Config.Idle is dropped, which does not count as a loss.
+// TestIdleCollectionsGo: a collection that was not used for Config.IdleTimeout is dropped, which does not count as a loss.
 func TestIdleCollectionsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const idle = 10 * time.Minute

@@ -334,8 +334,8 @@ func (l *life) delay(s step) error {
 
 // passTime lets time pass. Usually, the janitor then trims the history by age.
 func (l *life) passTime(s step) error {
-	tens := time.Duration(1 + s.choice%8)
-	time.Sleep(tens * 10 * time.Second) // up to 80 seconds
+	seconds := 10 * (1 + s.choice%8) // 10 to 80
+	time.Sleep(time.Duration(seconds) * time.Second)
 	if trims := s.amount%4 != 0; trims {
 		l.collection.trimByAge(time.Now())
 		l.trimmedAt = time.Now()

@@ -90,7 +90,7 @@ func (f *feed) handleProbe(revision uint64, err error) error {
 	case source.IsBusy(err):
 		// The stream goes on, although nothing proves the state: another stream would only add to the upstream's load.
 		f.log.Debug("probe refused", "error", err)
-		f.freshness.ProbeRefused(now, source.RetryPause(f.freshness.RefusalPause(), err))
+		f.freshness.ProbeRefused(now, source.RetryPause(f.freshness.RefusedProbePause(), err))
 	case errors.Is(err, errOtherTimeline): // the stream is of the old timeline
 		return err
 	case source.IsAnswer(err): // for example 403: the upstream would refuse a watch, too

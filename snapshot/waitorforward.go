@@ -63,9 +63,10 @@ const (
 	// forwardSlotsPerLoad is the number of lists that are forwarded during a load. All others wait, so a crowd of lists costs
 	// the upstream little more than the load.
 	forwardSlotsPerLoad = 4
-	// maxSmallWork is the size up to which a list is small: the number of bytes that kube-apiserver encodes for it. A small list
-	// is forwarded in some milliseconds, while a proof that memory has the newest state may take a second.
-	maxSmallWork = 256 << 10
+	// maxSmallListBytes is the size up to which a list is small: the number of bytes that kube-apiserver encodes for it. Lists
+	// above it are the large ones of --consistent-lists=true. A small list is forwarded in some milliseconds, while a proof that
+	// memory has the newest state may take a second.
+	maxSmallListBytes = 256 << 10
 	// maxSmallForwards is the number of small lists of one collection that are forwarded at the same time.
 	maxSmallForwards = 4
 )
@@ -85,7 +86,7 @@ func (c *Collection) TakeForwardSlot() bool {
 // returns a function to call after q was forwarded. It returns nil if q should wait: q is not small, or maxSmallForwards small
 // lists of the collection are being forwarded.
 func (c *Collection) beginSmallForward(v *View, q index.Query) (done func()) {
-	if v.unavailable != reason.None || v.newest.Work(q) > maxSmallWork {
+	if v.unavailable != reason.None || v.newest.Work(q) > maxSmallListBytes {
 		return nil
 	}
 	if c.smallListsInFlight.Add(1) > maxSmallForwards {

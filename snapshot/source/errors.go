@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -60,9 +58,4 @@ func IsUpstreamFailure(err error) bool {
 func isNetworkFailure(err error) bool {
 	_, isNetError := errors.AsType[net.Error](err)
 	return isNetError || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
-}
-
-// Backoff returns the pauses between tries: from 0.1 to 10 seconds, each up to half longer at random.
-func Backoff() wait.Backoff {
-	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 10 * time.Second}
 }

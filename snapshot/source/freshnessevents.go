@@ -60,9 +60,6 @@ func (f *Freshness) ProbeAnswered(now time.Time, revision uint64) {
 	f.pending = append(f.pending, answer)
 }
 
-// RefusalPause returns the shortest pause after a probe that was refused: half the time between two scheduled probes.
-func (f *Freshness) RefusalPause() time.Duration { return f.schedule.pause / 2 }
-
 // ProbeRefused records that the upstream has refused a probe, and begins a pause.
 func (f *Freshness) ProbeRefused(now time.Time, pause time.Duration) {
 	f.probeInFlight = false
@@ -117,7 +114,7 @@ func (f *Freshness) ProgressSentBookmark(helped bool) {
 }
 
 // minProgressPause is the shortest pause after a progress watch that failed. The pause doubles with each failure in a row, up
-// to RefusalPause.
+// to RefusedProbePause.
 const minProgressPause = time.Second
 
 // ProgressFailed records that the progress watch has ended without a bookmark, and begins a pause. retryAfter is the shortest
@@ -125,7 +122,7 @@ const minProgressPause = time.Second
 func (f *Freshness) ProgressFailed(now time.Time, retryAfter time.Duration) {
 	f.progressOpen = false
 	f.progressHelped = false
-	f.progressPause = max(minProgressPause, min(2*f.progressPause, f.RefusalPause()))
+	f.progressPause = max(minProgressPause, min(2*f.progressPause, f.RefusedProbePause()))
 	f.progressPauseEnd = now.Add(max(retryAfter, f.progressPause))
 }
 

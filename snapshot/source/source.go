@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -89,14 +91,17 @@ func (s *Source) List(ctx context.Context, namespace string, query url.Values) (
 // maxListTries is how often [Source.ListRetrying] sends a request at most.
 const maxListTries = 6
 
+// listBackoff has the pauses between the tries of [Source.ListRetrying]: from 0.1 to 10 seconds, each up to half longer at random.
+var listBackoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 10 * time.Second}
+
 // ListRetrying is like [Source.List], but tries again after a pause if the upstream is busy ([IsBusy]). It is for a list whose
 // failure would make listproxy load the whole collection again, which costs the upstream more than another try.
 func (s *Source) ListRetrying(ctx context.Context, namespace string, query url.Values) (ListResponse, error) {
-	pause := Backoff()
+	backoff := listBackoff // a copy, since Step changes it
 	for try := 1; ; try++ {
 		list, err := s.List(ctx, namespace, query)
 		mayRetry := IsBusy(err) && try < maxListTries
-		if !mayRetry || !clock.Sleep(ctx, RetryPause(pause.Step(), err)) {
+		if !mayRetry || !clock.Sleep(ctx, RetryPause(backoff.Step(), err)) {
 			return list, err // The error may be nil.
 		}
 	}

@@ -18,7 +18,7 @@ import (
 // These words have the same meaning in the whole package. ([Envelope] has an example of a list, and [Envelope.AppendEventHead]
 // one of an event.)
 //
-//	item                 one object in a list
+//	item                 one of a list's objects
 //	list head, tail      the bytes of a list before its first item, and after its last
 //	separator            the bytes between two items: a comma in JSON, none in protobuf
 //	item tag             the bytes that belong to an item and come before it: a field's tag and length in protobuf, none in JSON

@@ -11,15 +11,16 @@ import (
 )
 
 const (
-	// maxBridgedChanges bounds the changes that readChangesTo keeps in memory. If there are more, clients' watches end.
+	// maxBridgedChanges bounds the changes between the known and the loaded state that readChangesTo keeps in memory. If there are
+	// more, clients' watches end.
 	maxBridgedChanges = 10_000
-	// bridgeDeliveryTime is the time that clients' watches have to deliver the changes.
+	// bridgeDeliveryTime is the time that clients' watches have to deliver these changes.
 	bridgeDeliveryTime = time.Second
 )
 
-// bringWatchesUpToDate makes clients' watches deliver all changes from the known state to the loaded state, so that the watches
-// can go on after the loaded state is installed. It returns false in two cases: nobody watches, or the changes cannot be
-// delivered. In the second case, clients' watches must end, since they would miss changes.
+// bringWatchesUpToDate applies all changes from the known state to the loaded state, and gives clients' watches some time to
+// deliver them. Then the watches can go on after the loaded state is installed. It returns false in two cases: nobody watches,
+// or the changes are not known for certain. In the second case, clients' watches must end, since they would miss changes.
 func (f *feed) bringWatchesUpToDate(ctx context.Context, loaded *stateLoad) bool {
 	v := f.collection.view.Load()
 	if !v.isWatched() || loaded.watchForm == nil || !v.envelope.CanBeReplacedBy(loaded.envelope) {
@@ -27,7 +28,7 @@ func (f *feed) bringWatchesUpToDate(ctx context.Context, loaded *stateLoad) bool
 	}
 	changes, err := f.readChangesTo(ctx, v, loaded)
 	for i := 0; err == nil && i < len(changes); i++ {
-		err = f.collection.applyChange(changes[i])
+		err = f.collection.applyChange(changes[i]) // makes the change due at clients' watches
 	}
 	if err != nil {
 		f.log.Debug("clients' watches end after a new load", "error", err)
@@ -43,17 +44,17 @@ func (f *feed) bringWatchesUpToDate(ctx context.Context, loaded *stateLoad) bool
 // (a short watch up to a bookmark), since a comparison of the two states would miss an object that was created and deleted
 // between the two revisions.
 //
-// Three examples, with the known state at 120 and the loaded state at 150. The bookmark at 155 shows that the watch has shown
+// Three examples, with the known state at 120 and the loaded state at 150. The bookmark at 155 says that the watch has sent
 // every change up to 150. (Later changes come on the loaded state's stream.)
 //
-//	the watch from 120 on shows            the known state with these changes   readChangesTo returns
-//	an error: 410                                                               an error
-//	changes at 130, 140; bookmark at 155   is the loaded state                  the two changes
-//	a change at 130; bookmark at 155       is not the loaded state              an error
+//	the watch from 120 on sends            the known state and these changes give   readChangesTo returns
+//	changes at 130, 140; bookmark at 155   the loaded state                         the two changes
+//	a change at 130; bookmark at 155       another state                            an error
+//	an error: 410                          (not compared)                           an error
 func (f *feed) readChangesTo(ctx context.Context, v *View, loaded *stateLoad) ([]stateChange, error) {
 	var changes []stateChange
 	replayed := v.newest.Clone()
-	shown, err := f.watchProgress(ctx, v.To, loaded.revision, func(ev wire.Event) error {
+	seen, err := f.watchProgress(ctx, v.To, loaded.revision, func(ev wire.Event) error {
 		change, err := f.newChange(v.envelope, ev)
 		if err != nil {
 			return err
@@ -71,7 +72,7 @@ func (f *feed) readChangesTo(ctx context.Context, v *View, loaded *stateLoad) ([
 	if err != nil {
 		return nil, err
 	}
-	if shown.upTo < loaded.revision || !sameRevisions(replayed, loaded.state) {
+	if seen.upTo < loaded.revision || !sameRevisions(replayed, loaded.state) {
 		return nil, errors.New("the changes that a watch shows do not lead to the loaded state")
 	}
 	return changes, nil
@@ -83,7 +84,7 @@ func sameRevisions(a, b index.Tree) bool {
 	b.Ascend("", "", func(o *index.Object) bool {
 		other, found := a.Get(o.Key)
 		same = same && found && other.Revision == o.Revision
-		return same // Ascend stops at false
+		return same // false ends Ascend
 	})
 	return same
 }

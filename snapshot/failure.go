@@ -36,14 +36,14 @@ type reaction struct {
 	lossCause reason.Reason
 	// unavailable is the reason that requests get until a load is complete; None if the known state stays until then.
 	unavailable reason.Reason
-	// backoff gives a pause that no request shortens. If backoff is nil, backoffs.retry gives the pause, and a request can
-	// shorten the pause, since a retry is likely to succeed.
+	// backoff gives the pause before the next session, which no request shortens. If backoff is nil, backoffs.retry gives the
+	// pause. Then a request can shorten it, since a retry is likely to succeed.
 	backoff *wait.Backoff
 }
 
 // handleFailure handles the error of a session: it counts a loss and drops the known state if the error requires it. err is nil
-// if the stream ended at its timeout, but within minStreamLife. handleFailure returns the pause before the next session. A
-// request can shorten the pause, but not below minimum.
+// if the stream ended without an error, but within minStreamLife (1 s). handleFailure returns the pause before the next
+// session. A request can shorten the pause, but not below minimum.
 func (f *feed) handleFailure(err error, now time.Time) (pause, minimum time.Duration) {
 	isForbidden := source.Answered(err, http.StatusForbidden)
 	if !isForbidden {
@@ -101,6 +101,7 @@ func (f *feed) reactionTo(err error, now time.Time) reaction {
 // reactionToUpstream is reactionTo for an error that concerns the upstream, not the content or the size of a state.
 func (f *feed) reactionToUpstream(err error, now time.Time) reaction {
 	isForbidden := source.Answered(err, http.StatusForbidden)
+	// For 15 s after the first 403, a known state is kept (see refusalGrace).
 	inGrace := f.collection.hasState() && now.Sub(f.forbiddenSince) < refusalGrace
 	switch {
 	case isForbidden && inGrace:
@@ -113,7 +114,7 @@ func (f *feed) reactionToUpstream(err error, now time.Time) reaction {
 		return reaction{lossCause: reason.Other, unavailable: reason.Form, backoff: &f.backoffs.lasting}
 	case source.Answered(err, http.StatusGone): // the upstream has forgotten changes after the known state
 		return reaction{lossCause: reason.Expired}
-	case errors.Is(err, errOtherTimeline): // until Skew has passed, some API servers may still have the old timeline
+	case errors.Is(err, errOtherTimeline): // until Skew (10 s) has passed, some API servers may still have the old timeline
 		return reaction{lossCause: reason.WentBack, unavailable: reason.Warming, backoff: &wait.Backoff{Duration: Skew}}
 	case errors.Is(err, errUnproven):
 		return reaction{lossCause: reason.Upstream, backoff: &f.backoffs.unproven}
@@ -134,8 +135,8 @@ func (f *feed) logFailure(ctx context.Context, err error, pause time.Duration) {
 	f.log.Log(ctx, f.logLevel(err), message, "error", err, "attempt", f.attempt, "retry", pause.Round(time.Millisecond))
 }
 
-// loggedAttempt is the attempt at which a failure that may concern only this resource is logged, once. Many failures are over
-// before.
+// loggedAttempt is the attempt at which a failure that may concern only this resource is logged above the debug level. Earlier
+// attempts are not, since many failures are over by the fourth.
 const loggedAttempt = 4
 
 // logLevel returns the level at which the error of a session is logged. The first case that applies counts.

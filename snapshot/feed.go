@@ -47,7 +47,8 @@ type feed struct {
 	// forbiddenSince is the time of the first 403 while one session after another ends with a 403; otherwise zero.
 	forbiddenSince time.Time
 
-	// attempt is the number of the session, for the log. A session that shows progress is 1, and the next one is 2.
+	// attempt is the number of the session, for the log and its level. It starts again after a session that has shown progress:
+	// the next session is attempt 2.
 	attempt int
 	// backoffs give the pauses after each kind of failure.
 	backoffs backoffs
@@ -71,6 +72,7 @@ const (
 func (f *feed) run(ctx context.Context) {
 	defer f.collection.retire()
 	f.backoffs = initialBackoffs
+	// The random number spreads the probes of replicas.
 	f.freshness = source.NewFreshness(f.collection.limits.Staleness, rand.Float64()) // #nosec G404 -- no secret
 	f.mustLoad = true
 	for ctx.Err() == nil {
@@ -154,7 +156,7 @@ func (f *feed) openLoaded(ctx context.Context) (*source.Stream, error) {
 }
 
 // loadState learns the form of lists and watches, loads a state, compares it with the upstream and installs it. It returns the
-// stream that goes on from the state; nil if the state came in pages.
+// stream that goes on from the state. The stream is nil if the state came in pages.
 func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 	highestBefore := f.collection.highestSeenRevision()
 	learned, err := f.source.Learn(ctx, func(ctx context.Context) ([]wire.Field, error) {
@@ -192,7 +194,7 @@ func (f *feed) checkLoaded(ctx context.Context, loaded *stateLoad, highestBefore
 	if err != nil {
 		return err
 	}
-	if confirmed != loaded.revision { // it was too low, and a second read has given a higher revision
+	if confirmed != loaded.revision { // loaded.revision was too low, and a second read has given a higher one
 		return fmt.Errorf("a state was loaded at revision %d, where %d was seen before: the API server lags",
 			loaded.revision, highestBefore)
 	}
@@ -201,8 +203,8 @@ func (f *feed) checkLoaded(ctx context.Context, loaded *stateLoad, highestBefore
 
 // resetBackoffs makes the next pauses short again if the session has shown that earlier failures are over.
 func (f *feed) resetBackoffs(end sessionEnd) {
-	// A resumed stream need not last for minStreamLife if it has sent something: a kube-apiserver that has just started ends a
-	// watch that is more than ten events behind, and a pause would put the feed further behind.
+	// A resumed stream need not last for minStreamLife (1 s) if it has sent something. A kube-apiserver that has just started ends
+	// a watch that is more than ten events behind. A pause would put the feed further behind.
 	hasResumed := !end.beganWithLoad && (end.readFor >= minStreamLife || end.hasAdvanced)
 	isSteady := end.readFor >= steadyStreamLife
 	if hasResumed || isSteady {
@@ -213,7 +215,7 @@ func (f *feed) resetBackoffs(end sessionEnd) {
 		f.backoffs.retry = initialBackoffs.retry // the upstream has only forgotten the revision, so the load need not wait
 	}
 	v := f.collection.view.Load()
-	if v.unavailable == reason.None && time.Since(v.loadAskedAt) >= stableAfter {
+	if v.unavailable == reason.None && time.Since(v.loadAskedAt) >= stableAfter { // loaded 40 minutes ago or earlier
 		f.backoffs.full = initialBackoffs.full
 		f.backoffs.unproven = initialBackoffs.unproven
 	}
@@ -223,7 +225,8 @@ func (f *feed) resetBackoffs(end sessionEnd) {
 // minimum and minStreamLife have passed.
 func (f *feed) awaitNextSession(ctx context.Context, pause, minimum time.Duration) {
 	begun := time.Now()
-	// No probe is sent in the pause, as after a refused probe. Requests that know this do not wait for a proof.
+	// No probe is sent in the pause. The pause is recorded like one after a refused probe, so that requests do not wait for a
+	// proof that cannot come.
 	f.freshness.ProbeRefused(begun, pause)
 	f.collection.publishFreshness(f.freshness)
 	timer := time.NewTimer(pause)

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// learnItemTimeout bounds learnItemForm, during which the feed reads no events.
+	// learnItemTimeout bounds learnItemForm. It is short, since the feed reads no events meanwhile.
 	learnItemTimeout = 5 * time.Second
-	// learnWatchTimeout is the timeout of the streaming list from which the form of watches is learned. Before kube-apiserver
-	// begins to answer, it waits for its watch cache. The timeout is longer than this wait.
+	// learnWatchTimeout is the timeout of the streaming list from which the form of watches is learned. It is longer than
+	// kube-apiserver waits for its watch cache before it begins to answer.
 	learnWatchTimeout = 10 * time.Second
 )
 
@@ -31,7 +31,8 @@ const (
 //
 // In both cases Form.InitialEndBookmark is nil, and only watches that begin at a revision are served.
 func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.Form, error) {
-	// Of an empty collection, it is not known yet whether listproxy could write its events with the upstream's bytes.
+	// If the collection is empty, no event could be compared, so cannotWrite is false. checkEventForm compares each event that
+	// comes later.
 	cannotWrite := learned.Envelope.ItemForm.Known && !learned.Reproducible
 	if !f.servesWatches || cannotWrite {
 		return nil, nil
@@ -45,12 +46,12 @@ func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.F
 		return form, nil
 	case errors.Is(err, errNoEndBookmark):
 		f.pagesOnlyUntil = time.Now().Add(pagesOnlyDuration)
-	case source.IsAnswer(err) && !refusesResource(err): // no streaming lists, at least now
+	case source.IsAnswer(err) && !refusesResource(err): // the upstream gives no streaming lists, at least now
 	default:
 		return nil, err
 	}
+	// Without a streaming list, an ordinary watch still shows the content type.
 	f.log.Info("the upstream gives no streaming list, so those of clients are forwarded", "error", err)
-	// An ordinary watch shows the content type, but not the bookmark.
 	s, err := f.watchNothing(ctx, url.Values{"resourceVersion": {"0"}}, source.ShortWatch)
 	if err != nil {
 		return nil, err
@@ -60,7 +61,8 @@ func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.F
 	return form, nil
 }
 
-// learnStreamingList learns what form still lacks from a streaming list of a name that cannot exist.
+// learnStreamingList opens a streaming list of a name that cannot exist. From the list, it sets three fields of form:
+// ContentType, Compressed and InitialEndBookmark.
 func (f *feed) learnStreamingList(ctx context.Context, form *watch.Form) error {
 	s, err := f.watchNothing(ctx, url.Values{
 		"sendInitialEvents":    {"true"},
@@ -77,11 +79,13 @@ func (f *feed) learnStreamingList(ctx context.Context, form *watch.Form) error {
 }
 
 // learnEndBookmark learns the bookmark that ends the initial events of a streaming list. The list is of a name that cannot
-// exist, so its first event should be this bookmark. learnEndBookmark returns
+// exist, so its first event should be this bookmark:
 //
-//   - the bookmark;
-//   - nil without an error if listproxy could not write that bookmark with the same bytes;
-//   - errNoEndBookmark if the stream ends at its timeout without that bookmark, or sends another bookmark first.
+//	the first event                      learnEndBookmark returns
+//	the bookmark                         the bookmark
+//	one that listproxy could not write   nil, without an error
+//	another bookmark                     errNoEndBookmark
+//	none before the stream's timeout     errNoEndBookmark
 func (f *feed) learnEndBookmark(ctx context.Context, s *source.Stream) (*wire.Bookmark, error) {
 	select {
 	case ev, ok := <-s.Events:
@@ -93,9 +97,9 @@ func (f *feed) learnEndBookmark(ctx context.Context, s *source.Stream) (*wire.Bo
 		}
 		b, err := wire.LearnBookmark(f.source.Encoding(), ev)
 		if err != nil {
-			return nil, nil //nolint:nilerr // listproxy could not write the bookmark
+			return nil, nil //nolint:nilerr // listproxy could not write the event with the same bytes
 		}
-		if !ev.EndsInitial { // kube-apiserver would send no other bookmark first
+		if !ev.EndsInitial { // not from a kube-apiserver, which sends no other bookmark first
 			return nil, errNoEndBookmark
 		}
 		return b, nil
@@ -112,11 +116,11 @@ func (f *feed) watchNothing(ctx context.Context, query url.Values, timeout time.
 	return f.source.Watch(ctx, namespace, query, timeout)
 }
 
-// learnItemForm learns the form of items (how a list writes an object), unless the form is known already. It is unknown if the
-// collection was empty when it was loaded. ev is the event of the first object since then. learnItemForm compares ev with a
-// list of that object at ev's revision. If it returns errFirstObject, the state must be loaded anew.
+// learnItemForm learns the form of items: how a list writes an object. It does nothing if the form is known already. The form
+// is unknown if the collection was empty when it was loaded. Then ev is the event of the first object since. learnItemForm
+// compares ev with a list of that object at ev's revision. If it returns errFirstObject, the state must be loaded anew.
 //
-// A new load would show the form of items, too, but it would end clients' watches. So a list of one object is read instead.
+// A new load would always show the form, but it would end clients' watches. So a list of one object is tried first.
 func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 	if f.envelope.ItemForm.Known {
 		return nil
@@ -145,8 +149,9 @@ func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 	return nil
 }
 
-// checkEventForm is called for each event of the stream, and for the bookmark of a progress watch. It ends clients' watches if
-// listproxy could not write ev with the upstream's bytes. From a bookmark, it also learns the form of bookmarks.
+// checkEventForm is called for each event of the stream, and for the bookmark of a progress watch (a short watch up to a
+// bookmark). It ends clients' watches if listproxy could not write ev with the upstream's bytes. From a bookmark, it also
+// learns the form of bookmarks.
 func (f *feed) checkEventForm(ev wire.Event) {
 	broadcaster := f.collection.view.Load().broadcaster
 	if broadcaster == nil {

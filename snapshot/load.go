@@ -21,24 +21,26 @@ import (
 )
 
 const (
-	// loadTimeout bounds a load.
+	// loadTimeout bounds a load: 5 minutes. No streaming list reaches its own timeout before.
 	loadTimeout = watchTimeout
 	// loadSilence is the time after which a silent streaming list is given up.
 	loadSilence = 30 * time.Second
 	// loadSlotTimeout is the time after which a load gives its slot back and goes on. A slow load (a conversion webhook may
 	// be slow) must not keep other feeds from loading.
 	loadSlotTimeout = 10 * time.Second
-	// oversizeFactor allows for rough estimates: a state of an estimated 10 GiB is loaded if 5 GiB fit into the budget.
+	// oversizeFactor allows for rough estimates (see mayFit): if the whole budget has room for 5 GiB, a state is loaded up to an
+	// estimate of 10 GiB.
 	oversizeFactor = 2
 	// maxLikelyMean is the largest mean size of an object, in bytes, with which a state's size is estimated. For example, if the
 	// first few of a thousand objects have 1 MiB each, the estimate is 16 MiB, and not 1 GiB (see mayFit).
 	maxLikelyMean = 16 << 10
-	// A page of a load has about loadPageBytes. Larger pages would hold much memory that the budget does not see: it counts a
-	// page only once the page was read. A page has at most maxLoadPage objects. It has at least minLoadPage, since each page costs
-	// the upstream a walk: kube-apiserver 1.36 walks all objects after the page.
+	// loadPageBytes is the estimated size of a page. Larger pages would hold much memory that the budget does not see: it counts a
+	// page only once the page was read.
 	loadPageBytes = 32 << 20
-	minLoadPage   = 50
-	maxLoadPage   = 2000
+	// minLoadPage and maxLoadPage bound the limit of a page, in objects. Smaller pages would cost the upstream too much: for each
+	// page, kube-apiserver 1.36 walks all objects after the page.
+	minLoadPage = 50
+	maxLoadPage = 2000
 )
 
 var (
@@ -61,7 +63,7 @@ type stateLoad struct {
 	// probe is the request for the state, which counts as a probe: the state has everything that was written before this request
 	// was sent. (kube-apiserver answers such a list or streaming list with what etcd has when the request comes, or later.)
 	probe source.Probe
-	// size is the number of bytes of the objects that have come, which the budget counts already.
+	// size is the number of bytes of the objects that have come. The budget counts these bytes already.
 	size int64
 	// stream is the watch that goes on from the state; nil if the state came in pages.
 	stream *source.Stream
@@ -162,7 +164,7 @@ func (f *feed) loadStream(ctx context.Context, l *stateLoad) error {
 	defer cancel()
 	silence := time.NewTimer(loadSilence)
 	defer silence.Stop()
-	newest := uint64(0) // the highest revision of an initial object
+	highest := uint64(0) // the highest revision of an initial object
 	for {
 		select {
 		case ev, ok := <-s.Events:
@@ -175,10 +177,10 @@ func (f *feed) loadStream(ctx context.Context, l *stateLoad) error {
 				if err := f.addInitial(l, ev); err != nil {
 					return err
 				}
-				newest = max(newest, ev.Meta.Revision)
-			case ev.EndsInitial: // the only bookmark that says something about the state
-				if ev.Meta.Revision < newest {
-					return wire.Inconsistent("a state at revision %d holds an object of revision %d", ev.Meta.Revision, newest)
+				highest = max(highest, ev.Meta.Revision)
+			case ev.EndsInitial: // any other bookmark says nothing about the state, and is ignored
+				if ev.Meta.Revision < highest {
+					return wire.Inconsistent("a state at revision %d holds an object of revision %d", ev.Meta.Revision, highest)
 				}
 				l.revision = ev.Meta.Revision
 				return nil
@@ -204,7 +206,8 @@ func (f *feed) addInitial(l *stateLoad, ev wire.Event) error {
 	return l.addBytes(sizeOf(change.object) - sizeOf(old))
 }
 
-// loadPages reads all pages of one list into l. If a page is answered 410, the feed begins another load.
+// loadPages reads all pages of one list into l, at the revision of the first page. If a later page is answered 410, since the
+// upstream has forgotten that revision, the feed begins another load.
 func (f *feed) loadPages(ctx context.Context, l *stateLoad) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, loadTimeout, errSlow)
 	defer cancel()

@@ -11,13 +11,14 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// progress is what a progress watch has shown: all changes after one revision, up to another. The zero value has no changes.
+// progress is what a progress watch has shown: all changes after one revision, up to another. The zero value stands for no
+// progress watch.
 //
 // A progress watch is a second, short watch beside the stream. Its bookmark comes within about a second, and shows that no
-// other change has happened up to the bookmark's revision. (The stream's own bookmarks come once a minute.) Once the stream,
-// too, has sent every change that the progress watch has shown, applyProgress advances the state to the bookmark's revision.
+// other change has happened up to the bookmark's revision. (The stream's own bookmarks come only once a minute.) Once the
+// stream, too, has sent every change that the progress watch has shown, applyProgress advances the state to that revision.
 type progress struct {
-	// after and upTo are the two revisions. upTo is that of the bookmark, or the target of watchProgress; 0 if the watch failed.
+	// after and upTo bound the revisions of the changes: above after, up to upTo. upTo is 0 if the watch failed.
 	after, upTo uint64
 	// revisions has the revisions of the changes, in ascending order.
 	revisions []uint64
@@ -31,71 +32,76 @@ func (p progress) last() uint64 {
 	return p.after
 }
 
-// progressTimeout bounds a progress watch, including the time until it is answered.
+// progressTimeout bounds a progress watch, including the time until the upstream begins to answer.
 const progressTimeout = 15 * time.Second
 
 // errNoBookmark says that a progress watch has lasted until its timeout without a bookmark.
 var errNoBookmark = errors.New("a progress watch ended without a bookmark")
 
-// watchProgress opens a progress watch after a revision, and calls onChange for each change up to the revision target. The
-// first bookmark, or the first change after target, ends the watch, since events come in the order of their revisions. An error
-// of onChange ends it, too.
+// watchProgress opens a progress watch after a revision, and calls onChange for each change up to the revision target. One of
+// these events ends the watch, since events come in the order of their revisions:
 //
-// If the watch lasts until its timeout without a bookmark, watchProgress returns errNoBookmark and the changes that have come.
+//	the event               the watch has shown all changes up to
+//	the first bookmark      the bookmark's revision
+//	a change after target   target
+//
+// An error of onChange ends the watch, too. If the watch lasts until its timeout without a bookmark, watchProgress returns
+// errNoBookmark together with the changes that have come.
 func (f *feed) watchProgress(ctx context.Context, after, target uint64, onChange func(wire.Event) error) (progress, error) {
 	ctx, cancel := context.WithTimeout(source.WithPurpose(ctx, source.ForProgress), progressTimeout)
 	defer cancel()
-	p := progress{after: after}
+	seen := progress{after: after}
 	s, err := f.openWatch(ctx, after, source.ShortWatch)
 	if err != nil {
-		return p, err
+		return seen, err
 	}
 	defer s.Stop()
 	for ev := range s.Events {
 		revision := ev.Meta.Revision
 		switch {
-		case revision < p.last(): // a bookmark may have the revision of the last change
-			return p, wire.Inconsistent("a watch from revision %d tells of revision %d after %d", after, revision, p.last())
+		case revision < seen.last(): // an equal revision is right: a bookmark may have that of the last change
+			return seen, wire.Inconsistent("a watch from revision %d tells of revision %d after %d", after, revision, seen.last())
 		case ev.Type == wire.Bookmarked:
 			f.checkEventForm(ev)
-			p.upTo = revision
-			return p, nil
+			seen.upTo = revision
+			return seen, nil
 		case revision > target:
-			p.upTo = target
-			return p, nil
+			seen.upTo = target
+			return seen, nil
 		}
-		p.revisions = append(p.revisions, revision)
+		seen.revisions = append(seen.revisions, revision)
 		if err := onChange(ev); err != nil {
-			return p, err
+			return seen, err
 		}
 	}
 	if s.EndedAtTimeout(time.Now()) {
-		return p, errNoBookmark
+		return seen, errNoBookmark
 	}
-	return p, fmt.Errorf("a progress watch broke before its bookmark: %w", s.Err)
+	return seen, fmt.Errorf("a progress watch broke before its bookmark: %w", s.Err)
 }
 
-// handleProgress handles the end of a progress watch that was open beside the stream. It keeps what the watch has shown in
-// r.shown, unless the watch has failed or the timeline is uncertain. It returns an error only for an inconsistency, after
-// which the stream must not be read any more.
-func (r *reader) handleProgress(shown progress, err error) error {
+// handleProgress handles the result of a progress watch that was open beside the stream: what the watch has seen, or an error.
+// It keeps what was seen in r.pendingProgress, for applyProgress. It returns an error only for an inconsistency, after which
+// the stream must not be read any more.
+func (r *reader) handleProgress(seen progress, err error) error {
 	now := time.Now()
-	r.shown = progress{}
+	r.pendingProgress = progress{}
 	_, isInconsistent := errors.AsType[wire.InconsistencyError](err)
 	switch {
 	case err == nil:
-		// If the timeline (history of etcd) is uncertain, the watch may have shown another timeline than the stream's.
+		// If the timeline (history of etcd) is uncertain, the watch may have seen another timeline than the stream. Then nothing
+		// is kept.
 		if !r.freshness.TimelineUncertain(now) {
-			r.shown = shown
+			r.pendingProgress = seen
 		}
-		helped := r.shown.upTo > r.collection.view.Load().To // the watch has proven more than the stream
-		r.freshness.ProgressSentBookmark(helped)
+		isAheadOfStream := r.pendingProgress.upTo > r.collection.view.Load().To
+		r.freshness.ProgressSentBookmark(isAheadOfStream)
 	case isInconsistent:
 		return err
 	case errors.Is(err, errNoBookmark):
-		wereMissing := r.freshness.BookmarksMissing()
+		missingBefore := r.freshness.BookmarksMissing()
 		r.freshness.ProgressTimedOut(now)
-		if !wereMissing && r.freshness.BookmarksMissing() {
+		if !missingBefore && r.freshness.BookmarksMissing() { // missing from now on, which is logged once
 			r.log.Warn("the upstream sends no bookmarks of this resource, as without a watch cache (--watch-cache-sizes): " +
 				"nothing is proven to be the newest state, and lists of it are forwarded")
 		}
@@ -106,32 +112,33 @@ func (r *reader) handleProgress(shown progress, err error) error {
 	return nil
 }
 
-// applyProgress advances the interval of known revisions (View.Interval) to p.upTo if the stream has sent all changes that the
-// progress watch has shown. For example, the watch has shown changes at 130 and 140, and a bookmark at 155:
+// applyProgress advances the interval of known revisions (View.Interval) to seen.upTo if the stream has sent all changes that
+// the progress watch has seen. If the stream may still send some of them, applyProgress returns seen as pending: it must be
+// applied again later. For example, the watch has seen changes at 130 and 140, and a bookmark at 155:
 //
 //	the stream has sent   applyProgress
-//	130                   returns p, which must be applied again later: 140 is still to come
-//	130, 140              advances the interval to 155, and returns zero
+//	130                   returns seen as pending: 140 is still to come
+//	130, 140              advances the interval to 155, and returns the zero progress
 //	130, 145              returns an error: the stream has passed over 140
-func (c *Collection) applyProgress(p progress) (pending progress, err error) {
+func (c *Collection) applyProgress(seen progress) (pending progress, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
 	switch {
-	case p.upTo <= v.To, v.unavailable != reason.None:
+	case seen.upTo <= v.To, v.unavailable != reason.None: // there is nothing to advance
 		return progress{}, nil
-	case p.last() > v.To:
-		return p, nil
+	case seen.last() > v.To:
+		return seen, nil
 	}
-	for _, revision := range p.revisions {
+	for _, revision := range seen.revisions {
 		// Changes up to From are in the state at From. Above From, each change that the stream has sent has a version of its own.
 		// If the stream has not sent this change, Find returns an earlier version.
 		if revision > v.From && v.versions.Find(revision).Revision != revision {
-			return p, wire.Inconsistent("a watch tells of a change at revision %d, which the stream has passed over", revision)
+			return progress{}, wire.Inconsistent("a watch tells of a change at revision %d, which the stream has passed over", revision)
 		}
 	}
 	next := v.clone()
-	next.To = p.upTo
+	next.To = seen.upTo
 	c.advanceLocked(next)
 	return progress{}, nil
 }

@@ -20,7 +20,8 @@ import (
 //     alarm fires.
 //
 // Beside the stream, the reader makes two kinds of calls to the upstream. A probe asks for the upstream's revision. A progress
-// watch is a short watch for its bookmark. [source.Freshness] decides when to make a call. The reader tells it what happens.
+// watch is a short watch that ends at its first bookmark. [source.Freshness] decides when to make a call. The reader tells it
+// what happens.
 type reader struct {
 	*feed
 	stream *source.Stream
@@ -30,8 +31,8 @@ type reader struct {
 	// endedCalls has a function for each call that has ended, which handles the call's result. The reader runs the function in its
 	// own goroutine, so that only this goroutine changes the feed.
 	endedCalls chan func() error
-	// shown is what the last progress watch has shown. It is kept until the stream has sent all of it.
-	shown progress
+	// pendingProgress is what the last progress watch has seen, until the stream has sent the same changes; zero if there is none.
+	pendingProgress progress
 	// alarm fires when the next step is due.
 	alarm *time.Timer
 }
@@ -52,7 +53,7 @@ func (f *feed) read(ctx context.Context, s *source.Stream) error {
 		alarm:       time.NewTimer(0),
 	}
 	defer r.stop()
-	if f.lacksBookmark() { // the stream's first bookmark may take a minute
+	if f.lacksBookmark() { // a progress watch shows a bookmark within about a second, and the stream only after a minute
 		r.openProgressWatch(ctx)
 	}
 	for {
@@ -70,21 +71,21 @@ func (r *reader) stop() {
 	r.alarm.Stop()
 	r.collection.setStreaming(false)
 	r.cancelCalls()
-	r.calls.Wait() // the results of the calls are not handled
+	r.calls.Wait() // nobody handles the calls' results any more; endedCalls has room for them
 }
 
-// errStreamLeft says that the feed stops reading a stream that has not ended.
+// errStreamLeft says that the feed stops reading a stream that has not ended ([source.LeaveStream]).
 var errStreamLeft = errors.New("the stream is silent, or may be of another timeline than the answers")
 
-// doDueSteps applies what the last progress watch has shown, starts the calls that are due, and sets the alarm for the next
+// doDueSteps applies what the last progress watch has seen, starts the calls that are due, and sets the alarm for the next
 // step. After an error the stream must not be read any more.
 func (r *reader) doDueSteps(ctx context.Context) (err error) {
 	c := r.collection
-	r.shown, err = c.applyProgress(r.shown)
+	r.pendingProgress, err = c.applyProgress(r.pendingProgress)
 	if err != nil {
 		return err
 	}
-	for { // until the next step is to wait
+	for { // source.Wait ends the loop
 		now := time.Now()
 		r.recordProof()
 		r.freshness.ProbeAwaited(now, c.awaitedProbe.Load())
@@ -123,8 +124,8 @@ func (r *reader) openProgressWatch(ctx context.Context) {
 	ignoreEvent := func(wire.Event) error { return nil } // the stream sends the same events
 	r.freshness.ProgressOpened()
 	r.calls.Go(func() {
-		shown, err := r.watchProgress(ctx, after, noTarget, ignoreEvent)
-		r.endedCalls <- func() error { return r.handleProgress(shown, err) }
+		seen, err := r.watchProgress(ctx, after, noTarget, ignoreEvent)
+		r.endedCalls <- func() error { return r.handleProgress(seen, err) }
 	})
 }
 
@@ -145,10 +146,10 @@ func (r *reader) handleNext(ctx context.Context) (isOver bool, err error) {
 		return false, handleResult()
 	case <-r.collection.reloadRequests:
 		return false, errReloadRequested
-	case <-r.collection.newWaiters: // doDueSteps reads awaitedProbe
+	case <-r.collection.newWaiters: // only wakes doDueSteps, which reads awaitedProbe
 	case <-r.collection.probeRequests:
 		r.freshness.ProbeRequested()
-	case <-r.alarm.C: // doDueSteps does what is due
+	case <-r.alarm.C: // only wakes doDueSteps, which does what is due
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
@@ -176,8 +177,8 @@ func (f *feed) applyEvent(ctx context.Context, ev wire.Event) error {
 	return f.collection.applyChange(change)
 }
 
-// newChange returns the change of the state that an event tells. The event must not be a bookmark. newChange returns
-// errFirstObject if the envelope does not know the form of items yet. The change may share the event's memory.
+// newChange returns the change of the state that an event describes. The event must not be a bookmark. newChange returns
+// errFirstObject if the envelope does not know yet how a list writes an object. The change may share the event's memory.
 func (f *feed) newChange(envelope *wire.Envelope, ev wire.Event) (stateChange, error) {
 	itemForm := envelope.ItemForm
 	if !itemForm.Known {

@@ -11,21 +11,22 @@ import (
 	"github.com/listproxy/listproxy/snapshot/source"
 )
 
-// maxOrderlyGap is a time in which nobody can stop etcd, restore a backup and start etcd. If a watch opens within maxOrderlyGap
-// after a load, or after a watch that ended at its timeout, the timeline is taken to be the same.
-const maxOrderlyGap = 10 * time.Second
+// minRestoreTime is less than any restore of etcd takes: nobody can stop etcd, restore a backup and start etcd in 10 s. So a
+// watch that opens within this time after a load, or after a watch that ended at its timeout, has the same timeline.
+const minRestoreTime = 10 * time.Second
 
-// resume opens a watch that goes on from the end of the view's interval. It first asks the upstream for its revision, since a
-// watch from a future revision would send nothing. Three examples, with the interval [100, 120]:
+// resume opens a watch that goes on from the newest known state. It first probes the upstream: it asks for the current
+// revision, since a watch from a future revision would send nothing. Three examples, with the newest state at 120:
 //
-//	the upstream's revision   the watch from 120 on   then
-//	130                       sends later changes     the interval grows
-//	130                       is answered 410         the upstream has forgotten later changes: load anew
-//	110                       is not opened           probeWithoutStream fails: another timeline, drop everything
+//	the upstream's revision   the watch from 120 on   what follows
+//	130                       sends later changes     the history grows
+//	130                       is answered 410         the upstream has forgotten changes after 120, so the state is loaded anew
+//	110                       is not opened           the upstream has another timeline, so everything is dropped
 //
-// A timeline is one history of etcd; a restored backup begins another. After a break, 130 may be a revision of another
-// timeline, so [feed.proveTimeline] must succeed. Once the watch is open, the revision that the upstream gave at first counts
-// as the answer to a probe on the new stream.
+// A timeline is one history of etcd. A restored backup begins another one, which may have reached 130 as well. So
+// [feed.proveTimeline] must succeed, unless the time since the last load or watch is too short for a restore.
+//
+// Once the watch is open, the probe counts as one on the new stream.
 func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	current, err := f.probeWithoutStream(ctx)
 	if err != nil {
@@ -35,15 +36,17 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.timelineKnownAt.IsZero() || clock.Age(f.timelineKnownAt, time.Now()) > maxOrderlyGap {
+	// timelineKnownAt is zero after a stream that broke.
+	if f.timelineKnownAt.IsZero() || clock.Age(f.timelineKnownAt, time.Now()) > minRestoreTime {
 		if err := f.proveTimeline(ctx); err != nil {
 			s.Stop()
 			return nil, err
 		}
 	}
-	f.freshness.StreamOpened(time.Now()) // comes first, since it forgets earlier answers
+	f.freshness.StreamOpened(time.Now()) // before ProbeAnswered, since it forgets earlier answers
 	f.freshness.ProbeAnswered(time.Now(), current)
-	// A state with a stream ages even in an outage (see View.age). So it is proven before the collection counts as streaming.
+	// With a stream, a state ages even in an outage (see View.age). So the proof is recorded before the collection counts as
+	// streaming.
 	f.recordProof()
 	return s, nil
 }

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// proveTimeline looks at the Leases again up to leasePauses times, each time after a leasePause. Each API server that runs
-	// writes its Lease every ten seconds, so two pauses see each of them.
+	// proveTimeline looks at the Leases again up to leasePauses times, each time after a leasePause. Two pauses are 12 s together.
+	// Each API server that runs writes its Lease every 10 s, so all of them have written by then.
 	leasePauses = 2
 	leasePause  = 6 * time.Second
 )
 
 // proveTimeline is called after a break of the stream. It returns nil if there is a proof that the upstream still has the
-// timeline of the known states, and [errUnproven] if there is none. Any other error means that the upstream could not be
-// asked.
+// timeline (history of etcd) of the known states, and [errUnproven] if there is none. Any other error means that the upstream
+// could not be asked.
 //
 // Suppose etcd was restored from an older backup, and was then written to until its revision passed ours. A watch could begin
 // at our newest revision as if nothing had happened. Either of two facts, tried in this order, proves that etcd was not
@@ -30,9 +30,9 @@ const (
 //
 //  1. An API server that ran before the break still runs, which its Lease shows. (All API servers are stopped before etcd is
 //     restored.)
-//  2. The upstream sends the newest known change once more.
+//  2. The upstream sends the last put (a creation or an update) that is known once more, with the same bytes.
 //
-// The second proof needs a known change that is no deletion. If there is none, proveTimeline waits for the Leases.
+// If no put is known, only the Leases can prove something, so proveTimeline waits for them.
 func (f *feed) proveTimeline(ctx context.Context) error {
 	v := f.collection.view.Load()
 	put, revisions := v.lastPut()
@@ -41,7 +41,7 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 		switch {
 		case same:
 			return nil
-		case put != nil: // the second proof needs no wait
+		case put != nil: // the second proof is tried at once, instead of a wait for the Leases
 			return f.compareLastChanges(ctx, v, put, revisions)
 		case !proofMayCome || pauses == leasePauses:
 			return errUnproven
@@ -52,10 +52,11 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 	}
 }
 
-// compareLastChanges compares the last changes of v's history with what the upstream sends: put and the deletions since then
-// (see View.lastPut). It opens a progress watch, a short watch up to a bookmark, that begins just before put. The watch must
-// show put with the same bytes, then deletions at the same revisions, and nothing else. If it does not, the error is
-// [errUnproven]. Deletions alone would prove nothing, since another timeline can have deletions at the same revisions.
+// compareLastChanges compares the last changes of v's history with what the upstream sends. These changes are put, and the
+// deletions since then. revisions has the revisions of all of them (see View.lastPut). compareLastChanges opens a progress
+// watch, a short watch up to a bookmark, that begins just before put. The watch must show put with the same bytes, then
+// deletions at the same revisions, and nothing else. If it does not, the error is [errUnproven]. Deletions alone would prove
+// nothing, since another timeline can have deletions at the same revisions.
 //
 // An example with the newest revision 120, where a is an object:
 //
@@ -64,8 +65,8 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 //	put a at 115, deletions 117, 120   put a at 115, deletion 117         errUnproven
 //	put a at 115, deletions 117, 120   put a at 115 with other bytes, …   errUnproven
 func (f *feed) compareLastChanges(ctx context.Context, v *View, put *index.Object, revisions []uint64) error {
-	var first wire.Event
-	shown, err := f.watchProgress(ctx, put.Revision-1, v.To, func(ev wire.Event) error {
+	var first wire.Event // should be put
+	seen, err := f.watchProgress(ctx, put.Revision-1, v.To, func(ev wire.Event) error {
 		if first.Object == nil {
 			first = ev
 		}
@@ -76,13 +77,13 @@ func (f *feed) compareLastChanges(ctx context.Context, v *View, put *index.Objec
 	switch {
 	case err != nil && !endedAtTimeout:
 		return err
-	case !endedAtTimeout && shown.upTo < v.To:
-		return fmt.Errorf("the upstream is at revision %d, and not at %d yet", shown.upTo, v.To)
-	case !slices.Equal(shown.revisions, revisions):
+	case !endedAtTimeout && seen.upTo < v.To:
+		return fmt.Errorf("the upstream is at revision %d, and not at %d yet", seen.upTo, v.To)
+	case !slices.Equal(seen.revisions, revisions):
 		return errUnproven
 	}
-	again, err := f.newChange(v.envelope, first)
-	isSame := err == nil && again.key == put.Key && again.object != nil && bytes.Equal(again.object.Bytes, put.Bytes)
+	resent, err := f.newChange(v.envelope, first)
+	isSame := err == nil && resent.key == put.Key && resent.object != nil && bytes.Equal(resent.object.Bytes, put.Bytes)
 	if !isSame {
 		return errUnproven
 	}

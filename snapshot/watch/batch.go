@@ -16,12 +16,12 @@ import "github.com/listproxy/listproxy/snapshot/index"
 type Batch struct {
 	// Events is the number of events.
 	Events int
-	// More reports whether the next Take returns more events, or an ending, without a Wait before it.
+	// More reports whether the next Take has events or an ending to return at once, so that no Wait is needed before it.
 	More bool
 
-	parts  [][]byte // They are immutable.
+	parts  [][]byte // Their bytes never change.
 	copied []byte   // All bytes that were copied. Some parts are slices of it.
-	tail   int      // copied[:tail] is in parts already.
+	tail   int      // The parts have copied[:tail] already.
 }
 
 // batchSize is the number of bytes up to which a [Batch] takes several events, and up to which it copies objects. For example,
@@ -75,7 +75,7 @@ func (b *Batch) add(f *Form, e event) (added bool) {
 	if e.object.Revision != e.revision {
 		prefix, newRevision, suffix = f.Envelope.Encoding.Revise(e.object.Bytes, e.revision)
 	}
-	var skip int // The head has the first skip bytes of the object already.
+	var skip int // The number of the object's first bytes that the head has already.
 	b.copied, skip = f.Envelope.AppendEventHead(b.copied, e.eventType, len(prefix)+len(newRevision)+len(suffix))
 	b.put(prefix[skip:])
 	b.copied = append(b.copied, newRevision...)
@@ -85,7 +85,8 @@ func (b *Batch) add(f *Form, e event) (added bool) {
 	return true
 }
 
-// put adds bytes of an object. It copies them if the batch then has at most batchSize copied bytes. If not, they become a part.
+// put adds bytes of an object. It copies them if the batch then has at most batchSize (16 KiB) copied bytes. If not, the bytes
+// become a part.
 func (b *Batch) put(content []byte) {
 	if len(content) == 0 || len(b.copied)+len(content) <= batchSize {
 		b.copied = append(b.copied, content...)

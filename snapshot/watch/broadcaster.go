@@ -10,8 +10,8 @@ import (
 )
 
 // Broadcaster has the history of one collection (a [Span]), and wakes the watchers of that history when a change concerns them.
-// It keeps its watchers in buckets, such as "all watches of the namespace ns" (see [index.Bucket]). So a change is compared
-// only with the filters of the watchers that it may concern.
+// It keeps its watchers in buckets, for example one for all watches of the namespace ns (see [index.Bucket]). So a change is
+// compared only with the filters of the watchers that it may concern.
 //
 // A Broadcaster is safe for concurrent use, but calls of Publish and Renew must not overlap.
 //
@@ -66,6 +66,7 @@ func (b *Broadcaster) dispatchLocked(versions *index.History) {
 		v := versions.At(i)
 		for _, bucket := range v.Change.Buckets() {
 			for _, w := range b.buckets[bucket] {
+				// The event's type is ignored here: Take finds it out again when it writes the event.
 				if _, o := w.filter.Event(v.Change); o != nil {
 					w.setDue(v.Revision)
 				}
@@ -78,7 +79,7 @@ func (b *Broadcaster) dispatchLocked(versions *index.History) {
 // old one or later. A watcher that has not delivered all of the old span ends with [EndBehind]. The others go on.
 func (b *Broadcaster) Renew(form Form, span Span) {
 	b.updateForm(func(current *Form) {
-		form.PlainBookmark = cmp.Or(form.PlainBookmark, current.PlainBookmark) // A load does not learn it: the known one stays.
+		form.PlainBookmark = cmp.Or(form.PlainBookmark, current.PlainBookmark) // A load learns none, so the known one stays.
 		*current = form
 	})
 	b.mu.Lock()
@@ -131,16 +132,16 @@ func (b *Broadcaster) handleTimer(w *Watcher) {
 	defer b.mu.Unlock()
 	now := time.Now()
 	switch {
-	case w.timer == nil || now.Before(w.wakeAt): // Meanwhile w was removed, or its timer was set for a later time.
+	case w.timer == nil || now.Before(w.wakeAt): // Since the timer fired, w was removed, or its timer was set for a later time.
 		return
-	case now.Before(w.deadline): // It is the time of a bookmark.
+	case now.Before(w.deadline): // A timer before the deadline is for a bookmark.
 		w.bookmarkDue.Store(true)
 		w.bookmarkAt = nextBookmark(now, w.deadline)
 		w.setTimerLocked(w.nextWakeLocked())
 	case w.phase.Load() == phaseOpen: // The deadline has come.
 		w.phase.Store(phaseDraining)
 		w.setTimerLocked(now.Add(drainTimeout))
-	default: // The drainTimeout after the deadline is over.
+	default: // w has been draining for drainTimeout.
 		w.phase.Store(phaseDrained)
 	}
 	w.wakeUp()

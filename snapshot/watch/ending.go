@@ -54,7 +54,7 @@ const (
 // End ends all watchers within maxEndSpread, because the state was lost.
 func (b *Broadcaster) End() { b.EndWithin(maxEndSpread, EndLost) }
 
-// Abort is like End, but is for published states that may be wrong: the watchers deliver nothing more.
+// Abort is End for published states that may be wrong: the watchers deliver nothing more.
 func (b *Broadcaster) Abort() {
 	b.aborted.Store(true)
 	b.End()
@@ -63,7 +63,7 @@ func (b *Broadcaster) Abort() {
 }
 
 // EndWithin ends all watchers within atMost, at different times, so that their clients do not all come back at once. A watcher
-// that has just begun may end up to minWatchLife after that. No new watcher can begin.
+// that has just begun may end up to minWatchLife (1 s) later than atMost. No new watcher can begin.
 func (b *Broadcaster) EndWithin(atMost time.Duration, ending Ending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,8 +78,8 @@ func (b *Broadcaster) EndWithin(atMost time.Duration, ending Ending) {
 	b.planEndsLocked(all, atMost, ending)
 }
 
-// endOne ends one watcher within maxEndSpread. It does nothing if an end with EndLost is planned already, since a second plan
-// could only change the watcher's turn.
+// endOne ends one watcher within maxEndSpread. If an end with EndLost is planned already, endOne does nothing: the watcher
+// keeps the deadline that it has.
 func (b *Broadcaster) endOne(w *Watcher, ending Ending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -91,8 +91,8 @@ func (b *Broadcaster) endOne(w *Watcher, ending Ending) {
 // planEndsLocked gives each open watcher an earlier deadline, at a random time within atMost, and another planned ending. The
 // pacer chooses the range of these times. There are two exceptions:
 //
-//   - A watcher that is younger than minWatchLife may reach this age first, unless atMost is shorter than minWatchLife.
-//   - A watcher whose deadline is earlier anyway keeps its deadline and its ending.
+//   - A watcher that is younger than minWatchLife (1 s) may reach this age first, unless atMost is shorter than minWatchLife.
+//   - A watcher whose deadline is already earlier than the new one keeps its deadline and its ending.
 func (b *Broadcaster) planEndsLocked(watchers []*Watcher, atMost time.Duration, ending Ending) {
 	now := time.Now()
 	delay, spread := b.pacer.Plan(now, len(watchers), atMost)
@@ -143,21 +143,22 @@ func (w *Watcher) immediateEnding(ctx context.Context) Ending {
 	return ""
 }
 
-// AwaitEnd blocks until it is the watcher's turn to end, since the clients must not all come back at once. ending is the reason
-// why the watcher cannot go on. AwaitEnd returns this ending, or another one that was planned for an earlier time. It does not
-// block for EndTimeout and EndGone.
+// AwaitEnd plans an early deadline for a watcher that cannot go on, and blocks until it has come, since clients must not all
+// come back at once. ending is the reason why the watcher cannot go on. AwaitEnd returns this ending, or another one that was
+// planned for an earlier time. For EndTimeout and EndGone, it returns at once.
 func (w *Watcher) AwaitEnd(ctx context.Context, ending Ending) Ending {
 	if ending == EndTimeout || ending == EndGone {
 		return ending
 	}
-	if w.phase.Load() == phaseOpen { // In the other phases, the watcher's turn has come already.
+	if w.phase.Load() == phaseOpen { // In the other phases, the deadline has passed already.
 		w.broadcaster.endOne(w, ending)
 		for w.dueEnding(ctx) == "" {
 			w.Wait(ctx)
 		}
 		ending = w.dueEnding(ctx)
 	}
-	// The turn may come too early: it was planned while the client still read its state, and InitialSent has set startedAt since.
+	// The deadline may have been too early for minWatchLife: it was planned while the client still read the initial state, and
+	// InitialSent has set startedAt to a later time since.
 	clock.Sleep(ctx, time.Until(w.startedAt.Add(minWatchLife)))
 	return ending
 }

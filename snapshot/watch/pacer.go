@@ -16,23 +16,26 @@ type Pacer struct {
 // endsPerSecond is the rate at which watches end, so that their clients do not all come back at once.
 const endsPerSecond = 200
 
-// minEndSpread is the shortest spread of a plan, unless atMost is shorter. So even a few watches do not end at the same moment.
+// minEndSpread is the shortest spread of a plan, unless Plan's atMost is shorter. So even a few watches do not end at the same
+// moment.
 const minEndSpread = time.Second
 
-// Plan plans the ends of some watches, at endsPerSecond, after all ends that were planned before. delay is the time until the
-// first end. spread is the time over which the ends must be spread; it is never 0. If the last end would be later than atMost
-// from now, the ends do not wait for those planned before: a higher rate is better than a watch that ends too late.
+// Plan plans the ends of watches, at endsPerSecond (200), after all ends that were planned before. delay is the time until the
+// first end. spread is the time over which the caller must spread the ends; it is never 0. If the last end would be later than
+// atMost from now, the ends do not wait for those planned before: a higher rate is better than a watch that ends too late.
+// Examples, with all times counted from now:
 //
 //	watches  atMost  planned before  delay  spread
-//	400      10 s    nothing         0      2 s
+//	400      10 s    nothing         0      2 s     400 ends at 200 per second
 //	400      10 s    until 2 s       2 s    2 s
-//	10       10 s    until 2 s       2 s    1 s     minEndSpread; the next delay is 2.05 s
+//	10       10 s    until 2 s       2 s    1 s     minEndSpread, though 10 ends take 0.05 s: the next delay is 2.05 s
 //	400      10 s    until 9 s       0      10 s    does not wait: 9 s + 2 s would be too late
 func (p *Pacer) Plan(now time.Time, watches int, atMost time.Duration) (delay, spread time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delay = max(0, p.plannedUntil.Sub(now))
-	// The next plan begins when reserved is over. A plan for few watches is spread over more time, so it overlaps the next.
+	// reserved is the time that the ends take at endsPerSecond. The next plan begins after it. A plan for few watches has a longer
+	// spread, and so overlaps with the next plan.
 	reserved := time.Duration(watches) * time.Second / endsPerSecond
 	spread = max(reserved, minEndSpread)
 	if delay+spread > atMost {
@@ -43,5 +46,5 @@ func (p *Pacer) Plan(now time.Time, watches int, atMost time.Duration) (delay, s
 	if end := now.Add(delay + reserved); end.After(p.plannedUntil) {
 		p.plannedUntil = end
 	}
-	return delay, max(spread, 1) // The caller passes it to rand.N, which panics for 0.
+	return delay, max(spread, 1) // The caller passes spread to rand.N, which panics for 0.
 }

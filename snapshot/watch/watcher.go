@@ -48,8 +48,8 @@ type Watcher struct {
 	// nextEnding is the ending that the next Take returns; "" until Take has returned the last events.
 	nextEnding Ending
 
-	// firstDue is the revision of the first change that is due, or a lower one; 0 if no change is due. For example, it is lower
-	// when a watch has just begun, since nobody has looked at the next changes yet.
+	// firstDue is the revision of the first change that is due; 0 if no change is due. It may also be lower than that revision.
+	// For example, a watch that begins after 10 has 11 at first, since nobody has looked at the next changes yet.
 	firstDue atomic.Uint64
 	// bookmarkDue reports whether a bookmark is left to deliver.
 	bookmarkDue atomic.Bool
@@ -59,7 +59,7 @@ type Watcher struct {
 	// The broadcaster's mu guards the fields below. Only the watch's own goroutine writes startedAt, so that goroutine may read
 	// startedAt without mu.
 	bucket        index.Bucket
-	position      int         // The index of the watcher in its bucket.
+	position      int         // The index of the watcher in broadcaster.buckets[bucket].
 	startedAt     time.Time   // When the watch began, or later: when the client had all of the initial state.
 	deadline      time.Time   // The phase is open until then.
 	plannedEnding Ending      // The ending that comes at the deadline.
@@ -115,24 +115,26 @@ const (
 	// holdTimeout is the time for which a watcher holds events back while [Options].IsDefined returns false. Then it ends. The
 	// result comes from an API server, and even a busy one answers or refuses a request in less time.
 	holdTimeout = 30 * time.Second
-	// initialHoldTimeout is the holdTimeout before the end of the initial state. It is shorter, since that state is held in
-	// memory meanwhile.
+	// initialHoldTimeout replaces holdTimeout while the initial state is written. It is shorter, since the watch keeps that state
+	// in memory meanwhile.
 	initialHoldTimeout = 3 * time.Second
 	// holdPollInterval is the time between two calls of IsDefined while it returns false.
 	holdPollInterval = 100 * time.Millisecond
 	// initialStateTimeout is the time that a client has to read the initial state if the history forgets the next changes
-	// meanwhile. With the whole state, a client can resume elsewhere. But while it reads slowly, the state stays in memory.
+	// meanwhile. This watch cannot go on then, but a client that has the whole state can resume at another server. The time is
+	// bounded, since the state stays in memory while the client reads it.
 	initialStateTimeout = 30 * time.Second
 )
 
-// AwaitDefined blocks until IsDefined returns true, so that more of the initial state may be written, and returns "". It
-// returns an ending if the watch must end instead, at the latest after initialHoldTimeout. If the history forgets the next
-// changes meanwhile, the client still gets the whole state, unless that takes longer than initialStateTimeout.
+// AwaitDefined is called before another part of the initial state is written. It blocks until IsDefined returns true, and then
+// returns "". It returns an ending if the watch must end instead, at the latest after initialHoldTimeout (3 s). If the history
+// forgets the changes after the initial state meanwhile, the client still gets the whole state, unless that takes longer than
+// initialStateTimeout (30 s).
 func (w *Watcher) AwaitDefined(ctx context.Context) Ending {
 	begunAt := time.Now()
 	for {
 		isDefined := w.isDefined()
-		ending := w.immediateEnding(ctx) // After isDefined, so that an end that comes meanwhile counts.
+		ending := w.immediateEnding(ctx) // Read after isDefined, so that an end that comes during that call counts.
 		isBehind := w.broadcaster.published.Load().RetainedAfter() > w.startRevision
 		switch { // The order matters: the first three reasons to end count even if the resource is defined.
 		case ending != "":
@@ -203,7 +205,7 @@ func (w *Watcher) Take(ctx context.Context, b *Batch) Ending {
 		w.nextEnding = w.dueEnding(ctx)
 	}
 	if b.Events == 0 {
-		return w.nextEnding // No events come before it, so this Take is already the next one.
+		return w.nextEnding // There is no event to return first, so the ending need not wait for the next Take.
 	}
 	w.broadcaster.counts.delivered.Add(uint64(b.Events)) // #nosec G115 -- a count
 	b.More = more || w.nextEnding != ""
@@ -222,8 +224,8 @@ type dueWork struct {
 // takeDue returns the work that is due, and sets firstDue to 0.
 //
 // The order of the reads matters. The broadcaster writes published first, then firstDue, and then dispatched. takeDue reads in
-// the opposite order. So for each change up to dispatched that the filter selects, one of two things is true: it was delivered
-// before, or it is in the span, at the revision first or later.
+// the opposite order. So for each change up to due.dispatched that the filter selects, one of two things is true: it was
+// delivered before, or due.span has it at the revision due.first or later.
 func (w *Watcher) takeDue() dueWork {
 	due := dueWork{isDraining: w.phase.Load() != phaseOpen}
 	due.dispatched = w.broadcaster.dispatched.Load()
@@ -267,8 +269,8 @@ func (w *Watcher) holdBack(ctx context.Context, firstDue uint64) Ending {
 	return ""
 }
 
-// replay adds events for the changes that the client does not have, beginning at the revision firstDue, as many as fit into the
-// batch. more reports whether some are left. isBehind reports whether the history has forgotten one of the changes.
+// replay adds events for the changes from the revision firstDue on that the client does not have, as many as fit into the
+// batch. more reports whether changes are left. isBehind reports whether the history has forgotten one of the changes.
 func (w *Watcher) replay(b *Batch, span *Span, firstDue uint64) (more, isBehind bool) {
 	form := w.broadcaster.Form()
 	versions := &span.Versions
@@ -310,8 +312,9 @@ func (w *Watcher) Close(ending Ending) {
 	}
 }
 
-// setDue makes the change at a revision due and wakes the watcher. If an earlier change is due already, setDue does nothing:
-// that change has woken the watcher, or Wait polls, and the next Take also looks at all later changes.
+// setDue makes the change at a revision due and wakes the watcher. If an earlier change is due already, setDue does nothing,
+// for two reasons. The watcher calls Take soon, since the earlier change has woken it, or since Wait polls for a change that
+// was held back. And that Take looks at all later changes, too.
 func (w *Watcher) setDue(revision uint64) {
 	wasIdle := w.firstDue.CompareAndSwap(0, revision)
 	if wasIdle {
@@ -335,7 +338,7 @@ func (w *Watcher) restoreDue(revision uint64) {
 func (w *Watcher) wakeUp() {
 	select {
 	case w.wake <- struct{}{}:
-	default: // There is a value already that will end Wait.
+	default: // The channel has a value already, which will end Wait.
 	}
 }
 

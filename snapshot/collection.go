@@ -51,7 +51,7 @@ type Collection struct {
 	view atomic.Pointer[View]
 	// freshness is a copy of the feed's Freshness. It shows requests whether a probe can prove the state in time.
 	freshness atomic.Pointer[source.Freshness]
-	// loadError points to the error of the last load, which is nil after success. The pointer is nil before the first load ends.
+	// loadError has the error of the last load: nil if the load succeeded. The pointer itself is nil until the first load ends.
 	loadError atomic.Pointer[error]
 
 	// About requests:
@@ -60,7 +60,7 @@ type Collection struct {
 	lastUse atomic.Pointer[time.Time]
 	// smallListsInFlight is the number of small lists that are being forwarded.
 	smallListsInFlight atomic.Int32
-	// forwardSlotsLeft is how many more lists may be forwarded during the current load. Further ones wait for it.
+	// forwardSlotsLeft is the number of lists that may still be forwarded during the current load. All others wait for the load.
 	forwardSlotsLeft atomic.Int32
 
 	// From requests to the feed. These channels wake it, and have room for one value (see notify):
@@ -80,7 +80,7 @@ type Collection struct {
 	highestSeen uint64
 	// usedBytes is the part of the budget that the collection uses.
 	usedBytes int64
-	// checkpoints record the interval's end at some times, so that the history can be trimmed by age.
+	// checkpoints record which revision was the newest at which time, so that the history can be trimmed by age.
 	checkpoints []checkpoint
 }
 
@@ -120,14 +120,14 @@ func newCollection(key CollectionKey, limits Limits, s shared, counts *collectio
 	return c
 }
 
-// NotOlderThan returns the newest state once the feed has reached minRevision, for which it waits up to Limits.Wait; 0
-// accepts any revision. If there is no such state, it returns the reason.
+// NotOlderThan returns the newest state if it is at minRevision or later; 0 accepts any revision. NotOlderThan waits up to
+// Limits.Wait until the feed has reached minRevision. If there is no such state even then, it returns the reason.
 func (c *Collection) NotOlderThan(ctx context.Context, minRevision uint64) (Snapshot, reason.Reason) {
 	return c.awaitRevision(ctx, func(v *View) (Snapshot, reason.Reason) { return v.notOlder(c.now(), minRevision) })
 }
 
-// Exact returns the state at a revision, for lists at exactly that revision and for the next pages of a list. It waits for up
-// to Limits.Wait until the feed has reached the revision. If the state is not known, it returns the reason.
+// Exact returns the state at a revision, for lists at exactly that revision and for the next pages of a list. It waits up to
+// Limits.Wait until the feed has reached the revision. If the state is not known even then, it returns the reason.
 func (c *Collection) Exact(ctx context.Context, revision uint64) (Snapshot, reason.Reason) {
 	return c.awaitRevision(ctx, func(v *View) (Snapshot, reason.Reason) { return v.exact(c.now(), revision) })
 }
@@ -145,7 +145,7 @@ func (c *Collection) WhyNoStateAt(revision uint64) reason.Reason {
 	return lastingReason(why)
 }
 
-// lastingReason returns why if a wait cannot change it; None if the state may come while a request waits.
+// lastingReason returns the reason why if it stays, however long a request waits. It returns None if the state may come.
 func lastingReason(why reason.Reason) reason.Reason {
 	if why == reason.Warming || why == reason.NotProven {
 		return reason.None
@@ -178,8 +178,8 @@ func (c *Collection) awaitWhileNotProven(ctx context.Context, maxWait time.Durat
 }
 
 // await calls read with the newest View, and with later ones as long as the reason is notYet. It returns the last result of
-// read. It gives up after maxWait, when ctx is done, or when no View can follow. whenChanged is whenReplaced or whenProven: it
-// returns a channel that is closed when a later View may give another result.
+// read. It gives up after maxWait, when ctx is done, or when the View is retired, since no other follows then. whenChanged is
+// whenReplaced or whenProven: it returns a channel that is closed when a later View may give another result.
 func (c *Collection) await(ctx context.Context, maxWait time.Duration, notYet reason.Reason,
 	whenChanged func(*View) <-chan struct{}, read readFunc,
 ) (Snapshot, reason.Reason) {

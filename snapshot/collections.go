@@ -28,17 +28,17 @@ type Config struct {
 	// Client sends requests to the upstream at the URL Base, with listproxy's own credentials.
 	Client *http.Client
 	Base   *url.URL
-	// Elsewhere is like Client, but opens a new connection for each request. Behind a load balancer, that connection may lead
-	// to another API server.
+	// Elsewhere is like Client, but opens a new connection for each request. If the upstream is behind a load balancer, the new
+	// connection may lead to another API server.
 	Elsewhere *http.Client
 	Limits    Limits
 	// Outage returns the upstream's current outage, or the zero value.
 	Outage func() clock.Outage
-	// SameTimeline asks for a proof that etcd was not restored from a backup after heardAt, the time at which a stream at the
-	// revision last sent something. same reports whether there is a proof. If not, proofMayCome reports whether there may be one
-	// in some seconds. See feed.proveTimeline.
+	// SameTimeline is called after a stream has ended or broken. The stream had reached the revision, and last sent something at
+	// heardAt. same reports whether there is a proof that etcd was not restored from a backup since. If same is false,
+	// proofMayCome reports whether a call some seconds later may find a proof. See feed.proveTimeline.
 	SameTimeline func(ctx context.Context, revision uint64, heardAt time.Time) (same, proofMayCome bool)
-	// MaxBytes bounds what all collections store together; 0 means no bound.
+	// MaxBytes bounds the bytes that all collections store together; 0 means no bound.
 	MaxBytes int64
 	// IdleTimeout is the time after the last request for a collection until it is dropped; 0 means never.
 	IdleTimeout time.Duration
@@ -63,11 +63,11 @@ type Settings struct {
 }
 
 const (
-	// startsPerSecond and startsAtOnce bound how fast callers can start collections. Even a caller with rights in only one
-	// namespace can ask for every resource in every representation, and each start loads all namespaces.
+	// startsPerSecond and startsAtOnce, a burst, bound how fast clients' requests can start collections. Even a client with rights
+	// in only one namespace can ask for every resource in every representation, and each start loads all namespaces.
 	startsPerSecond = 5
 	startsAtOnce    = 32
-	// maxCollections bounds the number of collections, including eager ones.
+	// maxCollections bounds the number of collections, including those of [Collections.Keep].
 	maxCollections = 1000
 	// maxLoads is the number of collections that load a state at the same time.
 	maxLoads = 4
@@ -97,7 +97,7 @@ type Collections struct {
 	// eager has the keys of [Collections.Keep]. Their collections are not dropped when idle or to free memory.
 	eager map[CollectionKey]bool
 	bans  bans
-	// checkResults and mismatches count what comparisons have found.
+	// checkResults and mismatches count the results of comparisons with the upstream (selfcheck.go, verifyafterchange.go).
 	checkResults map[CheckResult]uint64
 	mismatches   map[CollectionKey]MismatchStats
 }
@@ -148,7 +148,7 @@ func NewCollections(config Config) *Collections {
 // Close stops all loops and waits for their end.
 func (c *Collections) Close() {
 	c.mu.Lock()
-	c.stop() // under the lock, so that no loop begins while Wait waits
+	c.stop() // under the lock, so that findOrStart starts no feed while Wait waits
 	c.mu.Unlock()
 	c.loops.Wait()
 }
@@ -249,8 +249,8 @@ func (c *Collections) source(key CollectionKey) source.Source {
 	return source.Source{Client: c.config.Client, Base: c.config.Base, Token: c.config.ContinueToken, Collection: key}
 }
 
-// ProbeAll makes all feeds probe the upstream at once, including those that pause after a failure. It is for an upstream that
-// answers again.
+// ProbeAll makes all feeds probe the upstream soon, including those that pause after a failure. It is called when the upstream
+// answers again after an outage.
 func (c *Collections) ProbeAll() {
 	for _, r := range c.list() {
 		r.requestProbe()

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// pageObjects and pageBytes bound one page of a comparison.
+	// pageObjects and pageBytes bound the number and the bytes of the objects in one page of a comparison.
 	pageObjects = 500
 	pageBytes   = 4 << 20
 	// The pause after a page is pauseFactor times as long as its comparison took, and at least minPause.
 	pauseFactor = 4
 	minPause    = 50 * time.Millisecond
-	// pageTries is the largest number of tries for one page. Each try compares the newest state at its time.
+	// pageTries is the largest number of tries for one page. Each try compares the state that is the newest when the try begins.
 	pageTries = 3
 	// confirmPause is the pause before a page with other objects is compared again.
 	confirmPause = 2 * time.Second
@@ -33,14 +33,15 @@ var errDropped = errors.New("the state is not there any more")
 
 // comparedPages says how far comparePages came. A page is compared with the upstream's page of the same keys, byte by byte.
 type comparedPages struct {
-	// next is the key of the page to begin with next time; "" if no page is left:
+	// next is the key with which the next comparison begins; "" if no page is left:
 	//
 	//	the last page                          next
 	//	was compared                           the page after it
 	//	could not be compared                  the page after it, so that one page does not hold up all others
 	//	was not tried: the state was dropped   the same page
 	next string
-	// revision is the revision of the last page, or of a state that needs no comparison; 0 if the state was dropped.
+	// revision is the revision at which the last page was compared. If the state needs no comparison, it is the state's revision.
+	// It is 0 if the state was dropped.
 	revision uint64
 }
 
@@ -82,7 +83,7 @@ func (c *Collections) comparePageRetrying(r *runningCollection, start string, ch
 		mayRetry := try < pageTries && source.Answered(err, http.StatusGone, http.StatusGatewayTimeout)
 		hasNextPage := err == nil && next != ""
 		if mayRetry || hasNextPage {
-			clock.Sleep(c.ctx, max(minPause, pauseFactor*time.Since(begun))) // after Close, callers ignore all results
+			clock.Sleep(c.ctx, max(minPause, pauseFactor*time.Since(begun))) // Close ends it early; callers then ignore the result
 		}
 		if !mayRetry {
 			return comparedPages{next: next, revision: v.To}, err
@@ -102,7 +103,7 @@ func (c *Collections) comparePageTwice(r *runningCollection, s Snapshot, start s
 	}
 	pause := confirmPause
 	if mismatch.SameObjects {
-		// A definition may just have changed, and listproxy may not know it before Skew has passed.
+		// A definition may just have changed, and listproxy may not know it before Skew (10 s) has passed.
 		pause = Skew
 	}
 	if !clock.Sleep(c.ctx, pause) {

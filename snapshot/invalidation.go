@@ -56,7 +56,7 @@ func (c *Collections) Invalidate(scope Scope, cause reason.Reason) {
 	c.ban(scope, Skew, reason.Upstream)
 	// After this time, even the slowest API server has learned of the change.
 	time.AfterFunc(Skew+maxLag, func() { c.Verify(scope) })
-	for _, r := range c.list() { // no collection of the scope can have started since the ban
+	for _, r := range c.list() { // the list is complete: the ban lets no other collection of the scope start
 		if scope.selects(r.key) {
 			c.drop(r, cause)
 		}

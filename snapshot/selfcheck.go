@@ -16,7 +16,7 @@ type CheckResult string
 const (
 	// CheckAgrees means that the compared pages have the upstream's bytes.
 	CheckAgrees CheckResult = "agrees"
-	// CheckMismatch means that a page differed, also when it was read again. The collection was dropped.
+	// CheckMismatch means that a page differed twice: it was compared again after a pause. The collection was dropped.
 	CheckMismatch CheckResult = "mismatch"
 	// CheckInconclusive means that there is no verdict, for example because the upstream gave no page to compare with.
 	CheckInconclusive CheckResult = "inconclusive"
@@ -25,8 +25,8 @@ const (
 const (
 	// checkPages is the largest number of pages that one self-check compares.
 	checkPages = 8
-	// A mismatch is repeated if the last one was at most mismatchWindow ago. A self-check then bans the collection: the upstream
-	// probably writes the objects in other bytes each time, so another load would not help.
+	// mismatchWindow is the time within which a second mismatch counts as repeated. A self-check then bans the collection: the
+	// upstream probably writes the objects in other bytes each time, so another load would not help.
 	mismatchWindow = time.Hour
 	// mismatchBan is the duration of the ban, in which lists of the collection are forwarded. It is shorter than
 	// mismatchWindow, so that a mismatch soon after the ban leads to another ban.

@@ -21,8 +21,8 @@ type CollectionStats struct {
 	Bytes int64
 	// Interval has the revisions whose states are known.
 	Interval
-	// Oldest is the time of the oldest checkpoint, a record of the newest revision at a time; zero if there is no history. The
-	// oldest kept state was the newest state at that time or later.
+	// Oldest is the time of the oldest checkpoint, a record of the newest revision at a time; zero if there is no history. At
+	// Oldest, the oldest kept state was the newest state, or was still to come.
 	Oldest time.Time
 	// CurrentAt is the time at which the newest state was last known to be current; zero if there is none.
 	CurrentAt time.Time

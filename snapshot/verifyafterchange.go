@@ -13,8 +13,8 @@ const (
 	verifyLoops = 2
 	// verifyPoll is the interval at which a verifyLoop looks for a collection that must be verified.
 	verifyPoll = time.Second
-	// verifyEvery is the shortest time between the beginnings of two attempts that two changes require. For example, if an attempt
-	// begins at 12:00 and a change comes at 12:01, the next attempt is due at 12:02.
+	// verifyEvery is the shortest time between the beginnings of two attempts, if a change of the API servers requires the second.
+	// For example, if an attempt begins at 12:00 and a change comes at 12:01, the next attempt is due at 12:02.
 	verifyEvery = 2 * time.Minute
 	// verifyRetry is the pause after an attempt without a verdict.
 	verifyRetry = 10 * time.Second
@@ -74,8 +74,8 @@ func (c *Collections) verifyLoop() {
 }
 
 // beginAttempt records that an attempt begins now, and returns its collection and the time at which the verification was
-// required. Of the collections for which an attempt is due, it takes an eager one, or any if none is eager. It returns nil if
-// no attempt is due.
+// required. Of the collections for which an attempt is due, it takes an eager one (see [Collections.Keep]) if there is one. It
+// returns nil if no attempt is due.
 func (c *Collections) beginAttempt(now time.Time) (chosen *runningCollection, requiredAt time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

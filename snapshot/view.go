@@ -23,8 +23,8 @@ import (
 //
 //	method                       gives                           if
 //	latest                       the newest state                its age is below Limits.Staleness
-//	notOlder                     the newest state, for a list    the same, and the timeline is known if the list names a revision
-//	stateToWatch (watches.go)    the newest state, for a watch   its age is below Limits.Staleness, and the timeline is known
+//	notOlder                     the newest state, for a list    as latest; if the list names a revision, the timeline is known
+//	stateToWatch (watches.go)    the newest state, for a watch   as latest; and the timeline is known
 //	exact                        the state at a revision         the timeline is known
 //	consistent (consistent.go)   the newest state                a probe that was sent after the request came has proven it
 type View struct {
@@ -58,7 +58,7 @@ type View struct {
 
 	// replacedCh is closed when another view replaces this one.
 	replacedCh chan struct{}
-	// provenCh is closed when a later probe has proven the state, or when the state is lost or loaded.
+	// provenCh is closed when a later probe has proven the state, or when the state is lost, or another one is loaded.
 	provenCh chan struct{}
 }
 
@@ -87,9 +87,9 @@ func (m moment) inOutage() bool {
 	return m.outage.Ongoing && clock.Age(m.outage.LastHeard, m.at) < m.staleness
 }
 
-// age returns the age of the newest state: the time since the probe that has proven it was sent. If no stream is read, the age
-// stands still in an outage, since nobody can read a newer state then. It also stands still for some seconds after the outage,
-// in which the stream is opened again. [clock.Outage.AsOfWithoutStream] says for how long.
+// age returns the age of the newest state: the time since the sending of the probe that has proven the state. If no stream is
+// read, the age does not grow in an outage, since nobody can read a newer state then. Nor does it grow in the first seconds
+// after the outage, in which the stream is opened again (see [clock.Outage.AsOfWithoutStream]).
 func (v *View) age(m moment) time.Duration {
 	asOf := m.at
 	if !v.streaming {
@@ -116,7 +116,7 @@ func (v *View) latest(m moment, minRevision uint64) (Snapshot, reason.Reason) {
 		return Snapshot{}, reason.NotProven
 	}
 	s := v.snapshot()
-	s.CurrentAt = m.at.Add(-v.age(m)) // v.provenBy.Sent, or later in an outage
+	s.CurrentAt = m.at.Add(-v.age(m)) // usually v.provenBy.Sent; later in an outage
 	return s, reason.None
 }
 

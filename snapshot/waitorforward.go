@@ -23,7 +23,8 @@ const (
 // AwaitLoad waits for up to maxWait while a load of this kind is under way. It returns Warming if the load still goes on after
 // maxWait. Otherwise it returns None, or the reason why there is no state.
 func (c *Collection) AwaitLoad(ctx context.Context, maxWait time.Duration, kind LoadKind) reason.Reason {
-	read := func(v *View) (Snapshot, reason.Reason) { // returns Warming while the load goes on, and never a Snapshot
+	// read returns Warming while the load goes on. Its Snapshot is always empty: await needs only the reason.
+	read := func(v *View) (Snapshot, reason.Reason) {
 		if kind == AnyLoad && v.isReloading() {
 			return Snapshot{}, reason.Warming
 		}
@@ -75,16 +76,16 @@ const (
 // returns false if no slot is left, or if no [FirstLoad] is under way. Slots are not given back: each load has new ones.
 func (c *Collection) TakeForwardSlot() bool {
 	isLoading := c.view.Load().unavailable == reason.Warming
-	someLeft := c.forwardSlotsLeft.Load() > 0 // without this check, the number could fall until it wraps
-	if !isLoading || !someLeft {
+	hasSlots := c.forwardSlotsLeft.Load() > 0 // without this check, each list would lower the number, until it wraps
+	if !isLoading || !hasSlots {
 		return false
 	}
-	return c.forwardSlotsLeft.Add(-1) >= 0 // negative if another list has taken the last slot meanwhile
+	return c.forwardSlotsLeft.Add(-1) >= 0 // negative if other lists have taken the last slots meanwhile
 }
 
-// beginSmallForward lets a small list q be forwarded at once, although memory could answer it after a wait. It counts q, and
-// returns a function to call after q was forwarded. It returns nil if q should wait: q is not small, or maxSmallForwards small
-// lists of the collection are being forwarded.
+// beginSmallForward asks whether a small list q may be forwarded at once, although memory could answer it after a wait. If so,
+// it counts q as in flight, and returns done, which the caller must call after q was forwarded. If q must wait, it returns nil:
+// q is not small, or maxSmallForwards (4) small lists of the collection are being forwarded already.
 func (c *Collection) beginSmallForward(v *View, q index.Query) (done func()) {
 	if v.unavailable != reason.None || v.newest.Work(q) > maxSmallListBytes {
 		return nil
@@ -96,9 +97,10 @@ func (c *Collection) beginSmallForward(v *View, q index.Query) (done func()) {
 	return func() { c.smallListsInFlight.Add(-1) }
 }
 
-// BeginForwardUnproven is beginSmallForward for a list that needs the newest state, and would wait for the proof by a probe
-// with a number above afterProbe. If such a probe has proven the state already, the list need not wait, and
-// BeginForwardUnproven returns nil.
+// BeginForwardUnproven is for a list that needs the newest state. Such a list waits until a probe with a number above
+// afterProbe has proven the state (see [Collection.Consistent]). Before the wait, BeginForwardUnproven asks whether a small
+// list may be forwarded instead. If so, it returns done, which the caller must call afterwards. It returns nil if the list must
+// wait, or if the state is proven already.
 func (c *Collection) BeginForwardUnproven(q index.Query, afterProbe uint64) (done func()) {
 	v := c.view.Load()
 	if v.isProvenAfter(afterProbe) {
@@ -107,8 +109,9 @@ func (c *Collection) BeginForwardUnproven(q index.Query, afterProbe uint64) (don
 	return c.beginSmallForward(v, q)
 }
 
-// BeginForwardPage is beginSmallForward for a later page of a list at a revision. If memory has reached the revision already,
-// the page need not wait, and BeginForwardPage returns nil.
+// BeginForwardPage is for a later page of a list at a revision, which waits until memory has reached the revision. Before the
+// wait, BeginForwardPage asks whether a small page may be forwarded instead. If so, it returns done, which the caller must call
+// afterwards. It returns nil if the page must wait, or if memory has reached the revision already.
 func (c *Collection) BeginForwardPage(q index.Query, revision uint64) (done func()) {
 	v := c.view.Load()
 	if v.To >= revision {

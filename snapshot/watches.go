@@ -19,7 +19,8 @@ import (
 //     with other states at the same revisions.)
 //   - If gapless is true, every change after the revision must be known.
 //
-// StateToWatch waits up to maxWait for the state, since a wait costs the upstream less than a forwarded watch.
+// If the state is not there yet, StateToWatch waits up to maxWait for it, since a wait costs the upstream less than a forwarded
+// watch.
 func (c *Collection) StateToWatch(ctx context.Context, revision uint64, gapless bool, maxWait time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
 	read := func(v *View) (Snapshot, reason.Reason) { return v.stateToWatch(c.now(), revision, gapless) }
@@ -82,7 +83,8 @@ func (v *View) span() watch.Span {
 
 // endReplacedBroadcaster ends the watchers of old's broadcaster, unless the next view has the same broadcaster.
 //
-// Watches end for one of five causes. publishLocked calls endReplacedBroadcaster, which handles the first three:
+// Watches end for one of five causes. In the first three, another View is published, and endReplacedBroadcaster then calls the
+// broadcaster's method. In the last two, the function under "noticed in" calls it.
 //
 //	cause                      noticed in               the broadcaster's method   clients can watch again
 //	the state is lost          forget                   Abort                      after the next load
@@ -104,7 +106,7 @@ func endReplacedBroadcaster(old, next *View) {
 }
 
 // endWatchesIfStreamDead ends clients' watches if the stream that the feed reads may be dead: for example, its connection is
-// half-open, or its API server stands still. When clients watch again, another API server may have newer changes for them.
+// half-open, or its API server hangs. When clients watch again, another API server may have newer changes for them.
 //
 // The stream may be dead if it is silent, and the state is not proven:
 //

@@ -24,7 +24,7 @@ func (c *Collection) install(loaded *stateLoad) {
 		return
 	}
 	c.highestSeen = max(c.highestSeen, loaded.revision)
-	// The old states leave the budget. The load has added the size of the new one already.
+	// The bytes of the old states leave the budget. The load has added those of the new state already.
 	c.addUsedBytesLocked(-c.usedBytes)
 	c.usedBytes = loaded.size
 	c.checkpoints = []checkpoint{{at: time.Now(), revision: loaded.revision}}

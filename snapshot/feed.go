@@ -76,7 +76,7 @@ func (f *feed) run(ctx context.Context) {
 	f.freshness = source.NewFreshness(f.collection.limits.Staleness, rand.Float64()) // #nosec G404 -- no secret
 	f.mustLoad = true
 	for ctx.Err() == nil {
-		f.attempt++
+		f.attempt++ // resetBackoffs sets it back to 1
 		end := f.session(ctx)
 		if ctx.Err() != nil {
 			return
@@ -233,8 +233,8 @@ func (f *feed) awaitNextSession(ctx context.Context, pause, minimum time.Duratio
 	defer timer.Stop()
 	select {
 	case <-f.collection.probeRequests:
-		short := min(pause, max(minStreamLife, minimum))
-		clock.Sleep(ctx, short-time.Since(begun))
+		shortest := max(minStreamLife, minimum)
+		clock.Sleep(ctx, min(pause, shortest)-time.Since(begun))
 	case <-timer.C:
 	case <-ctx.Done():
 	}

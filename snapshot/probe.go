@@ -35,8 +35,8 @@ func (f *feed) runProbe(ctx context.Context) (uint64, error) {
 	return f.confirmRevision(ctx, revision, highestBefore)
 }
 
-// probeWithoutStream waits until the pause of probes is over, and runs a probe. No stream is read meanwhile. The caller records
-// the answer once a stream is open.
+// probeWithoutStream is called while no stream is read. It waits until the pause of probes is over, and runs a probe. The
+// caller records the answer (Freshness.ProbeAnswered) once a stream is open.
 func (f *feed) probeWithoutStream(ctx context.Context) (uint64, error) {
 	if !clock.Sleep(ctx, time.Until(f.freshness.ProbePauseEnd())) {
 		return 0, ctx.Err()
@@ -54,10 +54,10 @@ func (f *feed) readRevision(ctx context.Context, src source.Source) (uint64, err
 	return revision, err
 }
 
-// confirmRevision records the revision that a first read of the upstream gave, and returns it. highestBefore is the
-// collection's highestSeenRevision from before the first read. If the revision is lower, confirmRevision itself makes a second
-// read, secondProbePause later and over another connection, which may lead to another API server. An example in which
-// highestBefore is 150:
+// confirmRevision checks and records the revision that a first read of the upstream gave. highestBefore is the collection's
+// highestSeenRevision from before the first read. If the revision is lower, confirmRevision itself makes a second read, one
+// second later and over another connection, which may lead to another API server. It returns the revision of the last read. An
+// example in which highestBefore is 150:
 //
 //	first read   second read   result
 //	152          none          152

@@ -201,7 +201,7 @@ func (f *feed) newChange(envelope *wire.Envelope, ev wire.Event) (stateChange, e
 		return stateChange{}, err
 	}
 	if ev.Type == wire.Deleted {
-		const noNumber = 0 // a deleted object is in no tree
+		const noNumber = 0 // only objects in a tree need a number
 		change.deleted = index.NewObject(noNumber, key, m.Revision, item)
 		return change, nil
 	}

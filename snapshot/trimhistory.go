@@ -40,7 +40,7 @@ func (c *Collection) trimByAge(now time.Time) {
 		expired++
 	}
 	if expired > 0 {
-		c.trimToCheckpointLocked(expired - 1)
+		c.trimToCheckpointLocked(expired - 1) // the last expired checkpoint stays
 	}
 }
 
@@ -51,8 +51,8 @@ func (c *Collection) trimHalf() {
 	c.trimHalfLocked()
 }
 
-// trimHalfLocked removes the states before the middle checkpoint: about half of the history, by time. If only one checkpoint is
-// left, it removes all states but the newest.
+// trimHalfLocked removes the states before the middle checkpoint. That is about half of the history by time, since the
+// checkpoints have about the same distance. If only one checkpoint is left, it removes all states but the newest.
 func (c *Collection) trimHalfLocked() {
 	n := len(c.checkpoints)
 	if n > 1 {

@@ -50,7 +50,7 @@
 // # Watches
 //
 // A [watch.Broadcaster] serves the watches of a collection from the views that are published. It ends when the state is lost.
-// When a state is loaded anew, it goes on only if a progress watch has shown all changes that led to the loaded state
+// When a state is loaded anew, it goes on only if a progress watch has seen all changes that led to the loaded state
 // (bridge.go). The form of events and bookmarks is learned before a state is loaded (learn.go), and compared with each event
 // that comes.
 //

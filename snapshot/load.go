@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// loadTimeout bounds a load: 5 minutes. No streaming list reaches its own timeout before.
+	// loadTimeout bounds a load: 5 minutes. The watch of a streaming list has a timeout of its own, of 5 to 10 minutes.
 	loadTimeout = watchTimeout
 	// loadSilence is the time after which a silent streaming list is given up.
 	loadSilence = 30 * time.Second

@@ -11,12 +11,12 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// progress is what a progress watch has shown: all changes after one revision, up to another. The zero value stands for no
+// progress is what a progress watch has seen: all changes after one revision, up to another. The zero value stands for no
 // progress watch.
 //
 // A progress watch is a second, short watch beside the stream. Its bookmark comes within about a second, and shows that no
 // other change has happened up to the bookmark's revision. (The stream's own bookmarks come only once a minute.) Once the
-// stream, too, has sent every change that the progress watch has shown, applyProgress advances the state to that revision.
+// stream, too, has sent every change that the progress watch has seen, applyProgress advances the state to that revision.
 type progress struct {
 	// after and upTo bound the revisions of the changes: above after, up to upTo. upTo is 0 if the watch failed.
 	after, upTo uint64
@@ -41,7 +41,7 @@ var errNoBookmark = errors.New("a progress watch ended without a bookmark")
 // watchProgress opens a progress watch after a revision, and calls onChange for each change up to the revision target. One of
 // these events ends the watch, since events come in the order of their revisions:
 //
-//	the event               the watch has shown all changes up to
+//	the event               the watch has seen all changes up to
 //	the first bookmark      the bookmark's revision
 //	a change after target   target
 //

@@ -53,7 +53,7 @@ func (f *feed) read(ctx context.Context, s *source.Stream) error {
 		alarm:       time.NewTimer(0),
 	}
 	defer r.stop()
-	if f.lacksBookmark() { // a progress watch shows a bookmark within about a second, and the stream only after a minute
+	if f.lacksBookmark() { // the stream's first bookmark may take a minute, and that of a progress watch about a second
 		r.openProgressWatch(ctx)
 	}
 	for {

@@ -43,7 +43,7 @@ const (
 	// modelWatchRevocation bounds the time for which a watch goes on after the right was revoked.
 	modelWatchRevocation = 2 * time.Minute
 	// modelMinRestore is the shortest time in which somebody can stop the API servers, restore etcd and start them: listproxy
-	// relies on it (maxOrderlyGap in package snapshot).
+	// relies on it (minRestoreTime in package snapshot).
 	modelMinRestore = 10 * time.Second
 	// modelNoticeLag bounds the time until listproxy notices that an upstream can be reached again.
 	modelNoticeLag = 15 * time.Second

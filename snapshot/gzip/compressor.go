@@ -23,8 +23,9 @@ import (
 // CRC-32s can be combined.
 //
 // Only the key and the size of an object decide whether it ends a segment (see cut). So if an object changes, the other
-// segments mostly stay the same. The cache has one version of each segment. Its key is a hash of the segment's first and last
-// object (see cacheKey). A segment has the number of each object's version, which shows whether the segment is current.
+// segments mostly stay the same. The cache has one version of each segment, by a hash of the segment's first and last object
+// (see cacheKey). Each version of an object has a number. A segment has the numbers of its objects, which show whether the
+// segment is current.
 //
 // For example, the objects are a to f, and c and f end segments. The list is [a b c] , [d e f] with an uncompressed comma
 // between the segments. Then b changes to b'. The segment [a b' c] has the same first and last object as [a b c], so [a b c] is
@@ -85,7 +86,7 @@ func (c *Compressor) Close() {
 // first error of w.
 func (c *Compressor) Write(w io.Writer, envelope *wire.Envelope, head []byte, objects []*index.Object, tail []byte) error {
 	always := func() bool { return true }
-	_, _, err := c.write(w, format{envelope: envelope}, head, objects, tail, always)
+	_, _, err := c.write(w, format{envelope: envelope}, head, objects, tail, always) // all objects are written
 	return err
 }
 
@@ -144,13 +145,12 @@ func (c *Compressor) findOrCompress(f format, objects []*index.Object) *segment 
 		c.found.Add(1)
 		return cached
 	}
-	result, _, _ := c.flights.Do(flightKey(f, objects), func() (any, error) {
+	result, _, _ := c.flights.Do(flightKey(f, objects), func() (any, error) { // There is never an error.
 		s := c.compress(f, objects, cached)
 		c.keep(key, s)
 		return s, nil
 	})
-	s, _ := result.(*segment)
-	return s
+	return result.(*segment)
 }
 
 // hashSeed is the seed of cacheKey.

@@ -21,10 +21,9 @@ import (
 //
 // If e changes, pieces 1 and 2 are compressed again.
 //
-// The next version of a segment may have fewer or more pieces before a piece, so a piece may be reused with another index. For
-// example, piece 3 may become piece 2 or 4. But only the pieces from 2 on may change their index, and only to 2 or more. In a
-// list, piece 0 has no comma before its first object, and piece 1 refers to bytes of piece 0. All other pieces have and see all
-// commas.
+// If objects are added or removed, a later piece gets another index in the segment's next version: for example, piece 3 becomes
+// piece 4. It is reused there if both indexes are 2 or more. With the index 0 or 1, the bytes would differ: in a list, the first
+// object of piece 0 has no comma before it, and piece 1 may refer to this object.
 type segment struct {
 	// numbers has the index.Object.Number of each object.
 	numbers []uint64
@@ -35,7 +34,7 @@ type segment struct {
 	deflated []byte
 	// crc is the checksum (CRC-32) of the uncompressed bytes, and length is their number modulo 2³².
 	crc, length uint32
-	// shift is the crcShift of the number of uncompressed bytes. With it, crcJoin joins crc to the checksum of the bytes before
+	// shift is the crcShift of the number of uncompressed bytes. crcJoin needs it to join crc to the checksum of the bytes before
 	// the segment.
 	shift uint32
 }
@@ -174,16 +173,16 @@ func (s *segment) appendPiece(p piece, objects []*index.Object, deflatedEnd int)
 	s.length += p.length
 }
 
-// findReusable finds the piece with the objects current, among the pieces from start on. It returns the index of this piece,
-// and whether the piece can be reused in a new segment: as piece newIndex, behind a piece with the objects previous.
-func (s *segment) findReusable(start int, previous, current []*index.Object, newIndex int) (i int, reusable bool) {
+// findReusable searches the pieces from start on for the one with the objects current. It returns the index of this piece, and
+// reports whether the piece can be reused in a new segment: as piece newIndex, after a piece with the objects previous.
+func (s *segment) findReusable(start int, previous, current []*index.Object, newIndex int) (found int, reusable bool) {
 	for i := start; i < len(s.pieces); i++ {
 		if !sameNumbers(s.numbersOf(i), current) {
 			continue
 		}
 		fitsIndex := i == newIndex || min(i, newIndex) >= 2
 		fitsPrevious := i == 0 || sameNumbers(s.numbersOf(i-1), previous)
-		return i, fitsIndex && fitsPrevious // no other piece has these objects
+		return i, fitsIndex && fitsPrevious // No other piece has these objects.
 	}
 	return 0, false
 }

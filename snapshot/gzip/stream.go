@@ -40,7 +40,7 @@ func (s *Stream) compress(p []byte) {
 	e := s.compressor.encoders.Get().(*encoder)
 	defer s.compressor.encoders.Put(e)
 	e.out.Reset()
-	e.deflate(p, nil)
+	e.deflate(p, nil) // p refers to no bytes before it
 	s.buffer = append(s.buffer[:0], e.out.Bytes()...)
 }
 

@@ -28,7 +28,8 @@ type Filter struct {
 	// The fields below follow from the conditions, and all chosen objects have these properties. Tree.Page uses them to skip
 	// objects quickly, and NarrowestBucket to choose a bucket.
 
-	// required is the signature of the labels that the label selector requires.
+	// required is the signature of the labels that the label selector requires: a bit pattern that the signatures of all chosen
+	// objects have (signature.go).
 	required signature
 	// indexedValue is the value that the field selector requires of the indexed field, provided hasIndexedValue is true.
 	indexedValue    string
@@ -98,7 +99,7 @@ func (t fieldTerm) matches(o *Object) bool {
 	return hasValue != t.isNegated
 }
 
-// fieldReader returns a function that returns the value of field i of an object.
+// fieldReader returns a function that reads the value of field i, an index in Object.Fields.
 func fieldReader(i int) func(*Object) string {
 	return func(o *Object) string { return o.Fields[i] }
 }

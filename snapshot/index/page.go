@@ -16,8 +16,10 @@ type Query struct {
 	Name string
 	// Start is the key with which the page begins, relative to the scope; "" for the scope's beginning.
 	Start string
-	// Limit is the largest number of objects in the page; 0 means no limit. Start and Limit must be zero in a list of all
-	// namespaces whose Fields require a namespace (metadata.namespace=a): package policy forwards pages of such a list.
+	// Limit is the largest number of objects in the page; 0 means no limit.
+	//
+	// Start and Limit must be zero if Scope is all namespaces and Fields require one of them (metadata.namespace=a). Package
+	// policy forwards pages of such a list.
 	Limit int64
 	// Labels and Fields choose among the objects; nil chooses all. wire.Envelope.CanSelect must be true for Fields.
 	Labels labels.Selector
@@ -68,7 +70,7 @@ func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
 	scope := Scope{Namespace: f.namespace} // It is narrower than q.Scope if only q.Fields require a namespace.
 	from, end := scope.Prefix()+q.Start, scope.End()
 	// Most neighbours have the same labels. So visit matches labels with the selector only if they differ from the last
-	// object's.
+	// object's. Before the first object, these are no labels.
 	lastLabels := wire.Labels{}
 	labelsMatch := f.matchesLabels(lastLabels)
 	visit := func(o *Object) bool {
@@ -106,7 +108,7 @@ func (t Tree) setNext(page *Page, q Query, f *Filter, end string) {
 	// The next page begins right after the last object, as at kube-apiserver (storage/continue.go).
 	next := page.Objects[len(page.Objects)-1].Key + "\x00"
 	hasNext := false
-	noteFirst := func(*Object) bool {
+	stopAtFirst := func(*Object) bool {
 		hasNext = true
 		return false
 	}
@@ -115,9 +117,9 @@ func (t Tree) setNext(page *Page, q Query, f *Filter, end string) {
 		page.Remaining = t.Count(next, end)
 		hasNext = page.Remaining > 0
 	case q.EndsWithIndex && t.hasIndexFor(f):
-		t.ascendIndex(f.indexedValue, next, end, noteFirst)
+		t.ascendIndex(f.indexedValue, next, end, stopAtFirst)
 	default:
-		t.Ascend(next, end, noteFirst)
+		t.Ascend(next, end, stopAtFirst)
 	}
 	if hasNext {
 		page.Next = next[len(q.Scope.Prefix()):]

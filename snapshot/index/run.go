@@ -40,7 +40,7 @@ func (r run) search(key string) (i int, found bool) {
 	return slices.BinarySearchFunc(r.objects, key, func(o *Object, key string) int { return strings.Compare(o.Key, key) })
 }
 
-// replace returns a copy of the run. In the copy, the objects of added replace those at the indexes i <= j < i+removed.
+// replace returns a copy of the run. In the copy, the objects of added are in place of r.objects[i:i+removed].
 func (r run) replace(i, removed int, added ...*Object) run {
 	signatures := make([]signature, len(added))
 	for n, o := range added {
@@ -49,12 +49,12 @@ func (r run) replace(i, removed int, added ...*Object) run {
 	return newRun(r.first, splice(r.objects, i, removed, added...), splice(r.signatures, i, removed, signatures...))
 }
 
-// part returns a run of the objects at the indexes low <= i < high, with columns of its own.
+// part returns a run of r.objects[low:high], with columns of its own.
 func (r run) part(first string, low, high int) run {
 	return newRun(first, slices.Clone(r.objects[low:high]), slices.Clone(r.signatures[low:high]))
 }
 
-// splice returns a copy of s. In the copy, the elements of added replace those at the indexes i <= j < i+removed.
+// splice returns a copy of s. In the copy, the elements of added are in place of s[i:i+removed].
 func splice[T any](s []T, i, removed int, added ...T) []T {
 	return slices.Concat(s[:i], added, s[i+removed:])
 }

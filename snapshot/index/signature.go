@@ -35,7 +35,7 @@ func (s signature) has(required signature) bool { return s&required == required 
 // requiredSignature returns the signature of the labels that a selector requires. All sets that the selector chooses have these
 // bits.
 func requiredSignature(selector labels.Selector) (s signature) {
-	requirements, _ := selector.Requirements()
+	requirements, _ := selector.Requirements() // none if the selector chooses nothing, so any signature is right
 	for _, r := range requirements {
 		switch r.Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:

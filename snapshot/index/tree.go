@@ -29,8 +29,8 @@ type indexEntry struct{ value, key string }
 const degree = 4
 
 // less orders the entries by value, and those with the same value by key.
-func (e indexEntry) less(f indexEntry) bool {
-	return e.value < f.value || (e.value == f.value && e.key < f.key)
+func (e indexEntry) less(other indexEntry) bool {
+	return e.value < other.value || (e.value == other.value && e.key < other.key)
 }
 
 // indexEntry returns the object's entry in the index, which is by the first field.
@@ -114,7 +114,7 @@ func (t Tree) Set(o *Object) (old *Object) {
 // split in the middle, except if objects are added in order, as a load does: then full runs stay full.
 func (t Tree) split(r run, newIndex int) (low, high run) {
 	cut := r.n / 2
-	last, _ := t.runs.Max()
+	last, _ := t.runs.Max() // There is always a run.
 	if newIndex == r.n-1 && r.first == last.first {
 		cut = newIndex // The new object is the tree's last, so it begins a new run.
 	}
@@ -145,7 +145,7 @@ func (t Tree) Remove(key string) *Object {
 
 // runBefore returns the run before r, if there is one.
 func (t Tree) runBefore(r run) (before run, found bool) {
-	t.runs.DescendLessOrEqual(r, func(other run) bool {
+	t.runs.DescendLessOrEqual(r, func(other run) bool { // r comes first, and then the run before it
 		before = other
 		found = other.first != r.first
 		return !found
@@ -153,8 +153,8 @@ func (t Tree) runBefore(r run) (before run, found bool) {
 	return before, found
 }
 
-// ascendRuns calls yield for the runs that may have objects with from <= key < end, in order, until yield returns false. In
-// each run, these are the objects at the indexes low <= i < high. An empty end means no end.
+// ascendRuns calls yield for the runs that may have objects with from <= key < end, in order, until yield returns false. In a
+// run r, these objects are r.objects[low:high]. An empty end means no end.
 func (t Tree) ascendRuns(from, end string, yield func(r run, low, high int) bool) {
 	var last run // the run to which end belongs
 	if end != "" {

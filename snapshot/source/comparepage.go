@@ -53,7 +53,7 @@ func (s *Source) ComparePage(
 ) (next string, err error) {
 	ours := state.Tree.Page(state.Envelope, index.Query{Start: start, Limit: limit}, nil)
 	query := s.PageQuery(state.Revision, start, limit)
-	if state.Envelope.Sharded { // The upstream repeats the selector in the list, unless it does not support shards any more.
+	if state.Envelope.Sharded { // The upstream must repeat the selector in the list. If it does not, the pages differ.
 		query.Set("shardSelector", wire.AllShards)
 	}
 	theirs, err := list(ctx, "", query)
@@ -129,8 +129,8 @@ func (s *Source) compareObjects(objects []*index.Object, items [][]byte) (object
 	return nil, byteDiff
 }
 
-// isUncounted reports whether the upstream has not counted the objects that follow its page. With a shard selector, Kubernetes
-// 1.37 does not count them, and 1.36 does.
+// isUncounted reports whether the upstream may have left the objects that follow its page uncounted. With a shard selector,
+// Kubernetes 1.37 does not count them, and 1.36 does.
 func (s ListState) isUncounted(theirs ListResponse) bool {
 	return s.Envelope.Sharded && theirs.Meta.Remaining == 0
 }

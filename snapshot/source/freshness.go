@@ -24,7 +24,7 @@ import (
 //
 // These words say how far a probe is:
 //
-//	requested  The feed wants the next probe soon, but not within probePause after the last one.
+//	requested  The feed wants another probe soon, but at the earliest 0.5 s (probePause) after the last one.
 //	awaited    A request waits for the probe, or for a later one.
 //	in flight  The probe is sent. It may end as pending, refused or failed.
 //	pending    The upstream has answered with its revision. The state has not reached that revision yet.
@@ -52,7 +52,7 @@ type Freshness struct {
 	awaitedProbe uint64
 	// awaitedAt is the time at which awaitedProbe last rose.
 	awaitedAt time.Time
-	// repeatProgressUntil is the time until which another progress watch follows each one that has helped: repeatProgressFor
+	// repeatProgressUntil is the end of the time in which one progress watch may follow another at once: repeatProgressFor, 3 s,
 	// after the last request for the newest state.
 	repeatProgressUntil time.Time
 	// probePauseEnd is the end of the pause after a probe that was refused or failed.
@@ -86,8 +86,9 @@ type streamState struct {
 	pending []probeAnswer
 	// progressOpen reports whether a progress watch is open.
 	progressOpen bool
-	// progressHelped reports whether the bookmark of the last progress watch was at a higher revision than the state.
-	progressHelped bool
+	// progressWasAhead reports whether the bookmark of the last progress watch was at a higher revision than the state, so that
+	// the watch was of use.
+	progressWasAhead bool
 }
 
 // probeAnswer is the upstream's answer to a probe.
@@ -182,16 +183,17 @@ func (f *Freshness) nextProbe(now time.Time, proven Probe) time.Time {
 // progressDelay is the time that the stream has to reach the answer to a probe. After it, a progress watch is opened.
 const progressDelay = 100 * time.Millisecond
 
-// repeatProgressFor is how long after a request for the newest state progress watches follow one another, as long as they help.
-// So the next request finds a bookmark on its way.
+// repeatProgressFor is the time after a request for the newest state in which one progress watch follows another, as long as
+// their bookmarks are ahead of the state. So the next request finds a bookmark on its way.
 const repeatProgressFor = 3 * time.Second
 
 // nextProgress returns the time at which to open a progress watch. It returns never if one is open, and if no case applies. The
 // first case that applies counts. In a pause after a progress watch that failed, the time is the end of the pause.
 //
 //	case                                                         a progress watch is due
-//	The last progress watch helped, requests for the newest      now
-//	state keep coming, and the timeline is certain.
+//	The bookmark of the last one was ahead of the state, a       now
+//	request for the newest state came within the last
+//	repeatProgressFor, and the timeline is certain.
 //	An answer is pending, and a request waits.                   progressDelay after the answer
 //	An answer is pending, and no request waits.                  progressDelay after the answer, or when the state is as old as
 //	                                                             the schedule's progressAge, whichever is later
@@ -199,7 +201,7 @@ func (f *Freshness) nextProgress(now time.Time, proven Probe) time.Time {
 	switch {
 	case f.progressOpen:
 		return never
-	case f.progressHelped && now.Before(f.repeatProgressUntil) && !f.TimelineUncertain(now):
+	case f.progressWasAhead && now.Before(f.repeatProgressUntil) && !f.TimelineUncertain(now):
 		return later(now, f.progressPauseEnd)
 	case len(f.pending) == 0:
 		return never
@@ -265,12 +267,16 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// EarliestProof returns the earliest time at which the feed may both send a probe and open a progress watch: the end of the
-// pauses in them, which may be in the past. Before this time, only the stream can prove something.
+// EarliestProof returns the end of all pauses in probes and in progress watches, which may be in the past. Before this time, only
+// the stream can prove something.
 func (f *Freshness) EarliestProof() time.Time { return later(f.probePauseEnd, f.progressPauseEnd) }
 
 // ProbePauseEnd returns the end of the pause after a probe that was refused or failed.
 func (f *Freshness) ProbePauseEnd() time.Time { return f.probePauseEnd }
+
+// RefusedProbePause returns the shortest pause after a probe that the upstream refused, for example with 429. It is half the time
+// between two scheduled probes: about 8 s with a bound of 90 s.
+func (f *Freshness) RefusedProbePause() time.Duration { return f.schedule.pause / 2 }
 
 // StreamHeardAt returns the time at which the stream last sent something, or was opened.
 func (f *Freshness) StreamHeardAt() time.Time { return f.heardAt }

@@ -13,7 +13,7 @@ func (f *Freshness) ProbeAwaited(now time.Time, number uint64) {
 	}
 }
 
-// raiseAwaitedProbe sets awaitedProbe to the number if the number is higher. It returns whether it has set it.
+// raiseAwaitedProbe raises awaitedProbe to a number. It returns false, and changes nothing, if awaitedProbe is as high already.
 func (f *Freshness) raiseAwaitedProbe(now time.Time, number uint64) bool {
 	if number <= f.awaitedProbe {
 		return false
@@ -48,8 +48,8 @@ func (f *Freshness) ProbeAnswered(now time.Time, revision uint64) {
 	f.probeInFlight = false
 	answer := probeAnswer{probe: f.lastProbe, revision: revision, at: now}
 	// The new answer replaces the last pending one if both have the same revision, or if there is no room: the later probe
-	// proves more. The new answer takes over the time of the replaced one. With a time of its own, it would put off the
-	// progress watch, which is due progressDelay after the replaced answer.
+	// proves more. The new answer takes over the time of the replaced one, since the progress watch is due progressDelay after
+	// that time, and must not be put off.
 	if n := len(f.pending); n > 0 {
 		last := f.pending[n-1]
 		if last.revision == revision || n == maxPending {
@@ -104,31 +104,32 @@ func (f *Freshness) StateReached(revision uint64) (proof Probe) {
 // ProgressOpened records that a progress watch is opened.
 func (f *Freshness) ProgressOpened() { f.progressOpen = true }
 
-// ProgressSentBookmark records that the progress watch has ended with a bookmark. helped reports whether the bookmark was at a
+// ProgressSentBookmark records that the progress watch has ended with a bookmark. wasAhead reports whether the bookmark was at a
 // higher revision than the state.
-func (f *Freshness) ProgressSentBookmark(helped bool) {
+func (f *Freshness) ProgressSentBookmark(wasAhead bool) {
 	f.progressOpen = false
-	f.progressHelped = helped
+	f.progressWasAhead = wasAhead
 	f.progressPause = 0
 	f.missingBookmarks = 0
 }
 
-// minProgressPause is the shortest pause after a progress watch that failed. The pause doubles with each failure in a row, up
-// to RefusedProbePause.
+// minProgressPause is the shortest pause after a progress watch that failed. The pause doubles with each failure in a row: 1, 2,
+// 4 s and so on, up to RefusedProbePause, about 8 s.
 const minProgressPause = time.Second
 
 // ProgressFailed records that the progress watch has ended without a bookmark, and begins a pause. retryAfter is the shortest
 // pause for which the upstream asked, or 0.
 func (f *Freshness) ProgressFailed(now time.Time, retryAfter time.Duration) {
 	f.progressOpen = false
-	f.progressHelped = false
+	f.progressWasAhead = false
 	f.progressPause = max(minProgressPause, min(2*f.progressPause, f.RefusedProbePause()))
 	f.progressPauseEnd = now.Add(max(retryAfter, f.progressPause))
 }
 
 // ProgressTimedOut records that the progress watch has reached its timeout without a bookmark.
 func (f *Freshness) ProgressTimedOut(now time.Time) {
-	f.ProgressFailed(now, 0)
+	const noRetryAfter = 0
+	f.ProgressFailed(now, noRetryAfter)
 	f.missingBookmarks++
 	if f.BookmarksMissing() {
 		f.progressPauseEnd = now.Add(missingBookmarksPause)

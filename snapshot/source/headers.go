@@ -14,8 +14,8 @@ import (
 // deprecated.
 var listHeaders = []string{"Cache-Control", "Strict-Transport-Security", "Warning"}
 
-// Headers returns those listHeaders of a list that any caller would get. It leaves out warnings about listproxy's own
-// credentials, which kube-apiserver also sends with the list, for example about a token from a Secret. If the list has
+// Headers returns the listHeaders of a list, as any caller would get them. kube-apiserver also sends warnings about listproxy's
+// own credentials with the list, for example about a token from a Secret. Headers leaves these warnings out. If the list has any
 // warnings, Headers sends one request to learn which of them are about the credentials.
 func (s *Source) Headers(ctx context.Context, list ListResponse) (http.Header, error) {
 	kept := http.Header{}

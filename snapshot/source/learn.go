@@ -37,10 +37,11 @@ const learnTries = 5
 //	request                       function        learns
 //	an empty list                 learnEmptyList  the fields that selectors may name, and the form of an empty list
 //	a list of sampleSize objects  learnSample     the envelope, the number of objects, and their mean size
-//	a watch of the first object   findInWatch     the form of objects in both, and whether listproxy can write events
+//	a watch of the first object   findInWatch     how an object differs in a list and in an event (see [wire.ItemForm]), and
+//	                                              whether listproxy can write events
 //
 // If the first object changes between the list and the watch, Learn repeats both. If there are no objects, Learn sends no
-// watch, and the form of objects in lists and events stays unknown (see [wire.ItemForm]).
+// watch, and the ItemForm stays unknown.
 //
 // candidates returns the fields that the upstream may accept in a selector.
 func (s *Source) Learn(ctx context.Context, candidates fieldsFunc) (Learned, error) {
@@ -49,8 +50,8 @@ func (s *Source) Learn(ctx context.Context, candidates fieldsFunc) (Learned, err
 		return Learned{}, err
 	}
 	for range learnTries {
-		learned, found, err := s.learnSample(ctx, empty)
-		if found || err != nil {
+		learned, done, err := s.learnSample(ctx, empty)
+		if done || err != nil {
 			return learned, err
 		}
 	}
@@ -108,8 +109,8 @@ func (s *Source) probeFields(ctx context.Context, candidates []wire.Field) (empt
 }
 
 // learnSample learns from a list of a few objects, and from a watch of the first of them. empty is the envelope of an empty
-// list. found is false if the first object changed before a watch sent it, so the caller should try again.
-func (s *Source) learnSample(ctx context.Context, empty *wire.Envelope) (learned Learned, found bool, err error) {
+// list. done is false if the first object changed before a watch sent it: then the caller should try again.
+func (s *Source) learnSample(ctx context.Context, empty *wire.Envelope) (learned Learned, done bool, err error) {
 	sample, sharded, err := s.listSample(ctx)
 	if err != nil {
 		return Learned{}, false, err

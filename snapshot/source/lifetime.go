@@ -18,7 +18,9 @@ type lifetime struct {
 const maxEarlyEnd = time.Second
 
 // LatestEnd returns the latest time at which the watch can have ended, if its end is noticed now. Usually this is now. But a
-// process or a machine that stood still notices the end late. So if the timeout has passed, it is the end of the timeout.
+// process or a machine that stood still notices the end late. So if the timeout has passed, LatestEnd returns the time at which
+// it passed. For example, a watch with a timeout of 5 minutes was answered at 12:00, and the machine was suspended until 13:00.
+// The latest end is 12:05.
 func (l lifetime) LatestEnd(now time.Time) time.Time {
 	timedOut := l.answeredAt.Add(l.timeout)
 	// The timeout has passed if either clock says so: the monotonic clock stands still while the machine sleeps (see

@@ -24,25 +24,22 @@ type probeSchedule struct {
 func newProbeSchedule(bound time.Duration, spread float64) probeSchedule {
 	longestPause := bound / 5
 	pause := longestPause - time.Duration(spread*float64(longestPause/5))
-	// A bookmark of the stream proves as much as a progress watch, and costs the upstream nothing. The next one after a probe
-	// comes within BookmarkEvery. If the bound leaves time for it, the feed waits for it as long as it can: a progress watch is
-	// only opened when the rest of the bound is two short watches long.
+	// A bookmark of the stream proves as much as a progress watch, and costs the upstream nothing. After a probe, the stream's
+	// next bookmark comes within BookmarkEvery, 65 s. If the bound leaves time for this bookmark, the feed opens a progress watch
+	// only when two short watches, 6 s, are left of the bound. With a bound of 90 s, the bookmark comes within 18 s + 65 s, and
+	// 6 s are left after 84 s.
 	if latestAge := bound - 2*ShortWatch; latestAge > BookmarkEvery+pause {
 		return probeSchedule{pause: pause, progressAge: latestAge}
 	}
 	return probeSchedule{pause: pause, progressAge: bound / 2}
 }
 
-// RefusedProbePause returns the shortest pause after a probe that the upstream refused, for example with 429. It is half the time
-// between two scheduled probes: about 8 s with a bound of 90 s.
-func (f *Freshness) RefusedProbePause() time.Duration { return f.schedule.pause / 2 }
-
 // next returns the time at which to send the next probe. lastSent is the time at which the last one was sent, and currentAt is
 // the time at which the state was last known to be current.
 //
-// The next probe is due after the pause. It is due earlier, when the state reaches progressAge, so that the progress watch
-// proves as much as it can. But this needs only one probe: if the last one was sent after that time, the next one waits for the
-// pause.
+// A probe is due after the pause. It is due earlier if the state reaches progressAge before the pause ends. The progress watch,
+// which is opened at progressAge, proves the state as of the last probe, so that probe should be new. If the last probe was sent
+// after the state reached progressAge, it is new enough.
 func (s probeSchedule) next(lastSent, currentAt time.Time) time.Time {
 	at := lastSent.Add(s.pause)
 	if progressAt := currentAt.Add(s.progressAge); lastSent.Before(progressAt) {

@@ -11,7 +11,7 @@ const (
 	ForLoad     Purpose = "load"     // loads a state by a streaming list, which goes on as a watch
 	ForWatch    Purpose = "watch"    // reads changes from a revision on
 	ForProbe    Purpose = "probe"    // reads the upstream's current revision
-	ForProgress Purpose = "progress" // reads the bookmark of a short watch beside the feed's stream
+	ForProgress Purpose = "progress" // reads the bookmark of a short watch, opened beside a long one
 	ForLearn    Purpose = "learn"    // learns the form of objects and bookmarks in a watch, and the fields of selectors
 )
 

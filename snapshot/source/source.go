@@ -24,7 +24,7 @@ type Source struct {
 	Base *url.URL
 	// Collection names the collection.
 	Collection CollectionKey
-	// Token returns the upstream's continue token for the page at a revision that begins with the key start.
+	// Token returns the continue token with which the upstream lists its state at a revision, from the key start on.
 	Token func(revision uint64, start string) string
 }
 
@@ -88,23 +88,22 @@ func (s *Source) List(ctx context.Context, namespace string, query url.Values) (
 	return list, nil
 }
 
-// maxListTries is how often [Source.ListRetrying] sends a request at most.
-const maxListTries = 6
-
-// listBackoff has the pauses between the tries of [Source.ListRetrying]: from 0.1 to 10 seconds, each up to half longer at random.
-var listBackoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 10 * time.Second}
+// listBackoff has the five pauses between the six tries of [Source.ListRetrying]: 0.1, 0.2, 0.4, 0.8 and 1.6 seconds, each up to
+// half longer at random.
+var listBackoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 5}
 
 // ListRetrying is like [Source.List], but tries again after a pause if the upstream is busy ([IsBusy]). It is for a list whose
 // failure would make listproxy load the whole collection again, which costs the upstream more than another try.
 func (s *Source) ListRetrying(ctx context.Context, namespace string, query url.Values) (ListResponse, error) {
 	backoff := listBackoff // a copy, since Step changes it
-	for try := 1; ; try++ {
-		list, err := s.List(ctx, namespace, query)
-		mayRetry := IsBusy(err) && try < maxListTries
-		if !mayRetry || !clock.Sleep(ctx, RetryPause(backoff.Step(), err)) {
-			return list, err // The error may be nil.
+	list, err := s.List(ctx, namespace, query)
+	for IsBusy(err) && backoff.Steps > 0 {
+		if !clock.Sleep(ctx, RetryPause(backoff.Step(), err)) {
+			break
 		}
+		list, err = s.List(ctx, namespace, query)
 	}
+	return list, err
 }
 
 // Probe lists an object that does not exist. It returns the body of the empty list, and the list's revision, which is the

@@ -44,8 +44,8 @@ func (s *Stream) start(ctx context.Context, encoding wire.Encoding, body io.Read
 // the time at which the end was noticed. After any other end, even a clean one, the upstream may have restarted, or another
 // server may answer from now on.
 func (s *Stream) EndedAtTimeout(now time.Time) bool {
-	isOrderly := errors.Is(s.Err, wire.ErrEnded) && errors.Is(s.Err, io.EOF) // ended by the upstream, and between two events
-	return s.reachedTimeout(now) && isOrderly
+	endedBetweenEvents := errors.Is(s.Err, wire.ErrEnded) && errors.Is(s.Err, io.EOF) // see wire.Encoding.ReadRecord
+	return s.reachedTimeout(now) && endedBetweenEvents
 }
 
 // Stop ends the stream, and blocks until its body is closed.

@@ -53,7 +53,7 @@ func requestedPause(h http.Header) time.Duration {
 // readStatus parses a Status in JSON or protobuf. It returns the zero Status if encoded is not a Status.
 func readStatus(encoded []byte) (status metav1.Status) {
 	wrapper, err := parseWrapper(encoded)
-	if isProtobuf := err == nil; isProtobuf {
+	if err == nil { // It is protobuf.
 		err = status.Unmarshal(wrapper.object)
 	} else {
 		err = json.Unmarshal(encoded, &status)

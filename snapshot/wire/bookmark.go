@@ -23,7 +23,7 @@ func LearnBookmark(encoding Encoding, sent Event) (*Bookmark, error) {
 	if err != nil {
 		return nil, err
 	}
-	// AppendTo writes the item with ReviseItem, too.
+	// AppendTo sets the revision with ReviseItem. With the revision that the item has already, this must change no byte.
 	if again := ReviseItem(encoding, item, sent.Meta.Revision); !bytes.Equal(again, item) {
 		return nil, fmt.Errorf("%w: the revision of a bookmark cannot be changed", ErrForm)
 	}

@@ -63,7 +63,7 @@ type Encoding interface {
 	separator() string
 	// listFrame returns the head and the tail of a list (see [Envelope.Frame]).
 	listFrame(e *Envelope, meta ListMeta, count, itemsSize int) (head, tail []byte)
-	// appendEventHead appends the head of an event with an item of size bytes. Behind the head, the caller must write the item
+	// appendEventHead appends the head of an event with an item of size bytes. After the head, the caller must write the item
 	// without its first skip bytes: in JSON, the head may have the item's opening brace already (see
 	// [Envelope.AppendEventHead]).
 	appendEventHead(dst []byte, eventType string, form ItemForm, size int) (out []byte, skip int)

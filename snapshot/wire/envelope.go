@@ -78,10 +78,11 @@ type ItemForm struct {
 // ErrForm means that lists or events have an unknown form, so that the collection cannot be kept in memory.
 var ErrForm = errors.New("lists and watches of this resource cannot be reconciled byte for byte")
 
-// LearnEnvelope returns an envelope that writes the upstream's list in body with the same bytes, or [ErrForm] if there is none.
+// LearnEnvelope returns an envelope that writes the upstream's list in body with the same bytes, or [ErrForm] if no envelope
+// does.
 //
-// A list with items does not show how the upstream writes an empty one. So emptyItems is the [Envelope.EmptyItems] that was
-// learned from an empty list of the same collection; "" if none was seen.
+// emptyItems is the [Envelope.EmptyItems] that was learned from an empty list of the same collection, since a list with items
+// does not show it; "" if no empty list was seen.
 func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems string) (*Envelope, error) {
 	l, err := encoding.ParseList(body)
 	if err != nil {
@@ -98,7 +99,7 @@ func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems strin
 	if l.itemsAreNull {
 		e.EmptyItems = "null"
 	}
-	for _, sorted := range []bool{false, true} { // The first that fits is taken.
+	for _, sorted := range []bool{false, true} { // Both orders of the list's members are tried.
 		e.sorted = sorted
 		if bytes.Equal(e.Render(l.Meta, l.Items), body) {
 			return e, nil
@@ -126,7 +127,7 @@ func (e *Envelope) Separator() string { return e.Encoding.separator() }
 
 // Render returns a whole list.
 func (e *Envelope) Render(meta ListMeta, items [][]byte) []byte {
-	itemsSize := 0       // In protobuf, the list head has this size.
+	itemsSize := 0       // In protobuf, the list head states this size.
 	var scratch [16]byte // more than an item head
 	for i, item := range items {
 		itemsSize += len(e.AppendItemHead(scratch[:0], i, len(item))) + len(item)
@@ -162,8 +163,8 @@ func (e *Envelope) canSelectBy(field string) bool {
 }
 
 // CanBeReplacedBy reports whether later can take the place of e without any client noticing it: later writes the same bytes and
-// headers as e, and accepts the same selectors. If e knows no ItemForm, no event was written with e, and later may have one.
-// Both must have the same Encoding.
+// headers as e, and accepts the same selectors. If the ItemForm of e is not known, no event was written with e, so later may have
+// any ItemForm. Both must have the same Encoding.
 func (e *Envelope) CanBeReplacedBy(later *Envelope) bool {
 	candidate := *later
 	if !e.ItemForm.Known {

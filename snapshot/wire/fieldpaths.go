@@ -45,21 +45,22 @@ func newPathNode[K comparable]() *pathNode[K] {
 	return &pathNode[K]{children: map[K]*pathNode[K]{}}
 }
 
-// add adds the path to a field below the root n. field is the field's index.
-func (n *pathNode[K]) add(path []K, field int) {
+// add adds the path of field i to the tree. n is the root.
+func (n *pathNode[K]) add(path []K, i int) {
+	node := n
 	for _, step := range path {
-		if n.children[step] == nil {
-			n.children[step] = newPathNode[K]()
+		if node.children[step] == nil {
+			node.children[step] = newPathNode[K]()
 		}
-		n = n.children[step]
+		node = node.children[step]
 	}
-	n.ends = append(n.ends, field)
+	node.ends = append(node.ends, i)
 }
 
 // isEnd reports whether the path of a field ends here.
 func (n *pathNode[K]) isEnd() bool { return len(n.ends) > 0 }
 
-// HasIndexed reports whether one of the fields is indexed.
+// HasIndexed reports whether the first field is indexed. No other field can be.
 func (p *FieldPaths) HasIndexed() bool {
 	return len(p.fields) > 0 && p.fields[0].Indexed
 }
@@ -100,8 +101,8 @@ func (jsonEncoding) readValues(paths *FieldPaths, item []byte, values []string) 
 	return s.readFieldValues(paths.json, values)
 }
 
-// readFieldValues reads an object, and sets the values of the fields that are in it. node is the object's node in the tree of
-// paths. If a key appears twice, the last value counts that is not null.
+// readFieldValues reads an object. It sets values[i] for each field i that is in the object. node is the object's node in the
+// tree of paths. If a key appears twice, the last value counts that is not null.
 func (s *jsonScanner) readFieldValues(node *pathNode[string], values []string) error {
 	return s.object(func(key []byte) error {
 		if s.skipNull() { // A null is like an absent member.
@@ -122,10 +123,10 @@ func (s *jsonScanner) readFieldValues(node *pathNode[string], values []string) e
 	})
 }
 
-// setValues sets the values of the fields whose path ends at n.
+// setValues sets values[i] to text for each field i whose path ends here.
 func (n *pathNode[K]) setValues(values []string, text string) {
-	for _, field := range n.ends {
-		values[field] = text
+	for _, i := range n.ends {
+		values[i] = text
 	}
 }
 
@@ -148,7 +149,7 @@ func (protobufEncoding) readValues(paths *FieldPaths, item []byte, values []stri
 	return readProtobufValues(paths, paths.protobuf, item, values)
 }
 
-// readProtobufValues sets the values of the fields that are in a message. node is the message's node in the tree of paths.
+// readProtobufValues sets values[i] for each field i that is in a message. node is the message's node in the tree of paths.
 func readProtobufValues(paths *FieldPaths, node *pathNode[protowire.Number], message []byte, values []string) error {
 	return walkFields(message, func(f wireField) error {
 		child := node.children[f.number]

@@ -176,7 +176,7 @@ func (s *jsonScanner) readMetadata(m *ObjectMeta) error {
 	})
 }
 
-// seenKeys has the keys that were read in a JSON object, except those that may appear twice.
+// seenKeys has those keys of a JSON object that were read and must not appear twice.
 type seenKeys [][]byte
 
 // add adds a key. It returns an error if the key was added before, since some clients would read the first value of the key,

@@ -29,12 +29,15 @@ type sortedListMeta struct {
 	ResourceVersion string `json:"resourceVersion"`
 }
 
-// listFrame implements Encoding. It encodes a list without items, which has "items":null, and cuts the text there into head and
-// tail. JSON does not need the size of the items. For example, a list with items has
+// listFrame implements Encoding. It encodes the list without its items, so the text has "items":null. It cuts the text at null.
+// Then the head gets the opening bracket, and the tail the closing one. For an empty list, the head gets e.EmptyItems instead.
+// JSON does not need the size of the items. For example:
 //
-//	text  {"kind":"PodList","apiVersion":"v1","metadata":{…},"items":null}
-//	head  {"kind":"PodList","apiVersion":"v1","metadata":{…},"items":[
-//	tail  ]}⏎
+//	text             {"kind":"PodList","apiVersion":"v1","metadata":{…},"items":null}
+//	head, count > 0  {"kind":"PodList","apiVersion":"v1","metadata":{…},"items":[
+//	tail, count > 0  ]}⏎
+//	head, count = 0  {"kind":"PodList","apiVersion":"v1","metadata":{…},"items":[]
+//	tail, count = 0  }⏎
 func (jsonEncoding) listFrame(e *Envelope, meta ListMeta, count, _ int) (head, tail []byte) {
 	listMeta := meta.toAPIMachinery()
 	var list any = metav1.List{TypeMeta: metav1.TypeMeta{Kind: e.kind, APIVersion: e.APIVersion}, ListMeta: listMeta}

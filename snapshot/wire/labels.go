@@ -15,6 +15,9 @@ type Labels struct {
 	handle unique.Handle[string]
 }
 
+// maxSharedSize is the size in bytes up to which a set of labels is assumed to be shared with other objects.
+const maxSharedSize = 256
+
 // MakeLabels returns a set of labels. Each pair is a key and a value. MakeLabels sorts the pairs, and does not keep their
 // memory. It refuses a key that appears twice, and a zero byte.
 func MakeLabels(pairs [][2][]byte) (Labels, error) {
@@ -22,7 +25,7 @@ func MakeLabels(pairs [][2][]byte) (Labels, error) {
 		return Labels{}, nil
 	}
 	slices.SortFunc(pairs, func(a, b [2][]byte) int { return bytes.Compare(a[0], b[0]) })
-	var scratch [maxSharedSize]byte
+	var scratch [maxSharedSize]byte // enough for most sets
 	text := scratch[:0]
 	for i, pair := range pairs {
 		key, value := pair[0], pair[1]
@@ -37,9 +40,6 @@ func MakeLabels(pairs [][2][]byte) (Labels, error) {
 	}
 	return Labels{handle: unique.Make(string(text))}, nil
 }
-
-// maxSharedSize is the size in bytes up to which a set of labels is assumed to be shared with other objects.
-const maxSharedSize = 256
 
 // UnsharedSize returns the number of bytes of memory that the set takes, or 0 if other objects probably share it.
 func (s Labels) UnsharedSize() int {

@@ -91,8 +91,8 @@ func splitMessage(message []byte, name string, contents ...*[]byte) error {
 	})
 }
 
-// singularField returns the field of an object or its metadata that has a number. If there is none, it returns the zero
-// wireField, whose content is nil. It is an error if there are several, or if the field is not of BytesType.
+// singularField returns the field with a number in a message, which is an object or its metadata. If there is none, it returns
+// the zero wireField, whose content is nil. It is an error if there are several, or if the field is not of BytesType.
 func singularField(message []byte, number protowire.Number) (found wireField, err error) {
 	err = walkFields(message, func(f wireField) error {
 		switch {

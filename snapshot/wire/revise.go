@@ -40,8 +40,8 @@ func findJSONRevision(item []byte) (begin, end int) {
 	return begin, end
 }
 
-// Revise implements Encoding. A longer or shorter revision changes the length of the metadata, which comes before the metadata.
-// So the revised part begins with this length:
+// Revise implements Encoding. In protobuf, the length of the metadata comes before the metadata, and a revision with more or
+// fewer digits changes this length. So the revised part begins with the length:
 //
 //	before   the item up to the metadata; mostly empty, since the metadata is the first field
 //	revised  the tag and the new length of the metadata, its fields before the revision (like the name), the new revision

@@ -36,7 +36,8 @@ func (c *Config) RuleFor(group, resource string) Rule {
 
 // Evaluation is what follows from a request and the policy alone, before rights and state are looked up.
 type Evaluation struct {
-	// Decision does not depend on Rule.Cache, since only callers whom kube-apiserver has authenticated may learn that.
+	// Decision does not depend on Rule.Cache. Only callers whom kube-apiserver has authenticated may learn which resources are
+	// kept.
 	Decision
 	Rule Rule
 }

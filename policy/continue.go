@@ -1,8 +1,6 @@
 package policy
 
-import (
-	"k8s.io/apiserver/pkg/storage"
-)
+import "k8s.io/apiserver/pkg/storage"
 
 // EncodeContinue returns the continue token that kube-apiserver's cache sends with a page if the next page begins at the key
 // start. The revision must fit int64, as every etcd revision does.
@@ -17,11 +15,11 @@ func EncodeContinue(revision uint64, start string) string {
 // DecodeContinue parses a continue token of kube-apiserver. start is as for [EncodeContinue]. The revision is never 0. A
 // negative revision means the newest state: kube-apiserver sends -1 if the revision of a list was compacted.
 //
-// isCanonical is false if
+// isCanonical is false, and the other results are zero, in these cases:
 //
-//   - the token cannot be parsed
-//   - the key has a segment "..", "." or "", which could lead out of the scope
-//   - kube-apiserver would have written the token differently: JSON and base64 have many spellings for one value
+//   - The token cannot be parsed.
+//   - The key has a segment "..", "." or "", which could lead out of the scope.
+//   - kube-apiserver would have written the token differently: JSON and base64 have many spellings for one value.
 func DecodeContinue(token string) (start string, revision int64, isCanonical bool) {
 	start, revision, err := storage.DecodeContinue(token, "")
 	if err != nil || start == "" {

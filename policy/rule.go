@@ -59,9 +59,9 @@ const (
 	ConsistentAll ConsistentLists = "always"
 )
 
-// Representation returns the representation in which a list or watch of a resource is answered, or a reason to forward the
-// request: its namespace, Accept header or selectors may not fit the resource. namespaced says whether the resource has
-// namespaces, and custom whether it is a custom resource.
+// Representation returns the representation in which a list or watch of a resource is answered. If the request's namespace,
+// Accept header or selectors do not fit the resource, it returns a reason to forward the request. Then the representation means
+// nothing. namespaced says whether the resource has namespaces, and custom whether it is a custom resource.
 func (r Rule) Representation(req *Request, namespaced, custom bool) (media.Representation, reason.Reason) {
 	if req.Namespace != "" && !namespaced {
 		return "", reason.UnknownResource

@@ -53,7 +53,7 @@ func parseLabels(raw string) (selector labels.Selector, ok bool) {
 	if err != nil || selector.Empty() {
 		return nil, false
 	}
-	requirements, _ := selector.Requirements()
+	requirements, _ := selector.Requirements() // the bool is true for every parsed selector
 	return selector, len(requirements) <= maxRequirements
 }
 

@@ -1,8 +1,6 @@
 package policy
 
-import (
-	"github.com/listproxy/listproxy/policy/reason"
-)
+import "github.com/listproxy/listproxy/policy/reason"
 
 // Semantics says which state a list or watch asks for, in the words of the Kubernetes API concepts page.
 type Semantics string
@@ -84,7 +82,7 @@ func decideList(o ListOptions, limitAtZero LimitAtZero, consistentLists Consiste
 	revision, isRevision := parseDecimal(rv)
 	answersConsistent := consistentLists == ConsistentLarge || consistentLists == ConsistentAll
 	switch { // the first case that applies
-	case isRefused(o): // the upstream writes the refusal
+	case upstreamRefuses(o): // the upstream writes the refusal
 		return forward(reason.NotCanonical)
 	case o.Continue != "":
 		return decideContinue(o)
@@ -106,9 +104,9 @@ func decideList(o ListOptions, limitAtZero LimitAtZero, consistentLists Consiste
 	return Decision{Semantics: NotOlderThan, Revision: revision, Limit: o.Limit}
 }
 
-// isRefused reports whether kube-apiserver refuses a list with these options: resourceVersionMatch requires a resourceVersion,
-// and a continue token has a revision already.
-func isRefused(o ListOptions) bool {
+// upstreamRefuses reports whether kube-apiserver refuses a list with these options: resourceVersionMatch requires a
+// resourceVersion, and a continue token has a revision already.
+func upstreamRefuses(o ListOptions) bool {
 	rv := o.ResourceVersion
 	isContinued := o.Continue != ""
 	switch o.ResourceVersionMatch {

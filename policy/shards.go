@@ -11,8 +11,8 @@ import (
 //
 //	shardRange(object.metadata.uid, '0x8000000000000000', '0x10000000000000000')
 //
-// These are the hashes from the first number to below the second, which may be 2^64, one more than the largest hash.
-// kube-apiserver parses CEL, which allows other spellings of the same range. Requests with another spelling are forwarded.
+// The range has the first number, but not the second. The second may be 2^64, one more than the largest hash. kube-apiserver
+// parses CEL, which allows other spellings of the same range. Requests with another spelling are forwarded.
 var shardRange = regexp.MustCompile(
 	`^ *shardRange\((object\.metadata\.(?:uid|namespace)), *'(0x[0-9a-f]{16})', *'(0x[0-9a-f]{16}|0x10000000000000000)'\) *$`)
 

@@ -52,8 +52,9 @@ func decideWatch(o ListOptions, w WatchOptions) Decision {
 	return Decision{Semantics: After, Revision: revision} // sendInitialEvents is false or not given
 }
 
-// readWatchParameter reads the parameter watch, which makes a list request a watch. A watch is forwarded if the parameter is
-// given twice, or in a spelling that clients do not use. For a list, why is None: setListParameter checks the parameter.
+// readWatchParameter reads the parameter watch, which makes a list request a watch. A watch must be forwarded if the parameter
+// is given twice, or in a spelling that clients do not use: then watch is true, and why is reason.Watch. For a list, why is
+// None, since setListParameter checks the parameter.
 func readWatchParameter(query url.Values) (watch bool, why reason.Reason) {
 	values := query["watch"]
 	if len(values) == 0 {

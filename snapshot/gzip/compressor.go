@@ -150,7 +150,8 @@ func (c *Compressor) findOrCompress(f format, objects []*index.Object) *segment 
 		c.keep(key, s)
 		return s, nil
 	})
-	return result.(*segment)
+	s, _ := result.(*segment) // It always is one.
+	return s
 }
 
 // hashSeed is the seed of cacheKey.

@@ -267,15 +267,15 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// EarliestProof returns the end of all pauses in probes and in progress watches, which may be in the past. Before this time, only
-// the stream can prove something.
+// EarliestProof returns the end of all pauses in probes and in progress watches, which may be in the past. Before this time,
+// only the stream can prove something.
 func (f *Freshness) EarliestProof() time.Time { return later(f.probePauseEnd, f.progressPauseEnd) }
 
 // ProbePauseEnd returns the end of the pause after a probe that was refused or failed.
 func (f *Freshness) ProbePauseEnd() time.Time { return f.probePauseEnd }
 
-// RefusedProbePause returns the shortest pause after a probe that the upstream refused, for example with 429. It is half the time
-// between two scheduled probes: about 8 s with a bound of 90 s.
+// RefusedProbePause returns the shortest pause after a probe that the upstream refused, for example with 429. It is half the
+// time between two scheduled probes: about 8 s with a bound of 90 s.
 func (f *Freshness) RefusedProbePause() time.Duration { return f.schedule.pause / 2 }
 
 // StreamHeardAt returns the time at which the stream last sent something, or was opened.

@@ -163,8 +163,8 @@ func (e *Envelope) canSelectBy(field string) bool {
 }
 
 // CanBeReplacedBy reports whether later can take the place of e without any client noticing it: later writes the same bytes and
-// headers as e, and accepts the same selectors. If the ItemForm of e is not known, no event was written with e, so later may have
-// any ItemForm. Both must have the same Encoding.
+// headers as e, and accepts the same selectors. If the ItemForm of e is not known, no event was written with e, so later may
+// have any ItemForm. Both must have the same Encoding.
 func (e *Envelope) CanBeReplacedBy(later *Envelope) bool {
 	candidate := *later
 	if !e.ItemForm.Known {

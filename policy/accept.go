@@ -60,8 +60,8 @@ func parseAccept(values []string, watch bool) Accept {
 	return accept
 }
 
-// isRouted reports whether the API server's router, go-restful, accepts the header for built-in resources. (It has no routes for
-// custom resources.) The router compares each clause, without its parameters, with the media types of the route
+// isRouted reports whether the API server's router, go-restful, accepts the header for built-in resources. (It has no routes
+// for custom resources.) The router compares each clause, without its parameters, with the media types of the route
 // (Route.matchesAccept). "application/*" or "*" alone is none of these types, so it gets a 406.
 //
 // The route has the media types of the API server's serializers (k8s.io/apiserver, endpoints/installer.go). isRouted leaves out

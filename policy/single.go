@@ -43,8 +43,8 @@ func (r *Request) Single(namespaced bool) (namespace, name string, isSingle bool
 // namespaced says whether the resource has namespaces. The special cases are:
 //
 //   - kube-apiserver refuses metadata.namespace: the resource has no namespaces, or does not accept that field.
-//   - The list is of a single object, and has a limit and a revision, but no resourceVersionMatch: limit=1&resourceVersion=5. In
-//     other lists, this means "exactly at revision 5". But kube-apiserver reads a single object in its newest state.
+//   - The list is of a single object, and has a limit and a revision, but no resourceVersionMatch: limit=1&resourceVersion=5.
+//     In other lists, this means "exactly at revision 5". But kube-apiserver reads a single object in its newest state.
 //   - The list is over all namespaces, has pages, and selects metadata.namespace=x. kube-apiserver reads the first page from
 //     the namespace x, and later pages from all namespaces.
 //

@@ -38,6 +38,7 @@ func (o Outage) AsOf(now time.Time, bound time.Duration) time.Time {
 func (o Outage) AsOfWithoutStream(now time.Time, bound time.Duration) time.Time {
 	if !o.Ongoing {
 		lasted := Age(o.Began, o.Ended)
+		// o is a copy, so the caller's Outage stays as it is.
 		o.Ongoing = Age(o.Ended, now) < min(lasted, maxReopenTime)
 	}
 	return o.AsOf(now, bound)

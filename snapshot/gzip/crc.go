@@ -1,12 +1,12 @@
 package gzip
 
-// The checksum of a gzip member covers all its bytes, but each segment has a checksum of its own. crcJoin joins checksums, and
-// does not read the bytes again. For example, the checksum of "abcde" is that of "abc", multiplied by x¹⁶ for the two bytes that
-// follow, xor that of "de".
+// The checksum of a gzip member covers all its bytes, but each segment has a checksum of its own. crcJoin joins checksums,
+// and does not read the bytes again. For example, the checksum of "abcde" is that of "abc", multiplied by x¹⁶ for the two
+// bytes that follow, xor that of "de".
 //
-// A CRC-32 of gzip (IEEE 802.3) is a polynomial with the coefficients 0 and 1, modulo the polynomial crcPolynomial. The highest
-// bit of the checksum is the coefficient of the lowest power, x⁰. Each byte that follows a text multiplies the polynomial of the
-// text by x⁸.
+// A CRC-32 of gzip (IEEE 802.3) is a polynomial with the coefficients 0 and 1, modulo the polynomial crcPolynomial. The
+// highest bit of the checksum is the coefficient of the lowest power, x⁰. Each byte that follows a text multiplies the
+// polynomial of the text by x⁸.
 const (
 	crcPolynomial = 0xedb88320 // the modulus, without x³²
 	crcOne        = 1 << 31    // the polynomial 1

@@ -21,9 +21,9 @@ import (
 //
 // If e changes, pieces 1 and 2 are compressed again.
 //
-// If objects are added or removed, a later piece gets another index in the segment's next version: for example, piece 3 becomes
-// piece 4. It is reused there if both indexes are 2 or more. With the index 0 or 1, the bytes would differ: in a list, the first
-// object of piece 0 has no comma before it, and piece 1 may refer to this object.
+// If objects are added or removed, a later piece gets another index in the segment's next version: for example, piece 3
+// becomes piece 4. It is reused there if both indexes are 2 or more. With the index 0 or 1, the bytes would differ: in a
+// list, the first object of piece 0 has no comma before it, and piece 1 may refer to this object.
 type segment struct {
 	// numbers has the index.Object.Number of each object.
 	numbers []uint64
@@ -175,7 +175,7 @@ func (s *segment) appendPiece(p piece, objects []*index.Object, deflatedEnd int)
 
 // findReusable searches the pieces from start on for the one with the objects current. It returns the index of this piece, and
 // reports whether the piece can be reused in a new segment: as piece newIndex, after a piece with the objects previous.
-func (s *segment) findReusable(start int, previous, current []*index.Object, newIndex int) (found int, reusable bool) {
+func (s *segment) findReusable(start int, previous, current []*index.Object, newIndex int) (pieceIndex int, reusable bool) {
 	for i := start; i < len(s.pieces); i++ {
 		if !sameNumbers(s.numbersOf(i), current) {
 			continue

@@ -104,8 +104,8 @@ func (f *Freshness) StateReached(revision uint64) (proof Probe) {
 // ProgressOpened records that a progress watch is opened.
 func (f *Freshness) ProgressOpened() { f.progressOpen = true }
 
-// ProgressSentBookmark records that the progress watch has ended with a bookmark. wasAhead reports whether the bookmark was at a
-// higher revision than the state.
+// ProgressSentBookmark records that the progress watch has ended with a bookmark. wasAhead reports whether the bookmark was
+// at a higher revision than the state.
 func (f *Freshness) ProgressSentBookmark(wasAhead bool) {
 	f.progressOpen = false
 	f.progressWasAhead = wasAhead
@@ -113,8 +113,8 @@ func (f *Freshness) ProgressSentBookmark(wasAhead bool) {
 	f.missingBookmarks = 0
 }
 
-// minProgressPause is the shortest pause after a progress watch that failed. The pause doubles with each failure in a row: 1, 2,
-// 4 s and so on, up to RefusedProbePause, about 8 s.
+// minProgressPause is the shortest pause after a progress watch that failed. The pause doubles with each failure in a row: 1,
+// 2, 4 s and so on, up to RefusedProbePause, about 8 s.
 const minProgressPause = time.Second
 
 // ProgressFailed records that the progress watch has ended without a bookmark, and begins a pause. retryAfter is the shortest

@@ -14,9 +14,9 @@ import (
 // deprecated.
 var listHeaders = []string{"Cache-Control", "Strict-Transport-Security", "Warning"}
 
-// Headers returns the listHeaders of a list, as any caller would get them. kube-apiserver also sends warnings about listproxy's
-// own credentials with the list, for example about a token from a Secret. Headers leaves these warnings out. If the list has any
-// warnings, Headers sends one request to learn which of them are about the credentials.
+// Headers returns the listHeaders of a list, as any caller would get them. kube-apiserver also sends warnings about
+// listproxy's own credentials with the list, for example about a token from a Secret. Headers leaves these warnings out. If
+// the list has any warnings, Headers sends one request to learn which of them are about the credentials.
 func (s *Source) Headers(ctx context.Context, list ListResponse) (http.Header, error) {
 	kept := http.Header{}
 	for _, name := range listHeaders {

@@ -37,9 +37,9 @@ func newProbeSchedule(bound time.Duration, spread float64) probeSchedule {
 // next returns the time at which to send the next probe. lastSent is the time at which the last one was sent, and currentAt is
 // the time at which the state was last known to be current.
 //
-// A probe is due after the pause. It is due earlier if the state reaches progressAge before the pause ends. The progress watch,
-// which is opened at progressAge, proves the state as of the last probe, so that probe should be new. If the last probe was sent
-// after the state reached progressAge, it is new enough.
+// A probe is due after the pause. It is due earlier if the state reaches progressAge before the pause ends. The progress
+// watch, which is opened at progressAge, proves the state as of the last probe, so that probe should be new. If the last
+// probe was sent after the state reached progressAge, it is new enough.
 func (s probeSchedule) next(lastSent, currentAt time.Time) time.Time {
 	at := lastSent.Add(s.pause)
 	if progressAt := currentAt.Add(s.progressAge); lastSent.Before(progressAt) {

@@ -24,7 +24,7 @@ func (s *Source) PageQuery(revision uint64, start string, limit int64) url.Value
 	return query
 }
 
-// ExactQuery returns the query of a list at exactly a revision.
+// ExactQuery returns the query of a list at exactly a revision: resourceVersion=7&resourceVersionMatch=Exact.
 func ExactQuery(revision uint64) url.Values {
 	return url.Values{
 		"resourceVersion":      {strconv.FormatUint(revision, 10)},

@@ -13,8 +13,8 @@ import (
 
 // audit writes an answer from memory to the audit log, if there is one. It returns the reason to forward the request, or None.
 //
-// audit waits twice. It first waits for the names of the users, and then calls [lastCheck] itself, since the log should have no
-// request that is forwarded in the end. Then it waits for the write. After that, the caller must call lastCheck once more.
+// audit waits twice: for the names of the users, and for the write. Between the two it calls [lastCheck], since the log should
+// have no request that is forwarded in the end. The caller of audit must call lastCheck again before it writes the answer.
 func (h *Handler) audit(r *http.Request, d *decision, b *body) reason.Reason {
 	if h.AuditLog == nil {
 		return reason.None
@@ -51,8 +51,8 @@ func (h *Handler) findUsers(ctx context.Context, caller *auth.Caller) (callerUse
 	if verified := caller.Identity.VerifiedUser(); verified != nil {
 		return verified, nil, nil // a caller with a certificate cannot impersonate
 	}
-	callerAlone := *caller // without the Impersonate-* headers, if there are any
-	callerAlone.Identity = caller.Identity.Impersonator()
+	callerAlone := *caller
+	callerAlone.Identity = caller.Identity.Impersonator() // leaves out the user in the Impersonate-* headers, if there are any
 	callerUser, err = h.WhoAmI.User(ctx, &callerAlone)
 	if err == nil && caller.Identity.ImpersonatedUser() != nil {
 		impersonatedUser, err = h.WhoAmI.User(ctx, caller)

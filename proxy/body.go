@@ -70,8 +70,8 @@ func (b *body) fillList(d *decision) {
 	b.size = len(b.head) + itemBytes + len(b.tail)
 }
 
-// itemHeadSize is more than the bytes before an item: a comma in JSON, or a tag and a length in protobuf (1 and up to 10
-// bytes).
+// itemHeadSize is a number of bytes in which what stands before an item always fits: a comma in JSON, or a tag (1 byte) and a
+// length (up to 10 bytes) in protobuf.
 const itemHeadSize = 16
 
 // countItemBytes returns the number of bytes of all objects with their heads ([wire.Envelope.AppendItemHead]).
@@ -113,10 +113,11 @@ func (b *body) parts(yield func(part []byte) bool) {
 }
 
 const (
-	// maxIndentGrowth bounds how many times as long a list may become by indentation: a list of 1 MiB may become 16 MiB. Lists
-	// of pods become twice as long, but somebody could make an object of 1 MiB that grows to gigabytes.
+	// maxIndentGrowth is the factor by which a list may grow when it is indented: a list of 1 MiB may become 16 MiB. Lists of
+	// pods become twice as long, but somebody could make an object of 1 MiB that grows to gigabytes.
 	maxIndentGrowth = 16
-	// indentAllowance is a length in bytes up to which every list may grow: a list of 10 KiB may become 1 MiB, too.
+	// indentAllowance is a length in bytes up to which every list may grow. So a list of 10 KiB may become 1 MiB, and not only
+	// 160 KiB.
 	indentAllowance = 1 << 20
 )
 

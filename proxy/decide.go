@@ -32,9 +32,11 @@ import (
 //	6 review                 whether the caller may list the resource        everybody, as it is about the caller
 //	7 setState               what memory has                                 callers who may list the resource
 //
-// A review asks kube-apiserver whether the caller has a right (SelfSubjectAccessReview). If stage 5 finds the reason, no review
-// has said so yet, and [Handler.listAnswerHook] hides the reason from callers who may not list. What one stage finds may change
-// while a later stage waits, so [lastCheck] checks everything again at the end.
+// A review asks kube-apiserver whether the caller has a right (SelfSubjectAccessReview). If stage 5 finds a reason, the list is
+// forwarded without a review. Then kube-apiserver's answer shows whether the caller may list, and
+// [Handler.listAnswerHook] hides the reason from a caller who may not.
+//
+// What one stage finds may change while a later stage waits, so [lastCheck] checks everything again at the end.
 func (h *Handler) decide(r *http.Request) (*decision, reason.Reason) {
 	who := callerOf(r)
 	asked, parseReason := policy.Parse(r, kubehttp.RequestOf(r).Info, who.Identity.CredentialKind())
@@ -92,7 +94,8 @@ type decision struct {
 
 	// The fields of this group are for a request that is forwarded.
 
-	// answerProvesRight reports that a 200 from kube-apiserver proves the caller's right to list ([Handler.listAnswerHook]).
+	// answerProvesRight reports that a 200 from kube-apiserver proves the caller's right to list ([Handler.listAnswerHook]). It is
+	// false for watches, and for lists that one of the stages 1 to 4 forwards.
 	answerProvesRight bool
 	// unreviewed reports that the reason to forward the request was found before the caller's right was known. Only callers
 	// with the right may learn this reason.
@@ -173,7 +176,7 @@ func queryFor(d *decision) index.Query {
 		Labels: asked.Labels,
 		Fields: asked.Fields,
 		Shards: asked.Shards,
-		// A page of Any (resourceVersion=0) is left out, since it ends like a page at exactly the state's revision.
+		// At kube-apiserver, pages of these two semantics end with the cache's index. Pages of Any (resourceVersion=0) do not.
 		EndsWithIndex: d.Semantics == policy.NotOlderThan || d.Semantics == policy.Consistent,
 		Indented:      asked.Indented(d.entry.Custom),
 	}

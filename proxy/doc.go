@@ -17,7 +17,7 @@
 //   - A probe asks kube-apiserver for its current revision. A state that has reached this revision is proven to be new enough for
 //     all requests that came before the probe.
 //   - A seat is the right of a request to be handled now. Room is the right to hold the bytes of an answer ([limits.Limits]).
-//   - why is the reason to forward a request ([reason.Reason]).
+//   - A reason to forward a request ([reason.Reason]) is called why in the code.
 //
 // # What it protects, and from whom
 //
@@ -33,8 +33,8 @@
 //     forwarded.
 //   - A forwarded request carries the caller's credentials and none of listproxy's. Its transport ([upstream.Transports])
 //     holds no credentials, which is checked at the start.
-//   - There is one exception: a caller with a client certificate is impersonated. Its transport holds listproxy's own
-//     credentials, and every request names the user.
+//   - There is one exception: a caller with a client certificate is impersonated. The transport for such callers holds
+//     listproxy's own credentials, and every request names the user.
 //   - Apart from that, listproxy's own credentials are used only for its own requests: those of package snapshot's feeds, of
 //     packages cluster and upstream, and of [auth.WithOwnAccount].
 //   - No answer about an object is made up: no 403, 404, 410, 422. listproxy itself refuses only requests that are

@@ -19,6 +19,9 @@ const (
 	// maxWatchWait is the longest time for which a watch waits for the load and the proof together. kube-apiserver lets a
 	// streaming list wait as long for its watch cache.
 	maxWatchWait = 30 * time.Second
+	// revisionWait is the longest time for which a watch waits until memory has its revision. kube-apiserver's cache waits as long
+	// (storage/cacher, blockTimeout).
+	revisionWait = 3 * time.Second
 	// startPause is the pause between two attempts to start a collection while many others are being started.
 	startPause = 200 * time.Millisecond
 )
@@ -43,14 +46,15 @@ const (
 //	list, Any or NotOlderThan    FirstLoad          the revision
 //	list, Consistent             AnyLoad            a proof, up to ConsistentWait
 //	list, Exact or Continue      no                 the revision
-//	watch, Any or NotOlderThan   FirstLoad          the revision, up to revisionWait
+//	watch, Any or NotOlderThan   FirstLoad          the revision, up to 3 s (revisionWait)
 //	watch, Consistent            AnyLoad            a proof
-//	watch, After                 no                 the revision, up to revisionWait
+//	watch, After                 no                 the revision, up to 3 s
 //
-// FirstLoad is the load of a collection without a state. AnyLoad also includes reloads. Two kinds of requests wait for no load:
-// a list of a single name, and a watch that does not begin with the state (d.Initial is false). Some small lists are forwarded
-// instead of waiting ([reserveSmallForward]). Before a long wait, findState pauses the request's seat, which [Handler.handle]
-// resumes.
+// FirstLoad is the load of a collection without a state. AnyLoad also includes reloads. There are these exceptions: a list of a
+// single name, and a watch that does not begin with the state (d.Initial is false), never wait for a load. Some small lists are
+// forwarded instead of waiting ([reserveSmallForward]).
+//
+// Before a long wait, findState pauses the request's seat, which [Handler.handle] resumes.
 func (h *Handler) findState(ctx context.Context, d *decision) reason.Reason {
 	deadline := time.Now().Add(d.maxWait())
 	collection, why := h.startCollection(ctx, d, deadline)
@@ -63,10 +67,10 @@ func (h *Handler) findState(ctx context.Context, d *decision) reason.Reason {
 			return why
 		}
 		why := h.readState(ctx, d, deadline)
-		// The state may have been lost while readState waited. If it is being loaded again, try once more.
+		// The state may have been lost while readState waited. If it is being loaded again, wait for that load, too.
 		stateMayBeLost := why == reason.Warming || why == reason.NotProven
-		mayWaitAgain := d.loadTimeLeft(collection) > 0 && time.Now().Before(deadline)
-		if !stateMayBeLost || !mayWaitAgain {
+		canRetry := stateMayBeLost && d.loadTimeLeft(collection) > 0 && time.Now().Before(deadline)
+		if !canRetry {
 			return why
 		}
 	}

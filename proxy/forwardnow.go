@@ -58,7 +58,7 @@ func (h *Handler) checkMemory(d *decision, collection *snapshot.Collection) reas
 //
 //   - The request is neither a later page of a list (Continue) nor a list of the newest state (Consistent). With ConsistentAll,
 //     lists of the newest state are excluded, too.
-//   - The list need not wait: memory has reached the page's revision, or has proven that its state is new enough.
+//   - The list need not wait: memory has reached the page's revision, or its state is proven to be new enough.
 //   - The list is not small, or all places are taken.
 func reserveSmallForward(d *decision, collection *snapshot.Collection) reason.Reason {
 	mustWaitForProof := d.asked.Watch || d.Rule.ConsistentLists == policy.ConsistentAll

@@ -39,7 +39,7 @@ type Handler struct {
 	Authorizer *auth.Authorizer
 	// Collections has the resources that are kept in memory.
 	Collections *snapshot.Collections
-	// ConsistentWait is the longest time for which a list of the newest state waits for the proof that memory has this state.
+	// ConsistentWait is the longest time for which a list of the newest state waits for the proof that memory is new enough.
 	ConsistentWait time.Duration
 	Compressor     *gzip.Compressor
 	Forward        *forward.Forwarder
@@ -75,7 +75,7 @@ func (h *Handler) Chain() http.Handler {
 
 // caller is the sender of a request. Only the seat changes while the request is handled.
 type caller struct {
-	// Caller is the caller in reviews.
+	// Caller is what a review needs to know about the sender.
 	auth.Caller
 	// verdict says whether kube-apiserver accepts the caller's credentials, as far as it was known when the request came.
 	verdict auth.Verdict
@@ -110,7 +110,7 @@ func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 // authenticate returns the request with its caller, or nil if it has refused the request. Like takeSeat, it returns before the
 // next filter runs, so a watch does not keep its variables on the stack for hours.
 func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Request {
-	lastProbe := h.Collections.LastProbe() // read first, so that every probe from here on counts as later
+	lastProbe := h.Collections.LastProbe() // read first, so that every probe that is sent from here on has a higher number
 	identity, refusal := h.Authenticator.Authenticate(r)
 	if refusal != nil {
 		observe.RecordOf(r.Context()).SetRefused(observe.RefusedIdentity)

@@ -26,11 +26,11 @@ const (
 )
 
 // Warmup loads the eager collections, which --eager names, and reports whether they are ready. A replica gets no requests
-// before that: it would forward all of them.
+// before they are ready, since it would forward all of them.
 //
-// A collection is ready once it was loaded. A collection that kube-apiserver refuses to list is ready after refusalGrace, so
-// that a wrong --eager does not keep every replica unready. A ready collection stays ready. If its state is lost later, its
-// lists are forwarded, and Warmup loads it again without waiting for a request.
+// A collection is ready once it was loaded. A collection that kube-apiserver refuses to list is ready after a minute
+// (refusalGrace), so that a wrong --eager does not keep every replica unready. A ready collection stays ready. If its state is
+// lost later, its lists are forwarded, and Warmup loads it again without waiting for a request.
 type Warmup struct {
 	cluster     *cluster.Cluster
 	collections *snapshot.Collections
@@ -171,14 +171,14 @@ func (w *Warmup) Stats() []EagerStats {
 	return all
 }
 
-// maxError is the length in bytes to which inOneLine shortens a text.
-const maxError = 500
+// maxErrorLength is the length in bytes to which inOneLine shortens a text.
+const maxErrorLength = 500
 
-// inOneLine returns a text without line breaks, shortened to maxError.
+// inOneLine returns a text without line breaks, shortened to maxErrorLength.
 func inOneLine(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
-	if len(text) > maxError {
-		text = strings.ToValidUTF8(text[:maxError], "") + " …"
+	if len(text) > maxErrorLength {
+		text = strings.ToValidUTF8(text[:maxErrorLength], "") + " …" // the cut may split the last character
 	}
 	return text
 }

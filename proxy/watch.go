@@ -72,14 +72,9 @@ type watchStream struct {
 // noEnding is the ending of a watch that goes on, or that has not begun. [watch.Watcher.Close] does not count it.
 const noEnding watch.Ending = ""
 
-const (
-	// minWatchTimeout is the shortest duration of a watch whose client names no timeout: the default of kube-apiserver's
-	// --min-request-timeout. The longest is twice that.
-	minWatchTimeout = 30 * time.Minute
-	// revisionWait is the longest time for which a watch waits until memory has its revision. kube-apiserver's cache waits as long
-	// (storage/cacher, blockTimeout).
-	revisionWait = 3 * time.Second
-)
+// minWatchTimeout is the shortest duration of a watch whose client names no timeout: the default of kube-apiserver's
+// --min-request-timeout. The longest is twice that.
+const minWatchTimeout = 30 * time.Minute
 
 // batches keeps batches for reuse. A batch has the changes that a watcher delivers at once. A watch holds it only while writing
 // it.
@@ -90,6 +85,8 @@ var batches = sync.Pool{New: func() any { return new(watch.Batch) }}
 // Every kube-apiserver answers a plain watch in the same way: one after a revision, without sendInitialEvents. The answer to
 // any other watch depends on whether kube-apiserver has streaming lists (a feature gate). Memory answers as if it has them, so
 // the watch is forwarded if it has none.
+//
+// While the process ends, memory begins no more watches.
 func (h *Handler) whyNotWatch(d *decision) reason.Reason {
 	form := d.state.WatchForm()
 	isPlain := d.Semantics == policy.After && d.asked.WatchOptions.SendInitialEvents == ""
@@ -145,7 +142,7 @@ func (s *watchStream) startWatcher(d *decision) reason.Reason {
 	if d.Semantics == policy.After {
 		after = d.Revision
 	}
-	// The watcher keeps IsDefined for hours. It must not refer to d, so it refers to these two.
+	// The watcher keeps the function IsDefined for hours. The function must not keep d in memory, so it uses these two variables.
 	resource := resourceOf(d.asked)
 	entry := d.entry
 	s.watcher = d.state.Watch(d.query, watch.Options{
@@ -155,7 +152,7 @@ func (s *watchStream) startWatcher(d *decision) reason.Reason {
 		IsDefined: func() bool { return h.Cluster.IsCurrent(resource, entry) },
 	})
 	why := lastCheck(d, h.currentConditions(d))
-	if s.watcher == nil { // the state was lost meanwhile, or memory no longer has all changes after this revision
+	if s.watcher == nil { // the state was lost, or memory no longer has all changes after this revision
 		return cmp.Or(why, reason.History)
 	}
 	if why != reason.None {
@@ -186,7 +183,8 @@ func (s *watchStream) serve() {
 	s.report()
 }
 
-// closeWatcher closes the watcher, which counts the ending. There may be no ending after a panic, which counts as EndGone.
+// closeWatcher closes the watcher, which counts the ending. After a panic there may be no ending. Such a watch counts as
+// EndGone, like one whose client has left.
 func (s *watchStream) closeWatcher() { s.watcher.Close(cmp.Or(s.ending, watch.EndGone)) }
 
 // serveInitial writes the header and the initial events, if any, and releases s.initial.
@@ -218,7 +216,7 @@ func (s *watchStream) writeInitial() {
 		s.compressInitial(out, lastEvent)
 	} else {
 		s.copyInitial(out, lastEvent)
-		s.uncompressed = int(s.Bytes)
+		s.uncompressed = int(s.Bytes) // what the CountingWriter has counted
 	}
 	if s.err == nil && s.ending == noEnding && s.bookmarks {
 		s.events++ // the bookmark
@@ -236,7 +234,8 @@ func (s *watchStream) writeInitial() {
 //	WriteEvents    writes the member's header
 //	sendAndCheck   checks that the state is valid
 //	WriteEvents    writes the first segment
-//	sendAndCheck   sends the segment, and checks again; and so on, up to lastEvent
+//	sendAndCheck   sends the segment, and checks again
+//	...            and so on with the other segments, and with lastEvent
 //
 // If a check fails, WriteEvents writes only the end of the member.
 func (s *watchStream) compressInitial(out *bufio.Writer, lastEvent []byte) {
@@ -267,9 +266,9 @@ func (s *watchStream) compressInitial(out *bufio.Writer, lastEvent []byte) {
 func (s *watchStream) copyInitial(out *bufio.Writer, lastEvent []byte) {
 	var head []byte
 	for i, o := range s.initial.objects {
-		var inHead int // the number of the object's first bytes that head has already
-		head, inHead = s.form.Envelope.AppendEventHead(head[:0], wire.Added, len(o.Bytes))
-		object, tail := o.Bytes[inHead:], s.form.Envelope.EventEnd()
+		var skip int // the number of the object's first bytes that head has already, such as the opening brace in JSON
+		head, skip = s.form.Envelope.AppendEventHead(head[:0], wire.Added, len(o.Bytes))
+		object, tail := o.Bytes[skip:], s.form.Envelope.EventEnd()
 		size := len(head) + len(object) + len(tail)
 		isLong := size > out.Size()
 		if size > out.Available() {

@@ -162,7 +162,7 @@ func (a *Authorizer) ValidFor(r *Ruling, now time.Time) time.Duration {
 }
 
 // RecordRevocation notes that RBAC may just have revoked rights in a namespace, or in all namespaces if it is "". Answers about
-// these rights then expire after revokedTTL (see reviewCache.validFor).
+// these rights then expire one second after their question (see revokedTTL and reviewCache.validFor).
 func (a *Authorizer) RecordRevocation(namespace string) { a.cache.recordRevocation(namespace) }
 
 // Lookups returns two counts of questions since the start. hits counts the questions with a valid answer in memory. misses

@@ -12,7 +12,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/limits"
 )
 
-// The first word of a hash says what the flow is for, so that a user, the subject of a token and an address never share a flow.
+// A flow is a hash of several words. The first word says what the others are, so that a user, the subject of a token and an
+// address never share a flow.
 const (
 	userWord    = "user"
 	subjectWord = "subject"

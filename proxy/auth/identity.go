@@ -42,10 +42,10 @@ type Identity struct {
 	impersonatedByCaller *user.DefaultInfo
 	// kind is the kind of the credentials in the Authorization header. It is not used for a verified user.
 	kind policy.CredentialKind
-	// key identifies the caller together with the impersonated user, for what is remembered about rights. If nobody is
-	// impersonated, or if the user was verified, it equals callerKey.
+	// key identifies the caller together with the impersonated user. Rights are remembered under it. If nobody is impersonated,
+	// or if the user was verified, it equals callerKey.
 	key Key
-	// callerKey identifies the caller alone, for what is remembered about credentials.
+	// callerKey identifies the caller alone. Verdicts on credentials are remembered under it ([Verdicts]).
 	callerKey Key
 	// own reports whether this is listproxy's own account.
 	own bool

@@ -15,10 +15,11 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// ErrNoSeat means that a question about a newcomer found the queue full, or got no seat within newcomerWait.
+// ErrNoSeat means that a question about a newcomer, whose credentials are not known to be accepted, could not be sent: the
+// queue was full, or no seat got free within one second (newcomerWait).
 var ErrNoSeat = errors.New("too many callers who are not known yet are being asked about")
 
-// errOutdated means that a request has got maxAttempts answers, and none was still valid on arrival.
+// errOutdated means that a request has got three answers (maxAttempts), and none was still valid on arrival.
 var errOutdated = errors.New("what the upstream answered was out of date each time")
 
 // ReviewConfig configures an Authorizer or a WhoAmI.
@@ -177,7 +178,7 @@ func (c *reviewCache[V]) joinFlight(ctx context.Context, q question[V]) (answer[
 	case <-ctx.Done():
 		return answer[V]{}, fmt.Errorf("the caller left before the upstream had answered: %w", ctx.Err())
 	case result := <-flight:
-		fresh, _ := result.Val.(answer[V])
+		fresh, _ := result.Val.(answer[V]) // always has this type
 		return fresh, result.Err
 	}
 }
@@ -219,7 +220,7 @@ func (c *reviewCache[V]) acquireSeat(ctx context.Context, who *Caller) (limits.G
 
 // lookUp returns the answer that is remembered for key, valid or not.
 func (c *reviewCache[V]) lookUp(key string) (known answer[V], found bool) {
-	value, _ := c.answers.Get(key)
+	value, _ := c.answers.Get(key) // nil if there is none
 	known, found = value.(answer[V])
 	return known, found
 }
@@ -248,7 +249,8 @@ func (c *reviewCache[V]) longestValidity() time.Duration { return 2*c.TTL + c.Ma
 // validFor returns the time for which an answer is still valid, or 0 if it is no longer valid:
 //
 //   - An answer is valid for its ttl, counted from the question.
-//   - If rights in its scope were revoked after the question, or at most authorizerLag before it, revokedTTL bounds the ttl.
+//   - If rights in its scope were revoked after the question, or in the second before it (authorizerLag), its ttl is at most
+//     one second (revokedTTL).
 //   - In an outage the ttl is doubled, and the answer does not age ([ReviewConfig].AsOf).
 //
 // For example, the ttl is 10 s, and a question was sent at 12:00:00. The answer expires at 12:00:10. If an outage begins at
@@ -257,7 +259,7 @@ func (c *reviewCache[V]) longestValidity() time.Duration { return 2*c.TTL + c.Ma
 func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
 	ttl := a.ttl
 	isRevoked := func(namespace string) bool {
-		value, _ := c.revoked.Get(namespace)
+		value, _ := c.revoked.Get(namespace) // nil if there is none
 		revokedAt, found := value.(time.Time)
 		return found && !revokedAt.Before(a.asked.Add(-authorizerLag))
 	}

@@ -30,7 +30,7 @@ const (
 	Unjudged Verdict = iota
 	// Accepted means that the API server has accepted the token, or that listproxy has verified the caller itself.
 	Accepted
-	// Refused means that the API server has answered 401 to the token in the last refusedTTL.
+	// Refused means that the API server has answered 401 to the token in the last ten seconds (refusedTTL).
 	Refused
 	// NoToken means that the caller has no token and is not a verified user.
 	NoToken
@@ -41,7 +41,7 @@ const (
 type Verdicts struct {
 	// accepted has the limits.Flow of the caller for each accepted token.
 	accepted *cache.LRUExpireCache
-	// refused has nil for each refused token.
+	// refused has the refused tokens. The values are nil.
 	refused *cache.LRUExpireCache
 }
 
@@ -82,7 +82,7 @@ func (v *Verdicts) AcceptedFlow(id Identity) (flow limits.Flow, accepted bool) {
 
 // RecordAnswer remembers the verdict that follows from the status with which the API server answered a caller's request.
 // upgrade means that the request asked for another protocol, such as WebSocket. Its answer changes no verdict, since the API
-// server may have judged a token in a WebSocket header instead of this one.
+// server may have judged a token in a WebSocket header instead of the one in Authorization.
 func (v *Verdicts) RecordAnswer(id Identity, upgrade bool, method string, status int) {
 	if upgrade || !id.HasToken() {
 		return

@@ -32,8 +32,9 @@ func (f *Forwarder) EndWatches(spread time.Duration) {
 	f.beginShutdown()
 }
 
-// endAtShutdown makes w end at a random time after EndWatches was called, or from now on if that has happened already. stop
-// must be called when w has ended by itself.
+// endAtShutdown makes w end at a random time: within endSpread after the call of EndWatches, or within endSpread from now if
+// EndWatches was called already. The caller must call stop when w is over. The result of stop says whether EndWatches has not
+// been called yet, and is not needed.
 func (f *Forwarder) endAtShutdown(w *forwardedWatch) (stop func() bool) {
 	return context.AfterFunc(f.shutdown, func() {
 		delay := rand.N(f.endSpread)
@@ -101,7 +102,7 @@ func (w *forwardedWatch) Read(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopped {
-		return 0, io.EOF // the client gets these events with its next watch
+		return 0, io.EOF // the client gets the events in p with its next watch
 	}
 	for passed := 0; passed < n; {
 		length, ended := w.events.next(p[passed:n])

@@ -39,7 +39,7 @@ type endFinder struct {
 	eventLeft  int64   // the number of bytes of the event that are still to come; 0 while its length is read
 
 	// The state of framedByMember.
-	endRead int // the number of bytes that were read of the member's end: first of memberEnd (5 bytes), then of the trailer (8 bytes)
+	endRead int // how many bytes of the member's end were read: of memberEnd (5 bytes) and of the trailer after it (8 bytes)
 }
 
 const (
@@ -66,9 +66,9 @@ func newEndFinder(h http.Header) endFinder {
 	return endFinder{}
 }
 
-// next takes the first bytes of p: up to the end of the current event or gzip member, or all of p if that has no such end. It
-// returns the number of bytes taken, and whether an end was reached. If p has more bytes, the next call must begin with these. p must
-// not be empty.
+// next takes bytes from the beginning of p: up to the end of the current event or gzip member, or all of p if that end is not
+// in p. It returns the number of bytes taken, and whether the end was reached. The next call must continue with the bytes that
+// were not taken. p must not be empty.
 func (f *endFinder) next(p []byte) (n int, ended bool) {
 	switch f.framing {
 	case framedByLine:

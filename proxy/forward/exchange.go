@@ -29,8 +29,8 @@ import (
 //	fail                answers the caller if there is no usable answer
 //	breakOffLog.Write   logs that an answer has broken off
 //
-// A request that the API server has certainly not looked at is sent again, up to maxAttempts times in all. A read without a
-// body that may have arrived is sent once more.
+// A request that the API server has certainly not looked at is sent again, on up to eight connections in all (maxAttempts). A
+// read without a body that may have arrived is sent once more.
 type exchange struct {
 	forwarder *Forwarder
 	w         http.ResponseWriter // for the answer to the caller
@@ -102,7 +102,7 @@ var errTooManyAttempts = fmt.Errorf("%d connections were closed when the request
 //
 // Another attempt shows that the request has not arrived, since net/http repeats a write only then. net/http also repeats reads
 // that may have arrived, but a read changes nothing. There is one exception: after too many attempts, cancel has broken off the
-// last one, which may have arrived.
+// last attempt, whose request may have arrived.
 func (x *exchange) countAttempts(ctx context.Context, cancel context.CancelFunc) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { x.mayHaveArrived = x.tooManyAttempts() },
@@ -181,7 +181,8 @@ func (x *exchange) finishUpgrade(res *http.Response) error {
 			return fmt.Errorf("it switched to protocol %q when %q was asked for", protocol, x.asked.Upgrade)
 		}
 		x.switched = true
-		// A 101 must not have a Content-Length (RFC 9110, 8.6). res.Write adds one if Request is a POST.
+		// A 101 must not have a Content-Length (RFC 9110, 8.6). ReverseProxy writes the 101 with res.Write, which adds one if
+		// res.Request is a POST.
 		res.Request = nil
 	case x.asked.Upgrade != "":
 		// The client may already be speaking the other protocol, which neither side may read as a second request.
@@ -228,7 +229,7 @@ func (x *exchange) adaptHeader(res *http.Response, apiserver401 bool) {
 //
 //	the caller has left, or the protocol was switched   panic with [http.ErrAbortHandler]
 //	the request is malformed                            400, or 504 if its body was late
-//	it would have to be sent again without its body     429 with Retry-After
+//	its body is gone, so it cannot be sent again        429 with Retry-After
 //	any other failure                                   503, with Retry-After if it is certain that no write was carried out
 func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	bodyErr := x.body.failure()

@@ -23,8 +23,8 @@ type Reserve func(length int64) (release func(), ok bool)
 // server closes the connection (GOAWAY) before it looks at the request, the transport sends the request again.
 //
 // So the body is read and kept before the request is sent, under four conditions: its length is known, the length is at most
-// maxKept, there is memory for it, and the client does not wait for a 100 (Continue). Any other body is passed on as it comes, and
-// can be sent again only if nothing of it was read.
+// 3 MiB (maxKept), there is memory for it, and the client does not wait for a 100 (Continue). Any other body is passed on as it
+// comes, and can be sent again only if nothing of it was read.
 type upload struct {
 	body      io.ReadCloser
 	kept      []byte                // all bytes of body; nil if it is not kept
@@ -97,8 +97,8 @@ func (a *attempt) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close implements [io.Closer]. If a Read has begun, Close closes the caller's body, which ends a Read that waits. If none has
-// begun, the body stays open, so that another attempt can send it.
+// Close implements [io.Closer]. If a Read has begun, Close closes the caller's body, so that a waiting Read returns. If no Read
+// has begun, the body stays open, so that another attempt can send it.
 //
 // Close stores closed, and then loads readBegun. Read stores readBegun, and then loads closed. So if they run at the same time,
 // Read sees that it must not read, or Close sees that it must close the body, or both.

@@ -29,7 +29,7 @@ type Request struct {
 	// Upgrade is the protocol to which the request asks to upgrade the connection; empty for most requests.
 	Upgrade string
 	// LongRunning reports whether the request may take as long as its client likes. As in kube-apiserver, a watch, a log or an
-	// exec is long-running. In addition, every request for an upgrade is, even if its path cannot be parsed.
+	// exec is long-running. Here every request for an upgrade is long-running, too, even if its path cannot be parsed.
 	LongRunning bool
 	// EndableWatch reports whether the request is a watch that listproxy may end between two events. The client then
 	// continues from there, perhaps at another replica. A watch over a WebSocket is not endable, since a proxy does not know
@@ -99,8 +99,8 @@ var (
 )
 
 // isLongRunning does what BasicLongRunningRequestCheck of k8s.io/apiserver does (pkg/server/filters), whose package would link
-// all of API priority and fairness. There is one difference: if the path is not a resource's, the verb is ignored. It is the
-// HTTP method then, and any client can send WATCH.
+// all of API priority and fairness. There is one difference: if the path is not a resource's, the verb is ignored. For such a
+// path, the verb is the HTTP method, and any client can send the method WATCH.
 func isLongRunning(info *request.RequestInfo) bool {
 	if !info.IsResourceRequest {
 		return strings.HasPrefix(info.Path, "/debug/pprof/")

@@ -95,7 +95,8 @@ func (l *listener) Close() error {
 //
 //	state     the connection                               in all.idle   counted in all.open
 //	idle      has no request                               yes           yes
-//	in use    has requests, or just answered one           no            yes
+//	in use    has requests, or answered one in the last    no            yes
+//	          second (answerEndDelay)
 //	closed    was closed by this side, or will be at once  no            no
 type connection struct {
 	net.Conn

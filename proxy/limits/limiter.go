@@ -44,7 +44,7 @@ type Limiter struct {
 	waiting  int    // the number of waiting requests
 	arrivals uint64 // the number of requests that were ever queued
 	flows    map[Flow]*flow
-	// queuedFlows has the flows with queued requests, in the order in which these are granted.
+	// queuedFlows has the flows with queued requests. The flow that is next comes first (isBefore).
 	queuedFlows *btree.BTreeG[*flow]
 }
 
@@ -181,7 +181,7 @@ func (g *Grant) Resume(ctx context.Context) error {
 	l.mu.Lock()
 	l.changePausedLocked(g.flow, -1)
 	var err error
-	*g, err = l.acquireAndUnlock(ctx, g.flow.key, g.cost)
+	*g, err = l.acquireAndUnlock(ctx, g.flow.key, g.cost) // by the key, since l may just have forgotten g.flow
 	return err
 }
 
@@ -258,9 +258,9 @@ func (l *Limiter) await(ctx context.Context, r *queuedRequest) (Grant, error) {
 		return Grant{}, err
 	}
 	// The request was granted at the same moment.
-	if err := ctx.Err(); err != nil {
+	if ctx.Err() != nil {
 		granted.Release()
-		return Grant{}, err
+		return Grant{}, ctx.Err()
 	}
 	return granted, nil
 }
@@ -286,7 +286,7 @@ func (l *Limiter) tryAcquireLocked(key Flow, cost int64) (Grant, bool) {
 }
 
 // enqueueLocked puts a request at the end of its flow's queue, and grants all requests that can be granted, perhaps this one.
-// If the request may not wait for longer, enqueueLocked takes it out again, and returns an [Overload].
+// If the request is not granted and must not wait, enqueueLocked takes it out again, and returns an [Overload].
 func (l *Limiter) enqueueLocked(f *flow, cost int64) (*queuedRequest, error) {
 	l.arrivals++
 	r := &queuedRequest{flow: f, cost: cost, arrival: l.arrivals, granted: make(chan struct{})}
@@ -300,7 +300,7 @@ func (l *Limiter) enqueueLocked(f *flow, cost int64) (*queuedRequest, error) {
 	return r, err
 }
 
-// checkQueueLocked returns an [Overload] if the last request in a queue is one too many.
+// checkQueueLocked returns an [Overload] if last, the request that was queued last, must not wait.
 func (l *Limiter) checkQueueLocked(last *queuedRequest) error {
 	switch {
 	case !last.isQueued(): // it was granted at once

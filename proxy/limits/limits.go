@@ -24,8 +24,8 @@ type Flow [sha256.Size]byte
 
 // Config configures Limits. A bound of 0 is no bound.
 type Config struct {
-	// Short bounds the number of short requests at a time, those that wait for the upstream included. A request that waits for
-	// memory is not included ([Grant.Pause]).
+	// Short bounds the number of short requests at a time. A request counts while it waits for the upstream, but not while it
+	// waits for memory ([Grant.Pause]).
 	Short int
 	// LongRunning bounds the number of watches, logs, execs and the like at a time (kubehttp.Request.LongRunning). Beyond the
 	// bound, such requests are refused at once.

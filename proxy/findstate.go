@@ -16,8 +16,8 @@ const (
 	// lists that come at the same moment would all be forwarded, and the upstream would have to encode the whole state for
 	// each.
 	maxListWait = 10 * time.Second
-	// maxWatchWait is the longest time for which a watch waits for the load and the proof together. kube-apiserver lets a
-	// streaming list wait as long for its watch cache.
+	// maxWatchWait is the longest time for which a watch waits for the load and the proof together. A watch waits longer than a
+	// list, since a forwarded watch would stay at the upstream for minutes.
 	maxWatchWait = 30 * time.Second
 	// revisionWait is the longest time for which a watch waits until memory has its revision. kube-apiserver's cache waits as long
 	// (storage/cacher, blockTimeout).
@@ -116,10 +116,12 @@ func (d *decision) awaitedLoads() snapshot.LoadKind {
 func (h *Handler) startCollection(ctx context.Context, d *decision, deadline time.Time) (*snapshot.Collection, reason.Reason) {
 	for {
 		collection, why := h.Collections.Use(d.key)
-		if why != reason.Warming || !d.mayWaitForLoad() || !time.Now().Before(deadline) {
+		// Here Warming means that many other collections are being started.
+		canRetry := why == reason.Warming && d.mayWaitForLoad() && time.Now().Before(deadline)
+		if !canRetry {
 			return collection, why
 		}
-		d.caller.seat.Pause() // many collections are being started
+		d.caller.seat.Pause()
 		if !clock.Sleep(ctx, startPause) {
 			return nil, why
 		}

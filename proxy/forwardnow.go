@@ -61,6 +61,7 @@ func (h *Handler) checkMemory(d *decision, collection *snapshot.Collection) reas
 //   - The list need not wait: memory has reached the page's revision, or its state is proven to be new enough.
 //   - The list is not small, or all places are taken.
 func reserveSmallForward(d *decision, collection *snapshot.Collection) reason.Reason {
+	// A forwarded watch would stay at the upstream for minutes. With ConsistentAll, memory answers small lists, too.
 	mustWaitForProof := d.asked.Watch || d.Rule.ConsistentLists == policy.ConsistentAll
 	why := reason.None
 	switch {

@@ -202,9 +202,9 @@ func (s *watchStream) serveInitial() {
 
 // writeInitial writes the initial events, and the bookmark at their end if the client wants bookmarks.
 //
-// The state must be valid whenever one of its objects is written. A client may read slowly, so the state is checked again and again
-// ([watchStream.checkInitial]). If the state has become invalid, the answer ends between two events, as kube-apiserver's does, and
-// with the end of the gzip member if it is compressed.
+// The state must be valid whenever one of its objects is written. A client may read slowly, so the state is checked again and
+// again ([watchStream.checkInitial]). If the state has become invalid, the answer ends between two events, as an answer of
+// kube-apiserver does. A compressed answer ends with the end of its gzip member.
 func (s *watchStream) writeInitial() {
 	out := s.handler.writers.get(&s.CountingWriter, s.initial.size)
 	defer s.handler.writers.put(out)

@@ -94,8 +94,9 @@ const (
 	maxKey = 4 << 10
 	// maxAttempts is the number of answers that a request waits for. It fails if none of them is still valid on arrival.
 	maxAttempts = 3
-	// ownAnswerTTL is the least time for which a request may use the answer to a question that it has sent itself, counted from
-	// the arrival of the answer. Otherwise a TTL of 0, or a slow upstream, would leave the request no time to use the answer.
+	// ownAnswerTTL is the least time for which a request may use the answer to a question that was sent while the request
+	// waited, counted from the arrival of the answer. Otherwise a TTL of 0, or a slow upstream, would leave the request no time
+	// to use the answer.
 	ownAnswerTTL = time.Second
 	// revokedTTL replaces a longer TTL of an answer if rights on which the answer may depend were revoked. So even if
 	// revocations come all the time, each question is asked only once a second.
@@ -158,7 +159,8 @@ func (c *reviewCache[V]) recallOrAsk(ctx context.Context, q question[V]) (answer
 			}
 			return answer[V]{}, err
 		}
-		if !fresh.asked.Before(began) { // the question was sent for this request: see ownAnswerTTL
+		askedMeanwhile := !fresh.asked.Before(began) // the question was sent after this call began
+		if askedMeanwhile {                          // see ownAnswerTTL
 			fresh.ttl = max(fresh.ttl, clock.Age(fresh.asked, now)+ownAnswerTTL)
 		}
 		if c.validFor(&fresh, now) > 0 {

@@ -138,7 +138,7 @@ func (o *options) newCache(
 			return kube.Fields(ctx, gvr)
 		},
 		Outage: api.health.Outage,
-		SameTimeline: func(ctx context.Context, revision uint64, heardAt time.Time) (same, soon bool) {
+		SameTimeline: func(ctx context.Context, revision uint64, heardAt time.Time) (same, proofMayCome bool) {
 			return kube.SameTimeline(ctx, revision, heardAt)
 		},
 		ContinueToken: policy.EncodeContinue,

@@ -79,9 +79,10 @@ func (o *cacheOptions) Validate() error {
 	return nil
 }
 
+// checkTimes returns an error for each duration that is too short.
 func (o *cacheOptions) checkTimes() error {
 	// If nothing proves for half of the staleness bound that a state is current, the feed opens a short watch, whose bookmark may
-	// prove it. The short watch takes source.ShortWatch, and must end within the other half of the bound.
+	// prove it. The short watch takes three seconds (source.ShortWatch), and must end within the other half of the bound.
 	const minStaleness = 2 * source.ShortWatch
 	var selfCheckError error
 	if o.selfCheckInterval != 0 && o.selfCheckInterval < time.Second {
@@ -95,14 +96,15 @@ func (o *cacheOptions) checkTimes() error {
 	)
 }
 
-// freshWait is the longest time that a request waits for a revision that memory has not reached yet. Then it is forwarded. For example,
-// a client updates a pod, learns from the answer that it is now at revision 500, and lists pods at 500 or later. Usually the event
-// of that update reaches memory a few milliseconds later. If the event takes longer, forwarding is faster.
-const freshWait = 100 * time.Millisecond
+// revisionWait is the longest time that a request waits for a revision that memory has not reached yet. Then it is forwarded.
+// For example, a client updates a pod, learns from the answer that the pod is now at revision 500, and lists pods at 500 or
+// later. Usually the event of that update reaches memory a few milliseconds later. If the event takes longer, forwarding is
+// faster.
+const revisionWait = 100 * time.Millisecond
 
 // applyTo sets the fields of c that the flags and the policy determine.
 func (o *cacheOptions) applyTo(c *snapshot.Config) {
-	c.Limits = snapshot.Limits{History: o.historyWindow, Staleness: o.stalenessBound, Wait: freshWait}
+	c.Limits = snapshot.Limits{History: o.historyWindow, Staleness: o.stalenessBound, Wait: revisionWait}
 	c.MaxBytes = o.maxBytes.Value()
 	c.IdleTimeout = o.idleTimeout
 	c.SelfCheckInterval = o.selfCheckInterval

@@ -44,7 +44,7 @@ func parseEagerName(name string) (proxy.EagerCollection, error) {
 		collection.Representation = media.Representation(representation)
 	}
 	if strings.Contains(target, ".") {
-		parsed, _ := schema.ParseResourceArg(target)
+		parsed, _ := schema.ParseResourceArg(target) // the second result is for names without a version
 		if parsed == nil || lacksVersion(*parsed) {
 			return collection, fmt.Errorf("%q is not resource.version.group: write it like deployments.v1.apps, "+
 				"or only the resource for the core group", name)

@@ -80,7 +80,7 @@ func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
 	case <-ctx.Done():
 	case <-partFailed:
 	}
-	a.draining.Store(true)
+	a.draining.Store(true) // /readyz fails from now on
 	a.log.Info("stopping", "delay", delay, "timeout", timeout)
 	select {
 	case <-time.After(delay):

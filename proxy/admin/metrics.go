@@ -177,7 +177,7 @@ func sendCollection(ch chan<- prometheus.Metric, name CollectionName, c snapshot
 // sendLoad sends the metrics of requests in flight, and of open connections.
 func (s *Source) sendLoad(ch chan<- prometheus.Metric) {
 	for kind, stats := range s.Inflight() {
-		if kind == limits.KindBytes {
+		if kind == limits.KindBytes { // this limiter counts bytes, the others count requests
 			send(ch, inflightBytesMetric, stats.InUse)
 		} else {
 			send(ch, inflightRequestsMetric, stats.InUse, kind)

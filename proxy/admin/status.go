@@ -53,6 +53,7 @@ type Answers struct {
 	Share *float64 `json:"share,omitempty"`
 }
 
+// setShare computes Share from the two counts.
 func (a *Answers) setShare() {
 	total := a.FromMemory + a.Forwarded
 	if total > 0 {

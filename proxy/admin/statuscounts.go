@@ -44,16 +44,15 @@ func (s *Status) countRequests(series *dto.Metric, reasons map[string]Reason) {
 		labels[label.GetName()] = label.GetValue()
 	}
 	count := int64(series.GetCounter().GetValue())
-	name := labels[observe.LabelReason]
-	r := reasons[name] // put back below if the requests were forwarded
 	var answers *Answers
+	var lists, watches int64 // one of them is count, and the other is 0
 	switch labels[observe.LabelVerb] {
 	case observe.VerbList:
 		answers = &s.Lists
-		r.Lists += count
+		lists = count
 	case observe.VerbWatch:
 		answers = &s.Watches
-		r.Watches += count
+		watches = count
 	default:
 		return
 	}
@@ -62,8 +61,9 @@ func (s *Status) countRequests(series *dto.Metric, reasons map[string]Reason) {
 		answers.FromMemory += count
 	case observe.DecisionForward:
 		answers.Forwarded += count
-		r.Reason = name
-		r.Meaning, _ = reason.Reason(name).Explain()
-		reasons[name] = r
+		name := labels[observe.LabelReason]
+		meaning, _ := reason.Reason(name).Explain() // without the remedy
+		known := reasons[name]
+		reasons[name] = Reason{Reason: name, Lists: known.Lists + lists, Watches: known.Watches + watches, Meaning: meaning}
 	}
 }

@@ -23,7 +23,7 @@ const (
 	// pageSize is the number of objects in a page of a list. It is small because the API server holds a whole page in
 	// its memory, and a CustomResourceDefinition may have 1.5 MB (etcd's limit).
 	pageSize = 50
-	// pageTimeout bounds the time for a page.
+	// pageTimeout bounds the time for reading a page.
 	pageTimeout = time.Minute
 )
 
@@ -118,11 +118,11 @@ func (a *api) getJSON(ctx context.Context, path string, timeout time.Duration, v
 
 // list reads a list page by page, calls visit with each object, and returns the list's revision. If it returns an error, visit
 // may have been called with some of the objects.
-func (a *api) list(ctx context.Context, path, labels string, visit func(*object)) (revision string, err error) {
+func (a *api) list(ctx context.Context, path, labels string, visit func(*object)) (revision string, _ error) {
 	// A list without a resourceVersion has the newest state.
 	query := url.Values{"limit": {strconv.Itoa(pageSize)}, "labelSelector": {labels}}
 	for {
-		meta, err := a.page(ctx, path, query, visit)
+		meta, err := a.requestPage(ctx, path, query, visit)
 		if err != nil || meta.Continue == "" {
 			return meta.ResourceVersion, err
 		}
@@ -130,19 +130,19 @@ func (a *api) list(ctx context.Context, path, labels string, visit func(*object)
 	}
 }
 
-// page reads one page of a list.
-func (a *api) page(ctx context.Context, path string, query url.Values, visit func(*object)) (meta metav1.ListMeta, err error) {
+// requestPage requests one page of a list, and calls visit with each object.
+func (a *api) requestPage(ctx context.Context, path string, query url.Values, visit func(*object)) (metav1.ListMeta, error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
 	resp, err := a.get(ctx, path, query)
 	if err != nil {
-		return meta, err
+		return metav1.ListMeta{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	return readPage(json.NewDecoder(resp.Body), visit)
 }
 
-// readPage calls visit with each item of a list as soon as the item is read.
+// readPage decodes one page of a list, and calls visit with each item as soon as it is decoded.
 func readPage(in *json.Decoder, visit func(*object)) (metav1.ListMeta, error) {
 	var meta metav1.ListMeta
 	if _, err := in.Token(); err != nil { // the opening brace
@@ -175,10 +175,10 @@ func readPage(in *json.Decoder, visit func(*object)) (metav1.ListMeta, error) {
 	return meta, nil
 }
 
-// readItems calls visit with each item of an array.
+// readItems decodes the array of a list's items, and calls visit with each. Instead of an empty array, there may be null.
 func readItems(in *json.Decoder, visit func(*object)) error {
 	opening, err := in.Token()
-	if err != nil || opening == nil { // in place of an empty array there may be null
+	if err != nil || opening == nil { // null
 		return err
 	}
 	for in.More() {

@@ -41,12 +41,12 @@ type builtinVersion struct {
 // followDiscovery reads discovery until ctx ends:
 //
 //   - It reads first when the routes (the servers of each group and version) are known, and again after each wakeDiscovery.
-//   - It repeats such a read after [snapshot.Skew], ten seconds. The first answer may come from an API server that has not
-//     learned of the last change yet.
-//   - From then on it reads every discoveryInterval.
-//   - While reads fail, it reads every discoveryRetryInterval. The result of the last good read stays in use.
+//   - Ten seconds ([snapshot.Skew]) after each of these reads it reads once more. The earlier answer may have come from an API
+//     server that had not learned of the last change yet.
+//   - From then on it reads every five minutes (discoveryInterval).
+//   - While reads fail, it reads every five seconds (discoveryRetryInterval). The result of the last good read stays in use.
 func (c *Cluster) followDiscovery(ctx context.Context) {
-	mustRepeat := true // after the next good read
+	mustRepeat := true // the next good read must be repeated after snapshot.Skew
 	for {
 		pause := routesPollInterval
 		if c.routes.ready() {

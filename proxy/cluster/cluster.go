@@ -39,7 +39,7 @@ type Cluster struct {
 	api             *api
 	config          Config
 
-	discoveryDue chan struct{}                     // holds an element while a read is due (see wakeDiscovery)
+	discoveryDue chan struct{}                     // holds an element while discovery must be read (see wakeDiscovery)
 	builtins     atomic.Pointer[builtinsByVersion] // nil until discovery was read; only followDiscovery writes it
 	// discoveryFailingSince is the time of the first failed read of discovery since the last good read or the last warning. It
 	// is zero if no read has failed since.
@@ -175,29 +175,29 @@ func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason)
 		return Entry{}, reason.Warming
 	}
 	gr := gvr.GroupResource()
-	definition, defined, current := c.definitions.get(gr.String())
+	definition := c.definitions.get(gr.String())
 	isCustom := servedBy == routeCustom
 	switch { // the first case that holds decides
-	case isCustom && !defined && c.definitions.isRefused(): // listproxy may not read the definition
+	case isCustom && !definition.exists && c.definitions.isUnreadable(): // listproxy may not read the definition
 		return Entry{}, reason.Upstream
-	case isCustom && !defined:
+	case isCustom && !definition.exists:
 		return Entry{}, reason.UnknownResource
-	case isCustom && !current: // the definition may have changed
+	case isCustom && !definition.isCurrent: // the definition may have changed
 		return Entry{}, reason.Upstream
-	case !isCustom && defined: // the event about the APIService or the definition is still to come
+	case !isCustom && definition.exists: // the event about the APIService or the definition is still to come
 		return Entry{}, reason.Upstream
 	case c.storageVersionsDiffer(gr): // the API servers may write different bytes
 		return Entry{}, reason.Upstream
 	case isCustom:
-		return definition.entry(gvr.Version)
+		return definition.value.entry(gvr.Version)
 	}
 	return c.builtin(gvr)
 }
 
 // IsCurrent reports whether Lookup still returns an entry for a resource.
 func (c *Cluster) IsCurrent(gvr schema.GroupVersionResource, entry Entry) bool {
-	now, why := c.Lookup(gvr)
-	return why == reason.None && now == entry
+	current, why := c.Lookup(gvr)
+	return why == reason.None && current == entry
 }
 
 // Serves reports whether Lookup returns an entry for a resource.
@@ -214,8 +214,7 @@ func (c *Cluster) Fields(_ context.Context, gvr schema.GroupVersionResource) ([]
 	case why != reason.None:
 		return nil, fmt.Errorf("the selectable fields of %s are not known: %s", gvr.GroupResource(), why)
 	case entry.Custom:
-		definition, _, _ := c.definitions.get(gvr.GroupResource().String())
-		return definition.fieldsByVersion[gvr.Version], nil
+		return c.definitions.get(gvr.GroupResource().String()).value.fieldsByVersion[gvr.Version], nil
 	}
 	return wire.BuiltinFields(gvr), nil
 }

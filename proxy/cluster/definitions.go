@@ -38,9 +38,9 @@ func (d definition) entry(version string) (Entry, reason.Reason) {
 
 // definitionChanged invalidates the resource of a CustomResourceDefinition that was changed or deleted: the upstream may now
 // encode the same objects in other bytes, and sends no events about them. Open watches still use the old schema for a while,
-// and so do API servers that have not learned of the change yet. Therefore Invalidate loads the objects again only after
-// [snapshot.Skew]. Later it compares them with the upstream.
-func (c *Cluster) definitionChanged(change change[definition]) {
+// and so do API servers that have not learned of the change yet. Therefore [snapshot.Collections.Invalidate] lets nobody load
+// the objects again before [snapshot.Skew], ten seconds, has passed. Later it compares them with the upstream.
+func (c *Cluster) definitionChanged(change valueChange[definition]) {
 	if change.before == nil || !change.before.established {
 		return // nothing is in memory
 	}
@@ -50,7 +50,9 @@ func (c *Cluster) definitionChanged(change change[definition]) {
 		description = "deleted"
 	case change.after.uid != change.before.uid:
 		description = "deleted and made again"
-	default: // the spec has changed; or the accepted names or the condition Established, and then the generation is the same
+	default:
+		// The spec has changed, which increases the generation. Or the accepted names or the condition Established have changed,
+		// at the same generation.
 		description = fmt.Sprintf("generation %d to %d", change.before.generation, change.after.generation)
 	}
 	resource, group, _ := strings.Cut(change.name, ".") // a definition's name is plural.group

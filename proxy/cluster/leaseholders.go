@@ -7,26 +7,26 @@ import (
 )
 
 // SameTimeline implements [snapshot.Config.SameTimeline]. A timeline is the history of etcd: when etcd is restored from an
-// older backup, another timeline begins. A watch that has reached revision last sent something at currentAt, and then broke
+// older backup, another timeline begins. A watch that has reached revision last sent something at heardAt, and then broke
 // off. SameTimeline reports whether it can prove that etcd has not lost any revision up to this one.
 //
 // The proof is a Lease. Each API server holds one, and renews it every ten seconds. Before etcd is restored, the API servers
 // are stopped. An API server that starts again becomes a new holder of its Lease. So the timeline is the same if a Lease still
-// has the holder that it had at currentAt, and was written at the revision or later. Such a Lease was written in one of two
+// has the holder that it had at heardAt, and was written at the revision or later. Such a Lease was written in one of two
 // ways:
 //
-//   - By an API server that has run since currentAt. Then etcd was not restored.
+//   - By an API server that has run since heardAt. Then etcd was not restored.
 //   - Before the backup from which etcd was restored. Then the backup has everything up to the revision.
 //
-// If same is false, retry reports whether another call in a few seconds may return true.
+// If same is false, proofMayCome reports whether another call in a few seconds may return true.
 //
 // For example, a watch at revision 100 last sent something at 12:00:
 //
-//	the holder was first seen   its Lease was written at   same    retry
+//	the holder was first seen   its Lease was written at   same    proofMayCome
 //	at 11:00                    revision 103               true    not used
 //	at 11:00                    revision 90                false   true: the holder may soon write its Lease again
 //	at 11:59:30, or at 12:01    revision 103               false   false: such a holder proves nothing (see minHolderAge)
-func (c *Cluster) SameTimeline(ctx context.Context, revision uint64, currentAt time.Time) (same, retry bool) {
+func (c *Cluster) SameTimeline(ctx context.Context, revision uint64, heardAt time.Time) (same, proofMayCome bool) {
 	if !c.newHolderAtStart.Load() {
 		return false, false
 	}
@@ -39,17 +39,17 @@ func (c *Cluster) SameTimeline(ctx context.Context, revision uint64, currentAt t
 	defer c.holdersMu.Unlock()
 	for holder, written := range leases.revisions {
 		firstSeen, known := c.holderSince[holder]
-		if known && currentAt.Sub(firstSeen) >= minHolderAge {
+		if known && heardAt.Sub(firstSeen) >= minHolderAge {
 			same = same || written >= revision
-			retry = true // such a holder writes its Lease every ten seconds
+			proofMayCome = true // such a holder writes its Lease every ten seconds
 		}
 	}
-	return same, retry
+	return same, proofMayCome
 }
 
-// minHolderAge is the least time from when a holder was first seen until currentAt. Without this margin, SameTimeline could
+// minHolderAge is the least time from when a holder was first seen until heardAt. Without this margin, SameTimeline could
 // trust a new holder after listproxy was suspended. When listproxy runs again, it may first see the new holder, and only then
-// read an event that the watch had sent long before. This event sets currentAt to the time of the reading, after the holder was
+// read an event that the watch had sent long before. This event sets heardAt to the time of the reading, after the holder was
 // first seen.
 const minHolderAge = time.Minute
 

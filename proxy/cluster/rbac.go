@@ -26,7 +26,7 @@ func (c *Cluster) followRBAC(ctx context.Context) {
 			from:     c.api,
 			path:     "/apis/rbac.authorization.k8s.io/v1/" + resource,
 			read:     readGrants,
-			onChange: func(change change[grants]) {
+			onChange: func(change valueChange[grants]) {
 				if removesGrant(change) {
 					namespace, _, _ := cache.SplitMetaNamespaceKey(change.name) // "" for an object of the cluster
 					c.config.Revoked(namespace)
@@ -48,7 +48,7 @@ func (c *Cluster) followRBAC(ctx context.Context) {
 type grants []uint64
 
 // removesGrant reports whether a change of an object removes a grant, and with it perhaps a right.
-func removesGrant(change change[grants]) bool {
+func removesGrant(change valueChange[grants]) bool {
 	isRemoved := func(grant uint64) bool { return change.after == nil || !slices.Contains(*change.after, grant) }
 	return change.before != nil && slices.ContainsFunc(*change.before, isRemoved)
 }

@@ -27,15 +27,18 @@ const (
 	// maxSilence is the time for which a watch may be silent before the resource is listed again. kube-apiserver sends a
 	// bookmark about every minute, but none while its cache is still at the revision at which the watch began
 	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process). So a silent watch may be healthy. Therefore the known
-	// objects stay in use while the list is read, for up to pageTimeout (see get).
+	// objects stay in use while the list is read (see maxKnownAge).
 	maxSilence = 80 * time.Second
+	// maxKnownAge is the time after which the known objects are no longer current if the API server sends nothing: 140 s. That
+	// is maxSilence, and another 60 s (pageTimeout) for the list that follows the silence.
+	maxKnownAge = maxSilence + pageTimeout
 	// minWatchTime is the shortest timeout of a watch. The longest is twice as long, as in client-go's reflectors.
 	minWatchTime = 5 * time.Minute
 	// healthyTime is the time after which a stream counts as healthy, even if it fails later.
 	healthyTime = time.Minute
-	// warnAfter is the time for which failures must last before the log warns of them.
+	// warnAfter is the time for which failures must last before the log warns of them: a minute.
 	warnAfter = healthyTime
-	// maxRefusedPause is the longest pause after a refused stream, without its jitter.
+	// maxRefusedPause is the longest pause after a stream that was refused, without the pause's jitter.
 	maxRefusedPause = 5 * time.Minute
 )
 
@@ -47,8 +50,8 @@ const (
 //	refusal   a failure because listproxy may not read the resource, or because the resource does not exist
 //	silence   a failure because a watch has sent nothing for maxSilence
 //
-// After a failure the next stream begins with a list, which shows what has changed. A watch from the last revision would not
-// do: etcd may have been restored from a backup in between.
+// After a failure the next stream begins with a list, which shows what has changed. A watch from the last revision could miss
+// changes, since etcd may have been restored from a backup meanwhile.
 //
 // client-go's reflector does not say whether its watch is open, and waits for up to a minute before it opens a watch
 // again (https://github.com/kubernetes/kubernetes/issues/136943).
@@ -62,8 +65,8 @@ type reflector[V any] struct {
 	labels string
 	// read returns the value that is kept of an object.
 	read func(*object) V
-	// onChange is called for each changed value, and for all objects in the first list.
-	onChange func(change[V])
+	// onChange is called for each changed value. After the first list, it is called for every object in the list.
+	onChange func(valueChange[V])
 	// refusedWarning is the warning after a refusal, and names the consequences. If it is empty, there is no warning.
 	refusedWarning string
 	// needs names the right that listproxy lacks if the API server refuses the resource.
@@ -74,26 +77,26 @@ type reflector[V any] struct {
 
 	// mu guards the fields below. They change as follows (- means that they stay):
 	//
-	//	                      known      refused   followed   heardAt   lostAt
-	//	a list was read       replaced   -         -          now       -
-	//	a watch was opened    -          false     true       now       -
-	//	an event came         updated    false     true       now       -
-	//	a bookmark came       -          false     true       now       -
-	//	silence               -          -         -          -         -
-	//	a refusal             -          true      false      -         now if followed was true
-	//	any other failure     -          -         false      -         now if followed was true
+	//	                      known      unreadable   followed   heardAt   lostAt
+	//	a list was read       replaced   -            -          now       -
+	//	a watch was opened    -          false        true       now       -
+	//	an event came         updated    false        true       now       -
+	//	a bookmark came       -          false        true       now       -
+	//	silence               -          -            -          -         -
+	//	a refusal             -          true         false      -         now if followed was true
+	//	any other failure     -          -            false      -         now if followed was true
 	mu sync.RWMutex
 	// known has the values by the name of their object (namespace/name). It is nil before the first list. Only run's
 	// goroutine writes known, with mu locked, and may therefore read it without mu.
-	known    map[string]V
-	refused  bool      // the API server has refused the resource since a watch was last open
-	followed bool      // a watch was opened, and no failure but silence has followed
-	heardAt  time.Time // when the API server last sent something
-	lostAt   time.Time // when followed last became false
+	known      map[string]V
+	unreadable bool      // there was a refusal, and no watch was opened after it
+	followed   bool      // a watch was opened, and there was no failure after it except silence
+	heardAt    time.Time // when the last list was read, or a watch was last opened or last sent something
+	lostAt     time.Time // when followed last became false
 }
 
-// change is the change of an object's value.
-type change[V any] struct {
+// valueChange is the change of an object's value.
+type valueChange[V any] struct {
 	name string // namespace/name, or only the name if there is no namespace
 	// before is nil if the object is new.
 	before *V
@@ -127,20 +130,20 @@ func (r *reflector[V]) run(ctx context.Context) {
 // failures describes the failures since the last healthy stream.
 type failures struct {
 	since        time.Time    // the end of the last healthy stream, or the beginning of run
-	warned       bool         // a warning of these failures was logged
+	hasWarned    bool         // a warning of these failures was logged
 	refusedRetry wait.Backoff // the pauses after refusals
-	retry        wait.Backoff // the pauses after all other failures
+	otherRetry   wait.Backoff // the pauses after all other failures
 }
 
 // newFailures returns the failures at the end of a healthy stream, or at the beginning of run: none yet.
 func newFailures() *failures {
 	return &failures{
 		since: time.Now(),
-		// 1 s, 2 s, 4 s, up to maxRefusedPause. The first are short, since an API server that has just started refuses
+		// 1 s, 2 s, 4 s, up to five minutes. The first pauses are short, since an API server that has just started refuses
 		// everybody until it has read its roles.
 		refusedRetry: wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 10, Cap: maxRefusedPause},
 		// 0.5 s, 1 s, then always 2 s.
-		retry: wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 3, Cap: 2 * time.Second},
+		otherRetry: wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 3, Cap: 2 * time.Second},
 	}
 }
 
@@ -149,22 +152,22 @@ func (f *failures) nextPause(err error) time.Duration {
 	if isRefusal(err) {
 		return f.refusedRetry.Step()
 	}
-	return f.retry.Step()
+	return f.otherRetry.Step()
 }
 
 // logFailure logs that err has ended a stream. It warns at most once between two healthy streams. If a resource was never read,
-// it warns of a refusal at once. Of any other failure it warns only if failures have lasted for warnAfter ([mustWarn]).
+// it warns of a refusal at once. Otherwise it warns only if failures have lasted for a minute (see mustWarn).
 func (r *reflector[V]) logFailure(ctx context.Context, err error, pause time.Duration, recent *failures) {
 	refused := isRefusal(err)
 	neverPermitted := refused && r.known == nil
-	warns := !recent.warned && (mustWarn(err, recent.since) || neverPermitted)
+	isWarningDue := !recent.hasWarned && (mustWarn(err, recent.since) || neverPermitted)
 	switch {
-	case warns && refused && r.refusedWarning != "":
+	case isWarningDue && refused && r.refusedWarning != "":
 		r.log.WarnContext(ctx, r.refusedWarning, "grant", r.needs, "error", err)
-		recent.warned = true
-	case warns && !refused:
+		recent.hasWarned = true
+	case isWarningDue && !refused:
 		r.log.WarnContext(ctx, "a resource could not be followed for a minute", "resource", r.resource, "error", err)
-		recent.warned = true
+		recent.hasWarned = true
 	default:
 		r.log.DebugContext(ctx, "a stream ended and will be opened again", "resource", r.resource, "in", pause, "error", err)
 	}
@@ -179,11 +182,11 @@ func (r *reflector[V]) follow(ctx context.Context) error {
 	return err
 }
 
-// list reads the newest state of the resource, replaces the known values, and reports the differences. It returns the list's
-// revision.
+// list reads the newest state of the resource, replaces the known values, and reports the differences. It returns the revision
+// of this state.
 func (r *reflector[V]) list(ctx context.Context) (revision string, err error) {
 	listed := map[string]V{}
-	var changes []change[V]
+	var changes []valueChange[V]
 	revision, err = r.from.list(ctx, r.path, r.labels, func(o *object) {
 		c := r.compare(o)
 		listed[c.name] = *c.after
@@ -194,7 +197,7 @@ func (r *reflector[V]) list(ctx context.Context) (revision string, err error) {
 	}
 	for name, value := range r.known {
 		if _, ok := listed[name]; !ok {
-			changes = append(changes, change[V]{name: name, before: &value})
+			changes = append(changes, valueChange[V]{name: name, before: &value})
 		}
 	}
 	first := r.known == nil
@@ -271,9 +274,9 @@ func (r *reflector[V]) apply(eventType watch.EventType, o *object) (revision str
 }
 
 // compare returns the change from the known value of an object to its new one.
-func (r *reflector[V]) compare(o *object) change[V] {
+func (r *reflector[V]) compare(o *object) valueChange[V] {
 	value := r.read(o)
-	c := change[V]{name: strings.TrimPrefix(o.Metadata.Namespace+"/"+o.Metadata.Name, "/"), after: &value}
+	c := valueChange[V]{name: strings.TrimPrefix(o.Metadata.Namespace+"/"+o.Metadata.Name, "/"), after: &value}
 	if known, ok := r.known[c.name]; ok {
 		c.before = &known
 	}
@@ -281,7 +284,7 @@ func (r *reflector[V]) compare(o *object) change[V] {
 }
 
 // report calls onChange if the value has changed.
-func (r *reflector[V]) report(c change[V]) {
+func (r *reflector[V]) report(c valueChange[V]) {
 	if !reflect.DeepEqual(c.before, c.after) {
 		r.onChange(c)
 	}
@@ -292,7 +295,7 @@ func (r *reflector[V]) recordSuccess() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.heardAt = time.Now()
-	r.refused = false
+	r.unreadable = false
 	r.followed = true
 }
 
@@ -300,9 +303,9 @@ func (r *reflector[V]) recordSuccess() {
 func (r *reflector[V]) recordFailure(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.refused = r.refused || isRefusal(err)
-	if errors.Is(err, errSilent) { // the resource still counts as followed, since the watch may be healthy (see maxSilence)
-		return
+	r.unreadable = r.unreadable || isRefusal(err)
+	if errors.Is(err, errSilent) {
+		return // the resource still counts as followed, since the watch may be healthy (see maxSilence)
 	}
 	if r.followed {
 		r.lostAt = time.Now()
@@ -314,27 +317,35 @@ func (r *reflector[V]) recordFailure(err error) {
 func (r *reflector[V]) ready() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.known != nil || r.refused
+	return r.known != nil || r.unreadable
 }
 
-// get returns the known value of an object. current reports whether the reflector knows all changes of the resource, perhaps
-// without those of the last [snapshot.Skew] (ten seconds). It is true if all of these hold:
+// knowledge is what a reflector knows about one object.
+type knowledge[V any] struct {
+	value  V    // the object's value, or zero if exists is false
+	exists bool // the object was in the last list, or came in an event, and was not deleted since
+	// isCurrent means that the reflector knows all changes of the resource, perhaps without those of the last [snapshot.Skew]
+	// (ten seconds). Otherwise the object may meanwhile have been changed, created or deleted.
+	isCurrent bool
+}
+
+// get returns what is known about an object. isCurrent is true if all of these hold:
 //
 //   - a list was read
 //   - the resource is followed, or was followed at most snapshot.Skew ago
-//   - the API server has sent something lately (see maxSilence)
-func (r *reflector[V]) get(name string) (v V, found, current bool) {
+//   - in the last 140 s (maxKnownAge) a list was read, a watch was opened, or a watch has sent something
+func (r *reflector[V]) get(name string) knowledge[V] {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	v, found = r.known[name]
+	value, exists := r.known[name]
 	now := time.Now()
 	if r.asOf != nil {
 		now = r.asOf(now)
 	}
 	// clock.Age includes the time for which the machine was suspended, since its connections may be dead.
-	isRecent := clock.Age(r.heardAt, now) <= maxSilence+pageTimeout
+	isRecent := clock.Age(r.heardAt, now) <= maxKnownAge
 	recentlyFollowed := r.followed || clock.Age(r.lostAt, now) <= snapshot.Skew
-	return v, found, r.known != nil && isRecent && recentlyFollowed
+	return knowledge[V]{value: value, exists: exists, isCurrent: r.known != nil && isRecent && recentlyFollowed}
 }
 
 // each calls do with all known values. do must not call the reflector.
@@ -346,11 +357,11 @@ func (r *reflector[V]) each(do func(name string, v V)) {
 	}
 }
 
-// isRefused reports whether the API server has refused the resource since a watch was last open.
-func (r *reflector[V]) isRefused() bool {
+// isUnreadable reports whether the API server has refused the resource, and no watch was opened after that.
+func (r *reflector[V]) isUnreadable() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.refused
+	return r.unreadable
 }
 
 // isRefusal reports whether err is the answer that listproxy may not read the resource, or that the resource does not exist.
@@ -358,8 +369,8 @@ func isRefusal(err error) bool {
 	return source.Answered(err, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed)
 }
 
-// mustWarn reports whether the log must warn of err, after failures since failingSince. Failures for less than warnAfter are
-// normal when an API server restarts. If the upstream itself fails, [upstream.Health] warns instead.
+// mustWarn reports whether the log must warn of err, after failures since failingSince. Failures for less than a minute
+// (warnAfter) are normal when an API server restarts. If the upstream itself fails, [upstream.Health] warns instead.
 func mustWarn(err error, failingSince time.Time) bool {
 	return time.Since(failingSince) >= warnAfter && !source.IsUpstreamFailure(err)
 }

@@ -91,7 +91,7 @@ func runThings(t *testing.T, upstream *inmemory.Hop, log *slog.Logger, objects .
 		resource: "things",
 		from:     from, path: thingsPath,
 		read: readHolder,
-		onChange: func(c change[string]) {
+		onChange: func(c valueChange[string]) {
 			none := "none"
 			call := c.name + " " + *cmp.Or(c.before, &none) + " to " + *cmp.Or(c.after, &none)
 			if c.first {
@@ -105,11 +105,10 @@ func runThings(t *testing.T, upstream *inmemory.Hop, log *slog.Logger, objects .
 	return r, recorded
 }
 
-// isCurrent returns current as get reports it.
+// isCurrent returns isCurrent as get reports it.
 func (r *reflector[V]) isCurrent() bool {
 	synctest.Wait()
-	_, _, current := r.get("")
-	return current
+	return r.get("").isCurrent
 }
 
 // TestReflectorChanges: a reflector calls onChange for an object if the part that it reads has changed, whether an event of the
@@ -296,7 +295,7 @@ func TestReflectorThatMayOnlyList(t *testing.T) {
 		var logged logbuffer.Buffer
 		r, _ := runThings(t, upstream, slog.New(slog.NewTextHandler(&logged, nil)), thing("a", "1"))
 		type state struct{ Current, Refused, Ready bool }
-		stateOf := func() state { return state{Current: r.isCurrent(), Refused: r.isRefused(), Ready: r.ready()} }
+		stateOf := func() state { return state{Current: r.isCurrent(), Refused: r.isUnreadable(), Ready: r.ready()} }
 		expect.Same(t, state{Refused: true, Ready: true}, stateOf())
 		time.Sleep(time.Hour)
 		// Eight or nine times in the first five minutes, at doubling distances, then once in five.

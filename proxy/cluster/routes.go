@@ -41,28 +41,28 @@ const (
 //     read. An APIService could redirect the core group, too, but whoever may write an APIService can read all Secrets anyway.
 func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
 	name := gv.Version + "." + gv.Group // of the APIService, as kube-aggregator requires
-	known, exists, current := c.routes.get(name)
+	known := c.routes.get(name)
 	switch { // the first case that holds decides
-	case known == routeAggregated:
-		return known, reason.UnknownResource
-	case exists && current:
-		return known, reason.None
+	case known.value == routeAggregated:
+		return routeUnknown, reason.UnknownResource
+	case known.exists && known.isCurrent:
+		return known.value, reason.None
 	case gv == coreV1 && c.routes.ready(): // v1 of the core group needs no current APIService
 		return routeBuiltin, reason.None
 	case gv.Group == "" && c.routes.ready(): // the core group has no other version
 		return routeUnknown, reason.UnknownResource
-	case current: // there is no such APIService
+	case known.isCurrent: // there is no such APIService
 		return routeUnknown, reason.UnknownResource
-	case c.routes.isRefused(): // listproxy may not read APIServices
+	case c.routes.isUnreadable(): // listproxy may not read APIServices
 		return routeUnknown, reason.UnknownResource
 	}
 	return routeUnknown, reason.Warming // the APIServices are not known yet, or not any more
 }
 
 // routeChanged invalidates a group and version if another server, or none, answers for it from now on. An API server that has
-// not learned of the change yet still passes requests to the former server. Therefore the objects are loaded again only after
-// [snapshot.Skew], and are verified later (see [Config].Invalidate).
-func (c *Cluster) routeChanged(change change[route]) {
+// not learned of the change yet still passes requests to the former server. Therefore [snapshot.Collections.Invalidate] lets
+// nobody load the objects again before [snapshot.Skew], ten seconds, has passed, and verifies them later.
+func (c *Cluster) routeChanged(change valueChange[route]) {
 	if isBuiltin(change.before) || isBuiltin(change.after) {
 		c.wakeDiscovery() // discovery is read for all versions with this route
 	}

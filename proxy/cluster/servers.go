@@ -11,10 +11,11 @@ import (
 // or another encoding), and send no events about them. So serversChanged makes followDiscovery read again, and calls
 // [Config].Verify for all objects in memory.
 //
-// Each API server holds a Lease that is named after its host. A restart of an API server is noticed by its version:
+// Each API server holds a Lease that is named after its host. How a restart is noticed depends on the version:
 //
-//   - An API server of 1.35 or later deletes its Lease when it ends, or else when it starts again. Then it makes a new Lease,
-//     with another holder. serversChanged is called for the deletion and for the new Lease.
+//   - An API server of 1.35 or later deletes its Lease when it ends. If it was killed, it deletes the Lease when it starts
+//     again. At the start it makes a new Lease, with another holder. serversChanged is called for the deletion and for the new
+//     Lease.
 //   - An API server of an older version keeps its Lease and the holder. serversChanged is called only if /version has changed.
 //
 // If an API server is killed and does not come back, its Lease expires after an hour and is deleted. serversChanged is then
@@ -35,7 +36,7 @@ func (c *Cluster) serversChanged(description string) {
 func readHolder(o *object) string { return o.Spec.HolderIdentity }
 
 // leaseChanged records when the new holder of a Lease was first seen, and reports the change.
-func (c *Cluster) leaseChanged(change change[string]) {
+func (c *Cluster) leaseChanged(change valueChange[string]) {
 	c.holdersMu.Lock()
 	if change.before != nil {
 		delete(c.holderSince, *change.before)

@@ -35,19 +35,18 @@ func readStorageVersion(o *object) disagreement {
 // storageVersionsDiffer reports whether the API servers are known to disagree on the version of a resource.
 func (c *Cluster) storageVersionsDiffer(gr schema.GroupResource) bool {
 	name := cmp.Or(gr.Group, coreGroup) + "." + gr.Resource
-	differ, _, _ := c.storageVersions.get(name) // false if there is no StorageVersion
-	return bool(differ)
+	return bool(c.storageVersions.get(name).value) // false if there is no StorageVersion
 }
 
 // storageVersionChanged logs when the API servers begin or cease to disagree on a resource's version. When they agree again,
 // the resource is verified.
-func (c *Cluster) storageVersionChanged(change change[disagreement]) {
+func (c *Cluster) storageVersionChanged(change valueChange[disagreement]) {
 	differedBefore := change.before != nil && bool(*change.before)
 	differNow := change.after != nil && bool(*change.after)
 	if differNow == differedBefore {
 		return
 	}
-	dot := strings.LastIndexByte(change.name, '.')
+	dot := strings.LastIndexByte(change.name, '.') // -1 if the name has no group, which kube-apiserver never makes
 	gr := schema.GroupResource{Group: change.name[:max(0, dot)], Resource: change.name[dot+1:]}
 	if gr.Group == coreGroup {
 		gr.Group = ""

@@ -9,9 +9,9 @@ import (
 )
 
 // FeedTransport returns a transport that sends all requests through next, and observes the requests of feeds. A feed keeps one
-// resource current in memory: it lists the resource, and watches it. describe reads from a request's context what the feed
-// sends it for (task, such as "watch"), and which resource, version and representation the feed keeps. The task is empty if the
-// request is not a feed's.
+// resource current in memory: it lists the resource, and watches it. describe reads two things from a request's context: the
+// purpose of the request (task, such as "watch"), and the resource, version and representation that the feed keeps. The task is
+// empty if the request is not a feed's.
 //
 // Each request of a feed has a trace of its own, since no caller waits for the answer. Its span lasts until the end of the
 // answer.

@@ -110,7 +110,7 @@ func verbLabel(r *http.Request) string {
 	switch {
 	case !parsed.Info.IsResourceRequest || !isListOrWatch:
 		return OtherLabel
-	case parsed.LongRunning: // a watch, even if Info.Verb is list: it does not cover the query (?watch=1)
+	case parsed.LongRunning: // a watch, even if Info.Verb is list: Info.Verb leaves out ?watch=1
 		return VerbWatch
 	}
 	return VerbList

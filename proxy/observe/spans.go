@@ -44,7 +44,7 @@ func (s *spans) begin(r *http.Request) *http.Request {
 	if caller.IsValid() {
 		options = append(options, trace.WithLinks(trace.Link{SpanContext: caller}))
 	}
-	ctx, _ := s.tracer.Start(r.Context(), knownMethod(r.Method, otherMethodInName), options...)
+	ctx, _ := s.tracer.Start(r.Context(), knownMethod(r.Method, otherMethodInName), options...) // ctx has the span
 	return r.WithContext(ctx)
 }
 
@@ -115,14 +115,14 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip implements [http.RoundTripper].
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// httpMethods are the methods that OpenTelemetry's semantic conventions know. In place of any other method, a span has _OTHER
-// as the value of its attribute, and HTTP in its name.
+// httpMethods are the methods that OpenTelemetry's semantic conventions know.
 var httpMethods = sets.New(http.MethodConnect, http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodOptions,
 	http.MethodPatch, http.MethodPost, http.MethodPut, http.MethodTrace)
 
+// In place of any other method, a span has otherMethod as the value of its attribute, and otherMethodInName in its name.
 const otherMethod, otherMethodInName = "_OTHER", "HTTP"
 
-// knownMethod returns a request's method if it is one of httpMethods, and other if not: otherMethod or otherMethodInName.
+// knownMethod returns method if it is one of httpMethods. Otherwise it returns other: otherMethod or otherMethodInName.
 func knownMethod(method, other string) string {
 	if httpMethods.Has(method) {
 		return method

@@ -122,8 +122,8 @@ func (a *AnswerWriter) endWrite(err error) error {
 	return err
 }
 
-// expire is called by the timer. It ends the answer if the current write has taken longer than the limit. The order of the
-// cases matters: only a write that is under way can be late, and an answer is ended only once.
+// expire is called by the timer. It ends the answer if the current write has taken longer than the limit. The first case that
+// holds decides: without a current write nothing is late, and an answer is ended only once.
 func (a *AnswerWriter) expire() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -111,7 +111,7 @@ func (c *Certificates) reload(ctx context.Context) (changed bool, err error) {
 
 // servingPEM returns the serving certificate and its intermediate certificates in PEM.
 func (c *Certificates) servingPEM() []byte {
-	certificate, _ := c.serving.CurrentCertKeyContent()
+	certificate, _ := c.serving.CurrentCertKeyContent() // without the key
 	return certificate
 }
 

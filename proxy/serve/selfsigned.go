@@ -25,7 +25,7 @@ const (
 	// selfSignedLifetime is the lifetime of a self-signed certificate. It is long, since clients keep a copy of the
 	// certificate.
 	selfSignedLifetime = 10 * 365 * 24 * time.Hour
-	// renewBefore is the shortest time to expiry for which a pair is used again. A pair that expires sooner is replaced.
+	// renewBefore is the time to expiry at which a certificate is replaced, together with its key: 30 days.
 	renewBefore = 30 * 24 * time.Hour
 )
 
@@ -33,8 +33,8 @@ const (
 var fixedHosts = []string{"localhost", "127.0.0.1", "::1", "kubernetes.default.svc"}
 
 // SelfSigned returns the files of a pair, a serving certificate and its key: tls.crt and tls.key (0600) in dir. The certificate
-// is for hosts (DNS names or IP addresses), fixedHosts, listproxy, and the machine's name. Clients that trust the certificates
-// in tls.crt accept it.
+// is for hosts (DNS names or IP addresses), fixedHosts, the name "listproxy", and the machine's name. Clients accept the
+// certificate if they trust tls.crt.
 //
 // A pair in dir is used again if it is valid for another 30 days, and covers hosts and fixedHosts. (It need not cover the
 // machine's name, which changes from pod to pod.) Otherwise SelfSigned makes a new pair, which overwrites the files in dir.

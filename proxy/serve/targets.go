@@ -64,8 +64,8 @@ func parseTarget(s string) (string, error) {
 		port = "443"
 	}
 	host = strings.ToLower(host)
-	number, _ := strconv.ParseUint(port, 10, 16) // 0 if port is not a number, or too large
-	isPort := number > 0 && port == strconv.FormatUint(number, 10)
+	number, _ := strconv.ParseUint(port, 10, 16)                   // 0 if port is not a number, and 65535 if it is too large
+	isPort := number > 0 && port == strconv.FormatUint(number, 10) // false if port is too large, or has leading zeros
 	address, err := netip.ParseAddr(host)
 	isAddress := err == nil && address.Zone() == ""
 	isHost := isAddress || len(validation.IsDNS1123Subdomain(host)) == 0

@@ -54,11 +54,11 @@ type Diagnosis struct {
 }
 
 const (
-	// probeInterval is the pause between two probes, to which a little jitter is added.
+	// probeInterval is the pause between two probes. A jitter of up to half a second is added.
 	probeInterval = 10 * time.Second
 	// confirmInterval is the pause before the probe that confirms a failure.
 	confirmInterval = 5 * time.Second
-	// probeTimeout bounds a probe. A failure is confirmed within twenty seconds of its beginning: after a pause of at most 10.5
+	// probeTimeout bounds a probe. A failure is confirmed at most 19.5 seconds after it has begun: after a pause of 10.5
 	// seconds, a probe of 2, a pause of 5, and another probe of 2.
 	probeTimeout = 2 * time.Second
 )
@@ -111,17 +111,17 @@ func (h *Health) Diagnosis() Diagnosis {
 
 // Run probes until ctx ends.
 func (h *Health) Run(ctx context.Context) {
-	everOK := false
+	neverOK := true
 	previous := ConditionUnknown
 	for {
 		found, err := h.probe(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		everOK = everOK || found == ConditionOK
-		pause := confirmInterval // after a failure that is not confirmed yet
+		neverOK = neverOK && found != ConditionOK
+		pause := confirmInterval // if the condition found is a failure that is not confirmed yet
 		if isConfirmed(h.Diagnosis().Condition, previous, found) {
-			h.setCondition(found, err, !everOK)
+			h.setCondition(found, err, neverOK)
 			pause = wait.Jitter(probeInterval, 0.05)
 		}
 		previous = found
@@ -169,7 +169,7 @@ func (h *Health) probe(ctx context.Context) (Condition, error) {
 	sent := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	status, err := statusOf(ctx, h.client, h.base.JoinPath("readyz"))
+	status, err := getStatus(ctx, h.client, h.base.JoinPath("readyz"))
 	if err != nil {
 		if h.traffic.lastHeard().After(sent) {
 			return ConditionOK, nil
@@ -182,8 +182,8 @@ func (h *Health) probe(ctx context.Context) (Condition, error) {
 }
 
 // conditionOf returns the condition of an upstream that answers a probe with status, and the problem. resourceRefused means
-// that its last answer about a resource was a 403. resourceOpen means that it is answering a list or a watch now, and so does
-// not refuse every resource.
+// that its last answer about a resource was a 403. resourceOpen means that it is answering a request for a resource now, such as
+// a watch, so it does not refuse every resource.
 func conditionOf(status int, resourceRefused, resourceOpen bool) (Condition, error) {
 	switch { // the first case that holds decides
 	case status == http.StatusUnauthorized:
@@ -199,8 +199,8 @@ func conditionOf(status int, resourceRefused, resourceOpen bool) (Condition, err
 	return ConditionNotReady, fmt.Errorf("/readyz answers %d, which no kube-apiserver does", status)
 }
 
-// statusOf returns the status of the answer to a GET, or an error if the answer does not come whole.
-func statusOf(ctx context.Context, client *http.Client, address *url.URL) (int, error) {
+// getStatus sends a GET, and returns the status of the answer, or an error if the answer does not come whole.
+func getStatus(ctx context.Context, client *http.Client, address *url.URL) (int, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), http.NoBody)
 	if err != nil {
 		return 0, err

@@ -28,11 +28,10 @@ func (g impersonationGuard) RoundTrip(r *http.Request) (*http.Response, error) {
 	namesUser := len(users) == 1 && users[0] != ""
 	namesGroup := len(r.Header["Impersonate-Group"]) > 0
 	hasCredentials := r.Header["Authorization"] != nil
-	transport := g.next
 	if !namesUser || !namesGroup || hasCredentials {
-		transport = refusingTransport{}
+		return refusingTransport{}.RoundTrip(r)
 	}
-	return transport.RoundTrip(r)
+	return g.next.RoundTrip(r)
 }
 
 // refusingTransport refuses every request with errNotImpersonated.

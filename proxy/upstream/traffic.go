@@ -22,7 +22,8 @@ import (
 //   - An outage begins when an answer breaks off, or when a request gets no answer and no other answer has begun meanwhile.
 //   - An outage does not end because more of a body comes. A kube-apiserver that is shutting down still serves its open
 //     watches, but no new requests.
-//   - An outage ends when an answer begins. A refusal or an error ends the outage only after startupTime.
+//   - An outage ends when an answer begins. But a refusal or an error does not end it in the 15 seconds (startupTime) after the
+//     first answer.
 type traffic struct {
 	// resourceRefused means that the last answer about a resource was a 403. Only answers that are a 403 or a success count.
 	resourceRefused atomic.Bool
@@ -31,18 +32,16 @@ type traffic struct {
 	// onOutageEnd is called when an outage has ended. It may be nil.
 	onOutageEnd func()
 
-	mu sync.Mutex // guards the times below, and changes of outage
+	mu sync.Mutex // guards writes of outage, and the fields after it
 	// outage is the current outage, or the last one, or nil if there was none. It is read without mu.
-	outage atomic.Pointer[clock.Outage]
-	// These times are zero if there was no such event.
-
-	lastHeardAt   time.Time // when anything last came from the upstream
-	lastAnswerAt  time.Time // when an answer last began
-	firstAnswerAt time.Time // when an answer first began in the current outage
+	outage        atomic.Pointer[clock.Outage]
+	lastHeardAt   time.Time // when anything last came from the upstream; zero if nothing ever did
+	lastAnswerAt  time.Time // when an answer last began; zero if none has
+	firstAnswerAt time.Time // when an answer first began in the current outage; zero if none has
 }
 
-// startupTime begins with the first answer in an outage. While it lasts, refusals and errors do not end the outage. An API
-// server that has just started refuses everybody until it has read its roles, and cannot answer lists yet.
+// startupTime is the time, counted from the first answer in an outage, for which refusals and errors do not end the outage. An
+// API server that has just started refuses everybody until it has read its roles, and cannot answer lists yet.
 const startupTime = 15 * time.Second
 
 // recordAnswer records that an answer with a status has begun, which may end an outage.

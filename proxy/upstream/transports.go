@@ -35,8 +35,8 @@ type generation struct {
 }
 
 // lanes is the number of transports over which callers' short requests are spread. As many other transports carry the
-// long-running requests. All short requests of one caller take the same lane, that is, the same transport. A transport usually
-// has one HTTP/2 connection, and opens another when that is full.
+// long-running requests. All short requests of one caller go over the same transport: this is the caller's lane. A transport
+// usually has one HTTP/2 connection, and opens another when that is full.
 //
 // Some load balancers close a whole connection when a client gives up one request on it. With sixteen lanes, a client that
 // gives up short requests disturbs one caller in sixteen, and nobody's watches.

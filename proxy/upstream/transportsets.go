@@ -21,16 +21,16 @@ const (
 	longPingTimeout = 15 * time.Second
 	// shortPingAfter is the time without a frame after which a connection for short requests sends a ping.
 	shortPingAfter = 3 * time.Second
-	// shortPingTimeout is the time after which such a connection is closed if the ping is not answered. A dead connection is
-	// thus closed after 3 + 5 seconds. client-go's leader election gives up a lock that it could not renew for ten seconds, so
+	// shortPingTimeout is the time after which such a connection is closed if the ping is not answered. So a dead connection is
+	// closed after 3 + 5 seconds. client-go's leader election gives up a lock that it could not renew for ten seconds. The other
 	// two seconds are left for a new connection.
 	shortPingTimeout = 5 * time.Second
 	// maxIdleConns bounds the idle connections of a transport. With HTTP/2 there are only a few. There can be more if the API
 	// server does not speak HTTP/2, or refuses many upgrades.
 	maxIdleConns = 256
-	// streamReceiveBuffer bounds the bytes that are held in memory of an answer whose client does not read. It also bounds the
-	// throughput of a stream, since so many bytes can be on their way: 128 KB in each millisecond, or about 125 MB a second, if
-	// an answer from the API server takes a millisecond.
+	// streamReceiveBuffer is the number of bytes that the API server may send of an answer before listproxy has passed them on.
+	// If the client does not read, these bytes wait in memory. The buffer also bounds the throughput of an answer: 128 KiB in each
+	// round trip to the API server. With a round trip of a millisecond, that is 125 MiB a second.
 	streamReceiveBuffer = 128 << 10
 )
 
@@ -83,7 +83,7 @@ func newTransportSet(
 	add := func(t *http.Transport) http.RoundTripper {
 		s.all = append(s.all, t)
 		withCredentials, err := addCredentials(t)
-		errs = append(errs, err)
+		errs = append(errs, err) // errors.Join below leaves out nils
 		return withCredentials
 	}
 	addHTTP2 := func(pingAfter, pingTimeout time.Duration) http.RoundTripper {

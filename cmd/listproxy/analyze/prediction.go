@@ -97,12 +97,14 @@ func (p *predictor) predict(e *auditEvent) Prediction {
 func succeeded(code int) bool { return code == 0 || code == http.StatusOK }
 
 // whoAnswers returns who answers a request and, if that is kube-apiserver, the reason. parseReason is the reason for which
-// [policy.Parse] forwards the request, or None. The switches are tried from the most to the fewest:
+// [policy.Parse] forwards the request, or None. The first line that fits decides:
 //
-//	forwarded with both switches                     kube-apiserver
-//	of a group that only aggregated API servers have kube-apiserver
-//	answered without a switch                        memory
-//	answered with both switches                      memory, if there is the switch for its verb
+//	the request                                         who answers
+//	is forwarded even with both switches                kube-apiserver
+//	is for a group of aggregated API servers            kube-apiserver
+//	is answered without any switch                      memory
+//	is a watch, so it needs --watches                   memory, with --watches
+//	is a list, so it needs --consistent-lists           memory, with --consistent-lists
 func (p *predictor) whoAnswers(request *policy.Request, parseReason reason.Reason) (answerer, reason.Reason) {
 	why := parseReason
 	if why == reason.None {

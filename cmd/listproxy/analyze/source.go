@@ -40,13 +40,10 @@ func newSource(e *auditEvent) Source {
 	}
 }
 
-// compare orders Sources.
+// compare compares two Sources, as [cmp.Compare] does.
 func (s Source) compare(other Source) int {
 	return cmp.Or(
-		cmp.Compare(s.UserAgent, other.UserAgent),
-		cmp.Compare(s.User, other.User),
-		cmp.Compare(s.Resource, other.Resource),
-	)
+		cmp.Compare(s.UserAgent, other.UserAgent), cmp.Compare(s.User, other.User), cmp.Compare(s.Resource, other.Resource))
 }
 
 // clientName formats the program and its user for people. The user of a service account is NAMESPACE/NAME, without the usual

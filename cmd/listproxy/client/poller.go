@@ -32,11 +32,12 @@ type forwardedError struct{ error }
 
 // run requests the list until it comes from memory. What judge returns for an answer decides what run does next:
 //
-//	why is          failure is  run
-//	None            nil         returns nil, since the list came from memory
-//	transient       anything    requests the list again until wait is over, then returns failure or a [forwardedError]
-//	another reason  nil         returns a forwardedError
-//	not transient   an error    returns failure
+//	why is                  failure is  run
+//	not transient, or None  an error    returns failure
+//	None                    nil         returns nil, since the list came from memory
+//	not transient           nil         returns a [forwardedError]
+//	transient               nil         requests the list again until wait is over, then returns a forwardedError
+//	transient               an error    requests the list again until wait is over, then returns failure
 func (p *poller) run(ctx context.Context, wait time.Duration) error {
 	deadline := time.Now().Add(wait)
 	for {
@@ -58,7 +59,7 @@ func (p *poller) run(ctx context.Context, wait time.Duration) error {
 		}
 		if time.Now().Add(retryInterval).After(deadline) { // no time for another request
 			timedOut := forwardedError{fmt.Errorf("the list did not come from memory within %v: %s", wait, why)}
-			return cmp.Or[error](failure, timedOut)
+			return cmp.Or[error](failure, timedOut) // failure, if there is one
 		}
 		select {
 		case <-time.After(retryInterval):

@@ -42,7 +42,7 @@ func (l *life) isFresh(now time.Time) bool {
 
 // checkNewest checks the newest state, and which requests for a state not older than a revision get it.
 func (l *life) checkNewest(v *View) error {
-	// The newest state is given if it is fresh, and not otherwise.
+	// The newest state is given if and only if it is fresh.
 	now := l.collection.now()
 	want := l.isFresh(now.at)
 	s, unavailable := v.latest(now, l.applied.To)
@@ -53,10 +53,10 @@ func (l *life) checkNewest(v *View) error {
 		return nil
 	}
 
-	// It has everything from before the staleness bound. The time of an outage is added to the bound.
+	// It has everything that was written upstream before the staleness bound. The time of an outage is added to the bound.
 	outageTime := now.at.Sub(l.ageEnd(now.at))
-	if least := l.upstreamRevisionAgo(outageTime + modelStaleness); s.Revision < least {
-		return fmt.Errorf("it is at revision %d, but the upstream was at %d already before the staleness bound", s.Revision, least)
+	if minRevision := l.upstreamRevisionAgo(outageTime + modelStaleness); s.Revision < minRevision {
+		return fmt.Errorf("it is at revision %d, but the upstream was at %d already before the staleness bound", s.Revision, minRevision)
 	}
 	if s.Revision != l.applied.To {
 		return fmt.Errorf("it is at revision %d, want %d", s.Revision, l.applied.To)
@@ -68,7 +68,7 @@ func (l *life) checkNewest(v *View) error {
 		ifOfTimeline = reason.None
 	}
 	for minRevision, want := range map[uint64]reason.Reason{
-		0:                reason.None, // names no revision
+		anyRevision:      reason.None,
 		l.applied.To - 1: ifOfTimeline,
 		l.applied.To:     ifOfTimeline,
 		l.applied.To + 1: reason.NotProven,
@@ -105,7 +105,8 @@ func (l *life) checkRetained(v *View) error {
 		return fmt.Errorf("after %d: got changes at %d, want %d", retainedAfter, gotAt, wantAt)
 	}
 
-	// RetainedAfter is at least the revision of the load. It is at most the revision of the last write up to the span's beginning.
+	// RetainedAfter is at least the revision of the load. It is at most that of the last write that is not after the span's
+	// beginning.
 	most := l.applied.From
 	for _, w := range l.writes {
 		if w.revision <= span.From {
@@ -162,8 +163,8 @@ func (l *life) wantUsedBytes(v *View) int64 {
 	}
 	for _, w := range l.writes { // replays the writes after the first state
 		if v.From < w.revision && w.revision <= v.To {
-			size += v.newest.VersionSize(state[w.key], w.object) + sizeOf(w.object)
-			state[w.key] = w.object
+			size += v.newest.VersionSize(state[w.keyIndex], w.object) + sizeOf(w.object)
+			state[w.keyIndex] = w.object
 		}
 	}
 	return size

@@ -21,14 +21,16 @@ const withoutIndex = false
 // noNumber is the [index.Object].Number of objects that are not compressed, since only package gzip reads the number.
 const noNumber = 0
 
-// liveCollection returns a collection with one object, ns/a, that was loaded at revision 10. It has no feed: tests call what a
-// feed would call.
+// liveAt is the revision at which the state of a liveCollection was loaded.
+const liveAt = 10
+
+// liveCollection returns a collection with one object, ns/a. It has no feed: tests call what a feed would call.
 func liveCollection(limits Limits) *Collection {
 	s := shared{budget: &budget{}, outage: noOutage, probes: &source.ProbeCounter{}}
 	c := newCollection(CollectionKey{}, limits, s, &collectionCounts{})
 	state := index.NewTree(withoutIndex)
-	state.Set(&index.Object{Key: "ns/a", Revision: 10})
-	loadState(c, state, 10)
+	state.Set(&index.Object{Key: "ns/a", Revision: liveAt})
+	loadState(c, state, liveAt)
 	return c
 }
 
@@ -48,13 +50,13 @@ func probeSentAt(c *Collection, at time.Time) source.Probe {
 func TestRecordRevision(t *testing.T) {
 	const unixNanos = 1_764_000_000_000_000_000 // some storages use the time as the revision
 	for name, tt := range map[string]struct {
-		revision  uint64 // the revision that is read; the highest one seen before is 10
+		revision  uint64 // the revision that is read; the highest one seen before is liveAt
 		reached   uint64 // the revision that the stream reaches while it is read
 		wantError bool
 	}{
-		"below the highest revision before the read": {revision: 9, reached: 10, wantError: true},
-		"far above": {revision: unixNanos, reached: 10},
-		"below a revision that was reached in the read": {revision: 15, reached: 20},
+		"below the highest revision before the read": {revision: liveAt - 1, reached: liveAt, wantError: true},
+		"far above": {revision: unixNanos, reached: liveAt},
+		"below a revision that was reached in the read": {revision: liveAt + 5, reached: liveAt + 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
@@ -74,7 +76,7 @@ func TestWaitsAreBounded(t *testing.T) {
 	const wait, moment = time.Second, 50 * time.Millisecond
 	const gapless = true
 	for name, tt := range map[string]struct {
-		revision uint64 // the client asks for it; the feed has reached 10
+		revision uint64 // the client asks for it; the feed has reached liveAt
 		// What happens a moment after the client has asked. In the other cases, nothing happens.
 		reachedLater uint64 // the feed reaches this revision; 0: none
 		clientLeaves bool
@@ -83,17 +85,17 @@ func TestWaitsAreBounded(t *testing.T) {
 		wantProbe       bool          // a probe must be requested
 		wantUnavailable reason.Reason // None: there is a state
 	}{
-		"the revision is reached": {revision: 10},
+		"the revision is reached": {revision: liveAt},
 		"the revision is not reached": {
-			revision: 11,
+			revision: liveAt + 1,
 			wantWait: wait, wantProbe: true, wantUnavailable: reason.NotProven,
 		},
 		"the revision is reached a moment later": {
-			revision: 11, reachedLater: 12,
+			revision: liveAt + 1, reachedLater: liveAt + 2,
 			wantWait: moment,
 		},
 		"the revision is not reached, and the client leaves": {
-			revision: 11, clientLeaves: true,
+			revision: liveAt + 1, clientLeaves: true,
 			wantWait: moment, wantProbe: true, wantUnavailable: reason.NotProven,
 		},
 		"the highest possible revision": {
@@ -137,17 +139,17 @@ func TestWaitsAreBounded(t *testing.T) {
 // TestValidity: a client's answer is made from a Snapshot, which is taken once. WhyNot returns the reason why the answer must
 // not be given any more; None if it may be.
 func TestValidity(t *testing.T) {
-	newer := stateChange{kind: wire.Modified, key: "ns/a", revision: 11, object: &index.Object{Key: "ns/a", Revision: 11}}
+	newer := stateChange{kind: wire.Modified, key: "ns/a", revision: liveAt + 1, object: &index.Object{Key: "ns/a", Revision: liveAt + 1}}
 	for name, tt := range map[string]struct {
 		change     func(*Collection) // what happens after the two Snapshots were taken
 		wantNewest reason.Reason     // why the Snapshot of the newest state is no longer valid
-		wantExact  reason.Reason     // why the Snapshot of the state at revision 10 is no longer valid
+		wantExact  reason.Reason     // why the Snapshot of the state at revision liveAt is no longer valid
 	}{
 		"an object changes": {change: func(c *Collection) { _ = c.applyChange(newer) }},
 		"the state is as old as the staleness bound": {
 			change: func(*Collection) { time.Sleep(time.Minute) }, wantNewest: reason.Stale,
 		},
-		"the state is just newer than the staleness bound": {change: func(*Collection) { time.Sleep(time.Minute - 1) }},
+		"the state is just newer than the staleness bound": {change: func(*Collection) { time.Sleep(time.Minute - time.Nanosecond) }},
 		"the stream ends": {change: func(c *Collection) { c.setStreaming(false) }},
 		"the state is dropped": {
 			change: func(c *Collection) { c.drop(reason.Warming) }, wantNewest: reason.Warming, wantExact: reason.Warming,
@@ -158,40 +160,40 @@ func TestValidity(t *testing.T) {
 		"the collection is retired, and its feed goes on": {
 			change: func(c *Collection) {
 				c.retire()
-				loadState(c, index.NewTree(withoutIndex), 10)
+				loadState(c, index.NewTree(withoutIndex), liveAt)
 				c.drop(reason.Form)
 			},
 			wantNewest: reason.Warming, wantExact: reason.Warming,
 		},
 		"another state is loaded": {
-			change:     func(c *Collection) { loadState(c, index.NewTree(withoutIndex), 99) },
+			change:     func(c *Collection) { loadState(c, index.NewTree(withoutIndex), liveAt+1) },
 			wantNewest: reason.History, wantExact: reason.History,
 		},
 		"another state is loaded at the same revision": { // it may have other bytes
-			change:     func(c *Collection) { loadState(c, index.NewTree(withoutIndex), 10) },
+			change:     func(c *Collection) { loadState(c, index.NewTree(withoutIndex), liveAt) },
 			wantNewest: reason.Warming, wantExact: reason.Warming,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
-			newest, _ := c.NotOlderThan(t.Context(), 0)
-			exact, _ := c.Exact(t.Context(), 10)
+			newest, _ := c.NotOlderThan(t.Context(), anyRevision)
+			exact, _ := c.Exact(t.Context(), liveAt)
 			tt.change(c)
 			if got := c.Validity().WhyNot(newest, time.Now()); got != tt.wantNewest {
 				t.Errorf("the newest state: got reason %q, want %q", got, tt.wantNewest)
 			}
 			if got := c.Validity().WhyNot(exact, time.Now()); got != tt.wantExact {
-				t.Errorf("the state at revision 10: got reason %q, want %q", got, tt.wantExact)
+				t.Errorf("the state at revision liveAt: got reason %q, want %q", got, tt.wantExact)
 			}
 		})
 	}
 }
 
-// TestNewestWaitsForALoadBeside: while a load goes on that will replace a known state, AwaitLoad(AnyLoad) waits for it, and
+// TestNewestWaitsForAReload: while a load goes on that will replace a known state, AwaitLoad(AnyLoad) waits for it, and
 // AwaitLoad(FirstLoad) does not. Lists of the newest state wait, since nothing proves the known state meanwhile.
-func TestNewestWaitsForALoadBeside(t *testing.T) {
+func TestNewestWaitsForAReload(t *testing.T) {
 	for name, endLoad := range map[string]func(*Collection){
-		"the load succeeds": func(c *Collection) { loadState(c, index.NewTree(withoutIndex), 20) },
+		"the load succeeds": func(c *Collection) { loadState(c, index.NewTree(withoutIndex), liveAt+1) },
 		"the load fails":    func(c *Collection) { c.setReloadingSince(time.Time{}) },
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
@@ -212,7 +214,7 @@ func TestNewestWaitsForALoadBeside(t *testing.T) {
 			// A load has gone on for two seconds. It ends a second later.
 			c.setReloadingSince(time.Now())
 			time.Sleep(loadTime)
-			expect.Same(t, time.Duration(0), c.LoadTimeLeft(limit, FirstLoad))
+			expect.Same(t, atOnce, c.LoadTimeLeft(limit, FirstLoad))
 			expect.Same(t, limit-loadTime, c.LoadTimeLeft(limit, AnyLoad))
 			time.AfterFunc(time.Second, func() { endLoad(c) })
 			expectWait("a first load", FirstLoad, reason.None, atOnce)
@@ -224,8 +226,8 @@ func TestNewestWaitsForALoadBeside(t *testing.T) {
 	}
 }
 
-// TestSuspended: latest returns no state that is older than the staleness bound by any of two clocks. One clock is not enough:
-// the monotonic clock stands still while the machine is suspended, and the wall clock may be set back.
+// TestSuspended: latest returns no state that is older than the staleness bound by either of two clocks. One clock is not
+// enough: the monotonic clock stands still while the machine is suspended, and the wall clock may be set back.
 func TestSuspended(t *testing.T) {
 	const staleness = 6 * time.Second
 	now := time.Now()
@@ -246,7 +248,7 @@ func TestSuspended(t *testing.T) {
 	} {
 		sent := proxytest.EarlierByTheWallClock(now.Add(-tt.age), tt.moreByWallClock)
 		v := &View{unavailable: reason.None, provenBy: source.Probe{Sent: sent}}
-		if _, got := v.latest(moment{at: now, staleness: staleness}, 0); got != tt.want {
+		if _, got := v.latest(moment{at: now, staleness: staleness}, anyRevision); got != tt.want {
 			t.Errorf("%s: got reason %q, want %q", name, got, tt.want)
 		}
 	}

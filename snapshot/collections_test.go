@@ -56,7 +56,8 @@ func TestStartsAreBounded(t *testing.T) {
 	})
 }
 
-// TestSettingsOfAResource: a collection has the history of its Settings, or else the usual one.
+// TestSettingsOfAResource: a collection has the history of its resource's Settings. If these have none, it has the history of
+// Config.Limits.
 func TestSettingsOfAResource(t *testing.T) {
 	c := newCollections(t, refusing, func(config *Config) {
 		config.Limits.History = time.Hour
@@ -132,6 +133,7 @@ func TestMakeRoom(t *testing.T) {
 			synctest.Wait()
 		}
 		writeEach()
+		// The reasons are ignored: the checks below fail if a collection was not started.
 		used, _ := all.Use(resourceNamed("used"))
 		idle, _ := all.Use(resourceNamed("idle"))
 		eager, _ := all.Keep(resourceNamed("eager"))

@@ -118,7 +118,7 @@ func TestListsShareProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const clients, duration = 1000, time.Second // a client comes in each millisecond
 		const probeTime = 100 * time.Millisecond    // from a probe to its answer
-		const maxWait = 2 * probeTime               // the list comes just after a probe was sent, and so waits for the next one, too
+		const maxWait = 2 * probeTime               // a list that comes just after a probe was sent needs the next probe
 		slowProbes := fault{kind: kindProbe, begins: time.Second, delay: probeTime}
 		p := newPlane(t, "a", "b")
 		p.intercept(slowProbes.intercept())
@@ -171,8 +171,8 @@ func TestProbeBeforeAResumedStream(t *testing.T) {
 	})
 }
 
-// TestResumedStreamIsProven: when a stream is resumed, the state is proven by the probe that was sent before. So while nobody
-// has read from the stream yet, the state does not count as old as before the break.
+// TestResumedStreamIsProven: before a stream is resumed, a probe is sent. Once the stream is open, this probe proves the state,
+// even if nothing was read from the stream yet. So the state no longer counts as old as before the break.
 func TestResumedStreamIsProven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newCollections(t, newPlane(t, "a", "b"))
@@ -229,8 +229,8 @@ func TestUpstreamWithoutBookmarks(t *testing.T) {
 // by an unknown field, or no proof can come in time.
 func TestWhyNotConsistent(t *testing.T) {
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
-	// The state is proven by the last probe. A list that came before that probe has its proof, and a list that came after it has
-	// not. A list knows the number of the last probe that was sent before the list came.
+	// The state is proven by the last probe. So it is proven for a list that came before that probe, and not for a list that came
+	// after it. A list knows the number of the last probe that was sent before the list came.
 	lastProbe := c.shared.probes.Last()
 	proven, notProven := lastProbe-1, lastProbe
 	expectWhyNot := func(name string, q index.Query, afterProbe uint64, want reason.Reason) {

@@ -23,7 +23,7 @@ func TestHandleFailure(t *testing.T) {
 	for name, tt := range map[string]struct {
 		err         error         // nil: the stream ended at its timeout, but too soon
 		repeatAfter time.Duration // the same error occurs again after this time; 0: it occurs once
-		whileLoads  bool          // the error is of a load that would have replaced the known state; false: it is of the stream
+		ofReload    bool          // the error is of a load that would have replaced the known state; false: it is of the stream
 
 		wantUnavailable reason.Reason // why there is no state then; None: the known state is kept
 		wantLoad        bool          // the next session loads a state
@@ -31,10 +31,10 @@ func TestHandleFailure(t *testing.T) {
 		wantLoss        reason.Reason // the cause of the loss that is counted; None: no loss is counted
 	}{
 		"the upstream is away":               {err: errors.New("no route")},
-		"the upstream is away during a load": {err: errors.New("no route"), whileLoads: true, wantLoad: true},
+		"the upstream is away during a load": {err: errors.New("no route"), ofReload: true, wantLoad: true},
 		"the stream has ended at once":       {err: nil},
 		"the watch is answered 410":          {err: &wire.AnswerError{Code: http.StatusGone}, wantLoad: true, wantLoss: reason.Expired},
-		"a load is slow":                     {err: errSlow, whileLoads: true, wantLoad: true, wantMinPause: lastingPause},
+		"a load is slow":                     {err: errSlow, ofReload: true, wantLoad: true, wantMinPause: lastingPause},
 		"429 with Retry-After": {
 			err: &wire.AnswerError{Code: http.StatusTooManyRequests, RetryAfter: 40 * time.Second}, wantMinPause: 40 * time.Second,
 		},
@@ -59,8 +59,8 @@ func TestHandleFailure(t *testing.T) {
 			err:             fmt.Errorf("watch: %w", wire.Inconsistent("twice")),
 			wantUnavailable: reason.Warming, wantLoad: true, wantLoss: reason.Contradiction,
 		},
-		"a load contradicts itself":  {err: wire.Inconsistent("twice"), whileLoads: true, wantLoad: true},
-		"a load has an unknown form": {err: wire.ErrForm, whileLoads: true, wantLoad: true, wantMinPause: lastingPause},
+		"a load contradicts itself":  {err: wire.Inconsistent("twice"), ofReload: true, wantLoad: true},
+		"a load has an unknown form": {err: wire.ErrForm, ofReload: true, wantLoad: true, wantMinPause: lastingPause},
 		"another timeline": {
 			err:             errOtherTimeline,
 			wantUnavailable: reason.Warming, wantLoad: true, wantMinPause: Skew, wantLoss: reason.WentBack,
@@ -74,13 +74,13 @@ func TestHandleFailure(t *testing.T) {
 			wantUnavailable: reason.Memory, wantLoad: true, wantMinPause: lastingPause, wantLoss: reason.Memory,
 		},
 		"a load does not fit beside the known state": {
-			err: errFull, whileLoads: true,
+			err: errFull, ofReload: true,
 			wantUnavailable: reason.Warming, wantLoad: true, wantLoss: reason.None, // a loss was counted when the load became due
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
-			f := &feed{collection: c, mustLoad: tt.whileLoads, backoffs: initialBackoffs}
+			f := &feed{collection: c, mustLoad: tt.ofReload, backoffs: initialBackoffs}
 			now := time.Now()
 			if tt.repeatAfter > 0 {
 				f.handleFailure(tt.err, now)
@@ -90,8 +90,8 @@ func TestHandleFailure(t *testing.T) {
 			if v.unavailable != tt.wantUnavailable {
 				t.Errorf("the newest state: got reason %q, want %q", v.unavailable, tt.wantUnavailable)
 			}
-			if _, unavailable := v.exact(moment{}, 10); unavailable != tt.wantUnavailable {
-				t.Errorf("the state at 10: got reason %q, want %q", unavailable, tt.wantUnavailable)
+			if _, unavailable := v.exact(moment{}, liveAt); unavailable != tt.wantUnavailable {
+				t.Errorf("the loaded state: got reason %q, want %q", unavailable, tt.wantUnavailable)
 			}
 			if f.mustLoad != tt.wantLoad {
 				t.Errorf("the next session loads: got %t, want %t", f.mustLoad, tt.wantLoad)
@@ -123,13 +123,13 @@ func TestUnlikelyLoadsBackOff(t *testing.T) {
 			c.drop(reason.Warming)
 			f := &feed{collection: c, mustLoad: true, backoffs: initialBackoffs}
 			most := tt.wantLongest + tt.wantLongest/2
-			least := time.Duration(0) // the pause before
+			least := time.Duration(0) // the least that the next pause may be
 			for i := range 10 {
 				_, pause := f.handleFailure(tt.err, time.Now())
 				if pause < least || pause > most {
 					t.Errorf("pause %d: got %v, want %v to %v", i, pause, least, most)
 				}
-				least = min(pause, tt.wantLongest)
+				least = min(pause, tt.wantLongest) // without the jitter, which may shrink
 			}
 			if least < tt.wantLongest {
 				t.Errorf("the last pause: got %v, want at least %v", least, tt.wantLongest)

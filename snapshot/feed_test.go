@@ -66,13 +66,18 @@ func send(line string) func(*plane) {
 	return func(p *plane) { p.Send(inmemory.Widgets.Path, line) }
 }
 
+// noLine is the argument of changeAndEnd for a stream that ends without another line.
+const noLine = ""
+
 // changeAndEnd returns a function for feedCase.afterLoad. It changes the widget b and lets the feed see that. Then it sends a
-// line into the feed's stream, and ends the stream as an API server does that is shut down.
+// line into the feed's stream, and ends the stream as an API server does that is shut down. With noLine, it sends none.
 func changeAndEnd(line string) func(*plane) {
 	return func(p *plane) {
 		p.write("b")
 		synctest.Wait()
-		p.Send(inmemory.Widgets.Path, line)
+		if line != noLine {
+			p.Send(inmemory.Widgets.Path, line)
+		}
 		p.End(inmemory.Widgets.Path)
 	}
 }
@@ -137,12 +142,13 @@ func TestFeedOfBrokenStreams(t *testing.T) {
 		return 0, respond(http.StatusOK, event("MODIFIED", "b", p.write("b"))+event("MODIFIED", "b", p.write("b")))(r)
 	}
 	const incomplete = `{"type":`
-	// In a minute of growing pauses, there are few requests. Without growing pauses, there are more than three watches a second.
+	// A feedCase lasts a minute. With growing pauses, there are few requests in it. If the pauses do not grow, there are more than
+	// three watches a second.
 	fewWatches, fewProbes := bounds{least: 3, most: 30}, bounds{least: 1, most: 30}
 	const leastWatches = 195
 	for name, tt := range map[string]feedCase{
 		"all watches end": {
-			intercept: answerKind(kindWatch, respond(http.StatusOK, "")), afterLoad: changeAndEnd(""),
+			intercept: answerKind(kindWatch, respond(http.StatusOK, "")), afterLoad: changeAndEnd(noLine),
 			wantWatches: fewWatches, wantProbes: fewProbes,
 		},
 		"all watches break within an event": {
@@ -150,7 +156,7 @@ func TestFeedOfBrokenStreams(t *testing.T) {
 			wantWatches: fewWatches, wantProbes: fewProbes,
 		},
 		"all watches send two events and end": {
-			intercept: twoChanges, afterLoad: changeAndEnd(""),
+			intercept: twoChanges, afterLoad: changeAndEnd(noLine),
 			wantWatches:  bounds{least: leastWatches, most: 2000},
 			wantRevision: loadedAt + 1 + 2*leastWatches, // the change of changeAndEnd, and two of each watch
 		},
@@ -226,7 +232,7 @@ func TestFeedOfASlowServer(t *testing.T) {
 	} {
 		afterLoad := func(p *plane) { p.write("b") }
 		if tt.streamEnds {
-			afterLoad = changeAndEnd("")
+			afterLoad = changeAndEnd(noLine)
 		}
 		proxytest.Bubble(t, name, feedCase{intercept: tt.fault.intercept(), afterLoad: afterLoad, duration: time.Hour}.check)
 	}
@@ -286,23 +292,26 @@ func TestFeedsObeyRetryAfter(t *testing.T) {
 // a revision that the feed has not reached, and a request for a probe.
 func TestFeedsAreWoken(t *testing.T) {
 	const refusedFor = 50 * time.Second
-	const nextChange = loadedAt + 2 // after the one that the feed has seen
+	const nextChange = loadedAt + 2 // the feed has seen the change at loadedAt+1
 	for name, wake := range map[string]func(context.Context, *Collection){
-		"a list not older than the next change": func(ctx context.Context, c *Collection) { _, _ = c.NotOlderThan(ctx, nextChange) },
-		"a probe is requested":                  func(_ context.Context, c *Collection) { c.requestProbe() },
+		"a list not older than the next change": func(ctx context.Context, c *Collection) {
+			_, _ = c.NotOlderThan(ctx, nextChange) // may give up before the feed has the change
+		},
+		"a probe is requested": func(_ context.Context, c *Collection) { c.requestProbe() },
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			// The stream ends after a change that the feed has seen. Watches are refused, so the feed does not see the next change.
 			p := newPlane(t, "a", "b")
 			c := runFeed(t, p, justLoaded)
-			refuseWatch := refuseFor(http.StatusTooManyRequests, 0)
+			const retryAtOnce time.Duration = 0
+			refuseWatch := refuseFor(http.StatusTooManyRequests, retryAtOnce)
 			p.intercept(func(_ *plane, r *http.Request) (time.Duration, *http.Response) {
 				if kind := kindOf(r); kind == kindWatch || kind == kindShortWatch {
 					return 0, refuseWatch(r)
 				}
 				return 0, nil
 			})
-			changeAndEnd("")(p)
+			changeAndEnd(noLine)(p)
 			p.write("b")
 			time.Sleep(refusedFor)
 

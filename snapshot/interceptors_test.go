@@ -81,7 +81,7 @@ func refuseFor(code int, retryAfter time.Duration) answerer {
 // "", the watch is silent.
 func sendEvery(pause time.Duration, line string) answerer {
 	return func(r *http.Request) *http.Response {
-		seconds, _ := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))
+		seconds, _ := strconv.Atoi(r.URL.Query().Get("timeoutSeconds")) // a number, since a feed has set it
 		in, out := io.Pipe()
 		go func() {
 			timeout, cancel := context.WithTimeout(r.Context(), time.Duration(seconds)*time.Second)
@@ -97,7 +97,7 @@ func sendEvery(pause time.Duration, line string) answerer {
 	}
 }
 
-// answerFirst returns an answerer of the first requests, up to a number. The API server answers all others.
+// answerFirst returns an answerer of the first requests. The API server answers all later ones.
 func answerFirst(number int, answer answerer) answerer {
 	seen := 0
 	return func(r *http.Request) *http.Response {
@@ -147,7 +147,7 @@ func (f fault) intercept() interceptor {
 			return 0, nil
 		}
 		affected++
-		if isOdd := affected%2 != 0; f.everyOther && isOdd {
+		if isFirstOfTwo := affected%2 != 0; f.everyOther && isFirstOfTwo {
 			return 0, nil
 		}
 		if f.answer == nil {
@@ -160,15 +160,15 @@ func (f fault) intercept() interceptor {
 // restoredAt is the upstream's revision in restoreStorage.
 const restoredAt = loadedAt - 3
 
-// restoreStorage answers probes, which ask for the upstream's revision, as if etcd had been restored from a backup: with a
-// revision below that of the load. It does so for 25 seconds after the load.
+// restoreStorage returns an interceptor of probes, which ask for the upstream's revision. For 25 seconds after the load, it
+// answers them as if etcd had been restored from a backup: with a revision below that of the load.
 func restoreStorage() interceptor {
 	answer := respond(http.StatusOK, emptyList(restoredAt))
 	return fault{kind: kindProbe, begins: afterTheLoad, duration: 25 * time.Second, answer: answer}.intercept()
 }
 
-// restoreOneServer is restoreStorage for the one server that the feed's usual connection leads to. A feed that sees the
-// revision go back asks again over another connection (see elsewhere). There, another server answers as usual.
+// restoreOneServer is restoreStorage for one server only: the one to which the feed's usual connection leads. A feed that sees
+// the revision go back asks again over another connection (see elsewhere). There, another server answers as usual.
 func restoreOneServer() interceptor {
 	restored := restoreStorage()
 	return func(p *plane, r *http.Request) (time.Duration, *http.Response) {
@@ -225,11 +225,10 @@ func answerAsBuiltIn(serverKnowsShards bool) interceptor {
 		q := r.URL.Query()
 		isPage := q.Get("limit") == sampleLimit
 		isOfShard := serverKnowsShards && q.Has("shardSelector")
-		switch kindOf(r) {
-		case kindProbe:
+		if kindOf(r) == kindProbe {
 			return 0, respond(http.StatusOK, fmt.Sprintf(list, p.Revision(), "", ""))(r)
-		case kindList: // answered below
-		default:
+		}
+		if kindOf(r) != kindList {
 			return 0, nil
 		}
 		var wanted inmemory.List
@@ -244,7 +243,8 @@ func answerAsBuiltIn(serverKnowsShards bool) interceptor {
 		if isOfShard {
 			metadata += fmt.Sprintf(`,"shardInfo":{"selector":%q}`, wire.AllShards)
 		}
-		// The API server in memory writes a custom resource, whose fields have another order. Only the items are taken.
+		// The API server in memory writes a custom resource, whose fields have another order. Only the items are taken: they are
+		// between the two texts below, which each of its lists has.
 		_, items, _ := strings.Cut(p.list(p.Revision(), wanted), `"items":[`)
 		items, _, _ = strings.Cut(items, `],"kind":`)
 		return 0, respond(http.StatusOK, fmt.Sprintf(list, p.Revision(), metadata, items))(r)

@@ -69,8 +69,8 @@ func TestInvalidate(t *testing.T) {
 				}
 			}
 			expectAll("at once", reason.Upstream)
-			if _, refusal := all.Keep(widgets); refusal != reason.Upstream {
-				t.Errorf("an eager collection: got reason %q, want %q", refusal, reason.Upstream)
+			if _, unavailable := all.Keep(widgets); unavailable != reason.Upstream {
+				t.Errorf("an eager collection: got reason %q, want %q", unavailable, reason.Upstream)
 			}
 
 			// There is a second change. Skew counts from this one.

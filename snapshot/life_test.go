@@ -21,18 +21,18 @@ import (
 
 var (
 	histories   = flag.Int("snapshot.histories", 4000, "number of random histories that TestHistories checks")
-	historySeed = flag.Uint64("snapshot.seed", 1, "seed of the first history; those of the others follow")
+	historySeed = flag.Uint64("snapshot.seed", 1, "seed of the first history; the next history has the next seed")
 )
 
 const (
 	// maxSteps bounds the steps of a history after the first load.
 	maxSteps = 60
-	// historiesPerBubble is the number of histories that share a synctest bubble, since to begin one takes time.
+	// historiesPerBubble is the number of histories that share a synctest bubble, since each new bubble takes time to begin.
 	historiesPerBubble = 200
 )
 
-// TestHistories: after each step of a random history (writes, bookmarks, broken streams, loads, time, memory), a collection
-// answers for those revisions that the model says, and no others, with the model's objects.
+// TestHistories: a collection lives through a random history of writes, bookmarks, broken streams, loads and so on. After each
+// step, the collection answers for exactly those revisions for which the model says so, with the model's objects.
 func TestHistories(t *testing.T) {
 	workers := runtime.GOMAXPROCS(0)
 	stride := workers * historiesPerBubble // each worker checks every workers-th bubble
@@ -87,12 +87,12 @@ func randomSteps(seed uint64) []step {
 func runSteps(steps []step) (failedStep int, err error) {
 	l := newLife()
 	for i, s := range steps {
-		if err := s.kind.run(l, s); err != nil {
+		if err = s.kind.run(l, s); err != nil {
 			return i, err
 		}
 		l.proveState()
 		newest := l.applied.To
-		if err := l.check([]uint64{newest, newest + 1, l.anyRevision(i, s)}); err != nil {
+		if err = l.check([]uint64{newest, newest + 1, l.pickRevision(i, s)}); err != nil {
 			return i, err
 		}
 	}
@@ -103,7 +103,7 @@ func runSteps(steps []step) (failedStep int, err error) {
 	for revision := uint64(modelStart - 1); revision <= l.upstream+1; revision++ {
 		all = append(all, revision)
 	}
-	if err := l.check(all); err != nil {
+	if err = l.check(all); err != nil {
 		return last, err
 	}
 	l.collection.retire()
@@ -111,10 +111,10 @@ func runSteps(steps []step) (failedStep int, err error) {
 	return last, l.check(all)
 }
 
-// anyRevision returns a revision from modelStart-1 to two after the upstream's newest. It depends only on
-// the steps up to the i-th, s, so that a run can be repeated.
-func (l *life) anyRevision(i int, s step) uint64 {
-	number := uint64(i)<<16 | uint64(s.choice)<<8 | uint64(s.amount) // #nosec G115 -- an index
+// pickRevision returns a revision from modelStart-1 to two after the upstream's newest. The same step at the same index picks
+// the same revision, so that a failed history can be repeated.
+func (l *life) pickRevision(stepIndex int, s step) uint64 {
+	number := uint64(stepIndex)<<16 | uint64(s.choice)<<8 | uint64(s.amount) // #nosec G115 -- an index
 	revisions := l.upstream - modelStart + 4
 	return modelStart - 1 + number%revisions
 }
@@ -158,12 +158,13 @@ var stepKinds = []stepKind{
 	}},
 	{name: "bookmark", weight: 10, run: (*life).receiveBookmark},
 	{name: "time passes", weight: 12, run: (*life).passTime},
-	// The feed's stream (its watch) breaks, or is opened again at the interval's end.
+	// The feed's stream (its watch) breaks, or is opened again after the last applied revision.
 	{name: "break", weight: 6, run: func(l *life, s step) error {
 		l.setBroken(l.known && s.oneIn(2))
 		return nil
 	}},
-	// The upstream stops answering, which breaks the stream, or answers again. Then the stream stays broken.
+	// The upstream stops answering, which breaks the stream. If it has stopped before, it answers again instead; the stream stays
+	// broken until a later step opens it.
 	{name: "outage", weight: 6, run: func(l *life, _ step) error {
 		if l.outage.Ongoing {
 			l.outage.Ongoing = false
@@ -175,7 +176,7 @@ var stepKinds = []stepKind{
 		return nil
 	}},
 	{name: "probe", weight: 6, run: (*life).probe},
-	{name: "delay", weight: 8, run: (*life).delay},
+	{name: "apply delayed changes", weight: 8, run: (*life).applyDelayed},
 	// The collection loses its state, as after a contradicting event.
 	{name: "drop", weight: 1, run: func(l *life, _ step) error {
 		l.drop(reason.Warming)
@@ -187,7 +188,7 @@ var stepKinds = []stepKind{
 		l.freedBefore = l.applied.To
 		return nil
 	}},
-	// The bound of the bytes in memory changes, or is lifted (0).
+	// The bound of the bytes in memory changes. 0 means that there is no bound.
 	{name: "set bound", weight: 2, run: func(l *life, s step) error {
 		const unit = 64 // bytes: about one object
 		l.budget.limit = 0
@@ -219,7 +220,7 @@ func newLife() *life {
 	return l
 }
 
-// load replaces what is known by the upstream's state. In one of four loads, the state takes up to four minutes to read.
+// load replaces what is known by the upstream's state. One load of four is slow: to read the state takes up to four minutes.
 func (l *life) load(s step) error {
 	if err := l.collection.recordRevision(l.upstream, l.collection.highestSeenRevision()); err != nil {
 		return err
@@ -249,9 +250,10 @@ func (l *life) load(s step) error {
 // writeUpstream creates, updates or deletes an object upstream, and returns the change.
 func (l *life) writeUpstream(s step) stateChange {
 	l.setUpstream(l.upstream + 1)
-	key := int(s.choice) % len(modelKeys)
-	change := stateChange{kind: wire.Added, key: modelKeys[key], revision: l.upstream}
-	exists := l.stateAt(l.upstream)[key] != nil
+	keyIndex := int(s.choice) % len(modelKeys)
+	change := stateChange{kind: wire.Added, key: modelKeys[keyIndex], revision: l.upstream}
+	before := l.stateAt(l.upstream)
+	exists := before[keyIndex] != nil
 	isDeletion := exists && s.amount%3 == 0
 	switch {
 	case isDeletion:
@@ -260,13 +262,13 @@ func (l *life) writeUpstream(s step) stateChange {
 		change.kind = wire.Modified
 	}
 	if !isDeletion {
-		change.object = modelObject(key, l.upstream, s.amount)
+		change.object = modelObject(keyIndex, l.upstream, s.amount)
 	}
-	l.writes = append(l.writes, write{revision: l.upstream, key: key, object: change.object})
+	l.writes = append(l.writes, write{revision: l.upstream, keyIndex: keyIndex, object: change.object})
 	return change
 }
 
-// receive lets the feed apply a change, or adds it to the delayed ones.
+// receive lets the feed apply a change. If the stream cannot send the change now, receive adds it to the delayed ones.
 func (l *life) receive(change stateChange) error {
 	mustWait := l.slow || l.broken || len(l.delayed) > 0
 	if l.known && mustWait {
@@ -312,8 +314,8 @@ func (l *life) receiveBookmark(step) error {
 	return l.collection.applyBookmark(revision)
 }
 
-// delay applies up to four of the delayed changes. When none is left, it makes the stream slow, or fast again.
-func (l *life) delay(s step) error {
+// applyDelayed applies up to four of the delayed changes. When none is left, it makes the stream slow, or fast again.
+func (l *life) applyDelayed(s step) error {
 	most := 1 + s.choice%4
 	for range most {
 		if !l.isStreaming() {
@@ -343,7 +345,7 @@ func (l *life) passTime(s step) error {
 	return nil
 }
 
-// probe asks the upstream for its newest revision. In one of four probes, the answer takes up to 150 seconds.
+// probe asks the upstream for its newest revision. One probe of four is slow: its answer takes up to 150 seconds.
 func (l *life) probe(s step) error {
 	if !l.isStreaming() {
 		return nil

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/inmemory"
@@ -48,7 +47,7 @@ func TestStreamingListsThatFail(t *testing.T) {
 // forwarded. (They are if the feed has not learned the bookmark that ends their initial events.)
 func expectForwardedStreamingLists(t *testing.T, c *Collection, want bool) {
 	t.Helper()
-	snap, unavailable := c.NotOlderThan(t.Context(), 0)
+	snap, unavailable := c.NotOlderThan(t.Context(), anyRevision)
 	form := snap.WatchForm()
 	if unavailable != reason.None || form == nil {
 		t.Fatalf("the newest state: got reason %q and watches of the form %+v, want a state and a form", unavailable, form)
@@ -88,7 +87,8 @@ func TestStreamingListsWithoutEnd(t *testing.T) {
 			p := newPlane(t, "a", "b")
 			p.intercept(func(_ *plane, r *http.Request) (time.Duration, *http.Response) {
 				kind := kindOf(r)
-				if kind == kindStreamingList || kind == kindEmptyStreamingList && !tt.emptyEnds {
+				isEmptyWithoutEnd := kind == kindEmptyStreamingList && !tt.emptyEnds
+				if kind == kindStreamingList || isEmptyWithoutEnd {
 					return 0, sendEvery(time.Second, tt.repeated)(r)
 				}
 				return 0, nil
@@ -191,13 +191,16 @@ func TestLoadsThatTrickle(t *testing.T) {
 				t.Errorf("after loadSlotTimeout, the widgets: got reason %q, want a state", why)
 			}
 
-			// The slow loads end at loadTimeout, and are not repeated before lastingPause is over.
+			// The slow loads end at loadTimeout.
 			time.Sleep(loadTimeout)
 			for _, collection := range slow {
 				if err := collection.LoadError(); !errors.Is(err, errSlow) {
 					t.Errorf("after loadTimeout, a slow resource: got error %v, want %v", err, errSlow)
 				}
 			}
+
+			// The slow loads are not repeated before lastingPause is over. This pause began when they ended, about loadSlotTimeout
+			// ago. The last look is about loadSlotTimeout before its end.
 			time.Sleep(lastingPause - 2*loadSlotTimeout)
 			synctest.Wait()
 			if slowLoads != maxLoads {
@@ -243,7 +246,7 @@ func TestShardsAreCounted(t *testing.T) {
 // TestItemWithoutRevision: a load refuses an item without a resourceVersion, since watches could not send it at another
 // revision.
 func TestItemWithoutRevision(t *testing.T) {
-	f := &feed{source: source.Source{}}
+	f := &feed{}
 	l := &stateLoad{envelope: &wire.Envelope{ItemForm: wire.ItemForm{Known: true}}}
 	if err := f.addItem(l, []byte(`{"metadata":{"name":"a"}}`)); !errors.Is(err, wire.ErrForm) {
 		t.Errorf("got error %v, want ErrForm", err)

@@ -31,7 +31,7 @@ var modelKeys = [...]string{"a-b/x", "a-b/y", "a/0", "a/1", "a/10", "a/2", "a/3"
 // write is a change of one object upstream.
 type write struct {
 	revision uint64
-	key      int           // the index in modelKeys
+	keyIndex int           // the index of the object's key in modelKeys
 	object   *index.Object // nil if it was deleted
 }
 
@@ -64,10 +64,9 @@ type model struct {
 	probes []checkpoint
 	// currentAt is the time up to which the state has everything: that of the last probe whose answer the interval has reached, or
 	// of the request for the load.
-	currentAt time.Time
-	// A stream that is slow or broken sends no changes. They wait in delayed.
-	slow, broken bool
-	delayed      []stateChange
+	currentAt    time.Time
+	slow, broken bool          // the feed's stream is slow or broken, so that it sends no changes
+	delayed      []stateChange // the changes that the stream has still to send
 	// freedBefore is the revision before which states may have been forgotten to free memory.
 	freedBefore uint64
 	// trimmedAt is the time at which history was last trimmed by age.
@@ -80,7 +79,7 @@ func (m *model) stateAt(revision uint64) (state modelState) {
 		if w.revision > revision {
 			break
 		}
-		state[w.key] = w.object
+		state[w.keyIndex] = w.object
 	}
 	return state
 }
@@ -173,15 +172,16 @@ func (m *model) ageEnd(now time.Time) time.Time {
 	const momentAfterOutage = 5 * time.Second
 	wasShort := m.outage.Ended.Sub(m.outage.LastHeard) < modelStaleness
 	justEnded := !m.outage.Ongoing && now.Sub(m.outage.Ended) < momentAfterOutage
-	if m.broken && (m.inShortOutage(now) || justEnded && wasShort) {
+	isPaused := m.inShortOutage(now) || justEnded && wasShort
+	if m.broken && isPaused {
 		return m.outage.LastHeard
 	}
 	return now
 }
 
 // modelObject returns an object whose bytes end with its revision. Its size depends on a random number.
-func modelObject(key int, revision uint64, random byte) *index.Object {
+func modelObject(keyIndex int, revision uint64, random byte) *index.Object {
 	const maxPadding = 50
 	padding := make([]byte, random%maxPadding)
-	return index.NewObject(noNumber, modelKeys[key], revision, strconv.AppendUint(padding, revision, 10))
+	return index.NewObject(noNumber, modelKeys[keyIndex], revision, strconv.AppendUint(padding, revision, 10))
 }

@@ -14,7 +14,7 @@ import (
 // has sent all these changes, too, applyProgress extends the interval of known revisions to that revision. If the stream may
 // still send some, the progress is kept for later. If the stream has skipped one, applyProgress fails.
 //
-// The collection was loaded at revision 10, which is the end of its interval at first.
+// The collection was loaded at liveAt, 10, which is the end of its interval at first.
 func TestApplyProgress(t *testing.T) {
 	for name, tt := range map[string]struct {
 		streamed  []uint64 // the revisions of the changes that the stream has sent

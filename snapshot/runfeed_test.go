@@ -51,7 +51,7 @@ func newCollections(t *testing.T, upstream http.RoundTripper, changes ...func(*C
 	return c
 }
 
-// noOutage is [Config.Outage] of an upstream that answers.
+// noOutage is the [Config.Outage] of an upstream that always answers.
 func noOutage() clock.Outage { return clock.Outage{} }
 
 // elsewhere is the transport of Config.Elsewhere, with which a feed asks over another connection. It sets Close in requests, so
@@ -97,7 +97,7 @@ func runFeedWith(t *testing.T, p *plane, duration time.Duration, settings Settin
 // expectUnavailable checks the reason why a collection gives no newest state; None: it must give one.
 func expectUnavailable(t *testing.T, c *Collection, wantUnavailable reason.Reason) {
 	t.Helper()
-	if _, unavailable := c.NotOlderThan(t.Context(), 0); unavailable != wantUnavailable {
+	if _, unavailable := c.NotOlderThan(t.Context(), anyRevision); unavailable != wantUnavailable {
 		t.Errorf("the newest state: got reason %q, want %q", unavailable, wantUnavailable)
 	}
 }
@@ -121,7 +121,7 @@ func expectUse(t *testing.T, when string, c *Collections, key CollectionKey, wan
 	collection, unavailable := c.Use(key)
 	if unavailable == reason.None {
 		synctest.Wait()
-		_, unavailable = collection.NotOlderThan(t.Context(), 0)
+		_, unavailable = collection.NotOlderThan(t.Context(), anyRevision)
 	}
 	if unavailable != want {
 		t.Errorf("%s: got reason %q, want %q", when, unavailable, want)

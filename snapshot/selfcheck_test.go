@@ -87,7 +87,7 @@ func TestSelfCheckGoesAround(t *testing.T) {
 // or differs after the definition has changed.
 func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 	const objects = 10            // one page
-	const eachTry = 2 * pageTries // each of the tries asks for a page that differs twice
+	const eachTry = 2 * pageTries // enough answers for all tries: if a page differs, its try asks for it a second time
 	otherRevision := respond(http.StatusOK, emptyList(1))
 	otherState := respond(http.StatusOK, emptyList(emptyAt+objects)) // at the newest revision
 	for name, tt := range map[string]struct {

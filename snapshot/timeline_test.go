@@ -90,7 +90,7 @@ func TestAnotherTimelineIsLoaded(t *testing.T) {
 // still runs, the feed keeps the state and the history. If not, it loads the state anew. A server may have to renew its Lease
 // first, so the feed calls SameTimeline up to leasePauses times more.
 func TestSameServersSameTimeline(t *testing.T) {
-	const never = 100 // more calls than there are
+	const never = 100 // more calls than a feed makes
 	for name, tt := range map[string]struct {
 		unprovenCalls int  // the number of calls that return false before one returns true
 		soon          bool // these calls also return that a Lease may come soon

@@ -90,7 +90,7 @@ func TestVerify(t *testing.T) {
 				if reloadedAfter == 0 && w.loaded() > 1 {
 					reloadedAfter = time.Since(begunAt)
 				}
-				if _, unavailable := w.mustUse(t).NotOlderThan(t.Context(), 0); unavailable != reason.None {
+				if _, unavailable := w.mustUse(t).NotOlderThan(t.Context(), anyRevision); unavailable != reason.None {
 					t.Fatalf("after %v: got reason %q, want a state; log:\n%s", time.Since(begunAt), unavailable, w.log)
 				}
 			}
@@ -214,16 +214,17 @@ func TestVerifiedInOrder(t *testing.T) {
 		expectNext("while all are being compared", nil)
 
 		// While the eager collection is being compared, Verify is called for it again.
-		const anyRevision = 1
+		const comparedAt = 1 // the revision at which a collection was compared
+		var noError error
 		time.Sleep(time.Second)
 		c.Verify(OfCollection(eager))
-		c.endAttempt(first, requiredAt, anyRevision, nil)
+		c.endAttempt(first, requiredAt, comparedAt, noError)
 		expectNext("right after the eager collection was compared", nil)
 		time.Sleep(verifyEvery)
 		expectNext("verifyEvery later", first)
 
 		// Verify is not called again for the second collection.
-		c.endAttempt(second, second.verification.requiredAt, anyRevision, nil)
+		c.endAttempt(second, second.verification.requiredAt, comparedAt, noError)
 		expectNext("after the second collection was compared", nil)
 	})
 }

@@ -74,7 +74,8 @@ func expectForward(t *testing.T, name string, done func(), want bool) {
 func TestSmallForwardsAreBounded(t *testing.T) {
 	c := collectionOfMany()
 	beginOne := func() (done func()) { return c.BeginForwardUnproven(index.Query{Limit: 1}, c.shared.probes.Last()) }
-	forwarded, endLast := 0, func() {}
+	forwarded := 0
+	var endLast func() // ends the last list that was forwarded
 	for range 10 * maxSmallForwards {
 		if done := beginOne(); done != nil {
 			forwarded++

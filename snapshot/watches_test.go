@@ -23,7 +23,7 @@ import (
 // beginWatch begins a watch of the newest state of a collection.
 func beginWatch(t *testing.T, c *Collection) *watch.Watcher {
 	t.Helper()
-	snap, why := c.NotOlderThan(t.Context(), 0)
+	snap, why := c.NotOlderThan(t.Context(), anyRevision)
 	if why != reason.None {
 		t.Fatal(why)
 	}
@@ -168,7 +168,8 @@ func TestWatchesOutliveALoad(t *testing.T) {
 			p := newPlane(t, "a", "b")
 			c := runWatchedFeed(t, p, 10*time.Second)
 			watcher := beginWatch(t, c)
-			events, end := 0, watch.Ending("")
+			var events int
+			var end watch.Ending
 			go func() {
 				var b watch.Batch
 				for end == "" {
@@ -215,6 +216,8 @@ func TestWatchesOutliveALoad(t *testing.T) {
 // the stream sends an event in another form than was learned, the feed forgets the form, and clients' watches are forwarded.
 func TestFormsAreLearned(t *testing.T) {
 	const changedAt = loadedAt + 1
+	const endsInitial = true
+	const learningTime = 2500 * time.Millisecond // in which a short watch of this test sends two lines
 	withSpace := strings.Replace(event("MODIFIED", "b", changedAt), `"MODIFIED",`, `"MODIFIED", `, 1)
 	for name, tt := range map[string]struct {
 		shortWatches string // the line that short watches send every second; "": the API server answers
@@ -222,7 +225,7 @@ func TestFormsAreLearned(t *testing.T) {
 		wantKnown    bool
 	}{
 		"usual bookmarks and events":          {wantKnown: true},
-		"a bookmark that ends initial events": {shortWatches: inmemory.Bookmark(inmemory.Widgets, loadedAt, true)},
+		"a bookmark that ends initial events": {shortWatches: inmemory.Bookmark(inmemory.Widgets, loadedAt, endsInitial)},
 		"an event with a space":               {event: withSpace},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
@@ -230,7 +233,7 @@ func TestFormsAreLearned(t *testing.T) {
 			if tt.shortWatches != "" {
 				p.intercept(answerKind(kindShortWatch, sendEvery(time.Second, tt.shortWatches)))
 			}
-			c := runWatchedFeed(t, p, 2500*time.Millisecond)
+			c := runWatchedFeed(t, p, learningTime)
 			if tt.event == "" {
 				p.write("b")
 			} else {
@@ -257,20 +260,21 @@ func TestSilentStreamEndsWatches(t *testing.T) {
 	unanswered := fault{kind: kindProbe, begins: time.Second, delay: time.Hour}
 	answered := fault{}
 	for name, tt := range map[string]struct {
-		probes       fault
-		isSilent     bool          // the stream sends no bookmarks
-		wantEnd      watch.Ending  // of a watch, after the bound; "": it goes on
-		wantNoOthers reason.Reason // why no other watch can begin after the bound; None: one can
+		probes   fault
+		isSilent bool // the stream sends no bookmarks
+
+		wantEnd         watch.Ending  // of a client's watch, after the bound; "": it goes on
+		wantUnavailable reason.Reason // why no other watch can begin after the bound; None: one can
 	}{
 		"probes are answered, bookmarks come":       {probes: answered},
 		"probes are answered, the stream is silent": {probes: answered, isSilent: true},
-		"probes are refused, bookmarks come":        {probes: refused, wantNoOthers: reason.Stale},
-		"probes are not answered, bookmarks come":   {probes: unanswered, wantNoOthers: reason.Stale},
+		"probes are refused, bookmarks come":        {probes: refused, wantUnavailable: reason.Stale},
+		"probes are not answered, bookmarks come":   {probes: unanswered, wantUnavailable: reason.Stale},
 		"probes are refused, the stream is silent": {
-			probes: refused, isSilent: true, wantEnd: watch.EndLost, wantNoOthers: reason.Stale,
+			probes: refused, isSilent: true, wantEnd: watch.EndLost, wantUnavailable: reason.Stale,
 		},
 		"probes are not answered, the stream is silent": {
-			probes: unanswered, isSilent: true, wantEnd: watch.EndLost, wantNoOthers: reason.Stale,
+			probes: unanswered, isSilent: true, wantEnd: watch.EndLost, wantUnavailable: reason.Stale,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
@@ -294,8 +298,8 @@ func TestSilentStreamEndsWatches(t *testing.T) {
 			if _, end := takeAll(t, watcher); tt.wantEnd == "" && end != "" {
 				t.Errorf("long after the bound: got the ending %q, want none", end)
 			}
-			if why := whyNotWatch(c, loadedAt); why != tt.wantNoOthers {
-				t.Errorf("another watch: got reason %q, want %q", why, tt.wantNoOthers)
+			if why := whyNotWatch(c, loadedAt); why != tt.wantUnavailable {
+				t.Errorf("another watch: got reason %q, want %q", why, tt.wantUnavailable)
 			}
 			const wantWatches = 2 // the short watch from which the form of bookmarks is learned, and the stream
 			if n := p.count(kindStreamingList, kindWatch, kindShortWatch); n != wantWatches {

@@ -36,8 +36,8 @@ const (
 	noSelfChecks time.Duration = 0
 )
 
-// Comparisons read threePages widgets in three pages of at most pageObjects, which is 500.
 const (
+	// threePages is a number of widgets that comparisons read in three pages: a page has at most pageObjects, 500.
 	threePages = 1200
 	// page1, page2 and page3 are the keys with which the pages begin. page2 and page3 are the last key of the page before,
 	// and a zero byte.
@@ -120,7 +120,7 @@ func (w *checkedWidgets) mustUse(t *testing.T) *Collection {
 // expectRight checks that the newest state in memory is the API server's.
 func (w *checkedWidgets) expectRight(t *testing.T) {
 	t.Helper()
-	s, unavailable := w.mustUse(t).NotOlderThan(t.Context(), 0)
+	s, unavailable := w.mustUse(t).NotOlderThan(t.Context(), anyRevision)
 	if unavailable != reason.None {
 		t.Fatalf("the newest state: got reason %q, want the state; log:\n%s", unavailable, w.log)
 	}
@@ -169,7 +169,7 @@ func corrupt(c *Collection, change func(index.Tree)) {
 	c.publishLocked(next)
 }
 
-// changeOne returns a function that changes a copy of the object with a key.
+// changeOne returns a function that replaces the object with a key by a changed copy. There must be such an object.
 func changeOne(key string, change func(*index.Object)) func(index.Tree) {
 	return func(state index.Tree) {
 		o, _ := state.Get(key)
@@ -189,8 +189,8 @@ func removeOne(key string) func(index.Tree) {
 
 // addOne returns a function that adds an object with a key.
 func addOne(key string) func(index.Tree) {
-	const number, revision = 0, 700 // any
-	return func(state index.Tree) { state.Set(index.NewObject(number, key, revision, []byte(`{}`))) }
+	const revision = 700 // any other revision would do
+	return func(state index.Tree) { state.Set(index.NewObject(noNumber, key, revision, []byte(`{}`))) }
 }
 
 // fieldName is a field of every widget. changeByte makes changedFieldName of it.

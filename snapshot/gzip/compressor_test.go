@@ -81,7 +81,8 @@ func checkList(t testing.TB, c *Compressor, objects []*index.Object) {
 
 // writeList writes a list of objects with c.
 func writeList(c *Compressor, out io.Writer, objects []*index.Object) error {
-	head, tail := envelope.Frame(listMeta, len(objects), 0)
+	const itemsSize = 0 // only protobuf needs the size
+	head, tail := envelope.Frame(listMeta, len(objects), itemsSize)
 	return c.Write(out, envelope, head, objects, tail)
 }
 
@@ -294,8 +295,8 @@ func TestListIsCompressedOnce(t *testing.T) {
 	expect.Same(t, madeByFirst, c.Stats().Made)
 }
 
-// TestFewPiecesAreCompressedAgain: after a change of one object, compress makes at most two new pieces of its segment: the
-// piece with the object, and the next, which refers to it.
+// TestFewPiecesAreCompressedAgain: a segment is compressed in pieces. After a change of one object, compress makes at most two
+// new pieces of its segment: the piece with the object, and the next piece, which refers to bytes of the piece before it.
 func TestFewPiecesAreCompressedAgain(t *testing.T) {
 	c := newTestCompressor(t, 0)
 	objects := newObjects(1, 600, podSize)
@@ -323,7 +324,7 @@ func TestEqualCacheKeys(t *testing.T) {
 	c := newTestCompressor(t, 1<<20)
 	objects, others := newObjects(1, 3, 50_000), newObjects(1001, 3, 50_000)
 	list, events := format{envelope: envelope}, format{envelope: envelope, events: true}
-	first, _ := cut(objects, segmentTarget)
+	first, _ := cut(objects, segmentTarget) // the objects of the list's first segment
 	key := cacheKey(list, first)
 	for _, cached := range []*segment{c.compress(list, others, &segment{}), c.compress(events, first, &segment{})} {
 		const size = 1 // So small that the cache keeps the segment.
@@ -343,10 +344,10 @@ func TestReusedPiecesFit(t *testing.T) {
 	c := newTestCompressor(t, 0)
 	list, events := format{envelope: envelope}, format{envelope: envelope, events: true}
 	// index.Object.KeyHash decides where pieces begin, and differs from process to process. So the usual size is tried often.
-	const usual, tries = 3000, 12 // usual, small and large are sizes of an object in bytes
-	const small, large = 300, 20_000
+	const small, usual, large = 300, 3000, 20_000 // sizes of an object in bytes
+	const tries = 12                              // of the usual size
 	for try, size := range append(slices.Repeat([]int{usual}, tries), small, large) {
-		forThreePieces := max(3, 3*pieceTarget/size)
+		forThreePieces := max(3, 3*pieceTarget/size) // as many objects as about three pieces have
 		objects := newObjects(1+1000*try, forThreePieces, size)
 		for _, f := range []format{list, events} {
 			earlier := c.compress(f, objects, &segment{})

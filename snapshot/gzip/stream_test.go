@@ -13,17 +13,19 @@ import (
 func TestStream(t *testing.T) {
 	c := newTestCompressor(t, 0)
 	random := rand.New(rand.NewPCG(1, 2))
-	const alphabet = "abc\x00\xff"                                                                          // Text of so few different bytes can be compressed.
-	for _, sizes := range [][]int{nil, {0}, {1}, {1, 0, 100_000, 7, 1 << 20}, {maxStored, maxStored + 1}} { // of the writes, in bytes
+	// Text of so few different bytes can be compressed.
+	const alphabet = "abc\x00\xff"
+	// The sizes of the writes to one Stream, in bytes.
+	for _, sizes := range [][]int{nil, {0}, {1}, {1, 0, 100_000, 7, 1 << 20}, {maxStored, maxStored + 1}} {
 		var want, out bytes.Buffer
 		s := c.NewStream(&out)
 		for _, n := range sizes {
-			p := make([]byte, n)
-			for i := range p {
-				p[i] = alphabet[random.IntN(len(alphabet))]
+			text := make([]byte, n)
+			for i := range text {
+				text[i] = alphabet[random.IntN(len(alphabet))]
 			}
-			want.Write(p)
-			if written, err := s.Write(p); written != n || err != nil {
+			want.Write(text)
+			if written, err := s.Write(text); written != n || err != nil {
 				t.Fatalf("writes of %d bytes: got %d and error %v, want %d", sizes, written, err, n)
 			}
 		}
@@ -36,9 +38,10 @@ func TestStream(t *testing.T) {
 
 var errBroken = errors.New("the client has gone")
 
-// brokenWriter fails at the Write that has more bytes than room is left for.
-type brokenWriter struct{ room int }
+// brokenWriter accepts writes until one has more bytes than room.
+type brokenWriter struct{ room int } // the number of bytes that it still accepts
 
+// Write implements io.Writer.
 func (b *brokenWriter) Write(p []byte) (int, error) {
 	b.room -= len(p)
 	if b.room < 0 {
@@ -52,11 +55,12 @@ func TestBrokenConnection(t *testing.T) {
 	c := newTestCompressor(t, 0)
 	const room = 10_000 // less than the compressed objects
 	objects := newObjects(1, 100, podSize)
-	err := c.Write(&brokenWriter{room: room}, envelope, nil, objects, nil)
+	var noHead, noTail []byte
+	err := c.Write(&brokenWriter{room: room}, envelope, noHead, objects, noTail)
 	if !errors.Is(err, errBroken) {
 		t.Errorf("Compressor.Write: got error %v, want %v", err, errBroken)
 	}
-	s := c.NewStream(&brokenWriter{room: len(gzipHeader)})
+	s := c.NewStream(&brokenWriter{room: len(gzipHeader)}) // nothing after the header
 	if _, err := s.Write([]byte("x")); !errors.Is(err, errBroken) {
 		t.Errorf("the first Write of a Stream: got error %v, want %v", err, errBroken)
 	}

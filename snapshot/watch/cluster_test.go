@@ -70,7 +70,7 @@ type fakeCluster struct {
 	state       index.Tree // the pods at the newest revision
 	log         []logged   // all changes, in order, also those that the history has forgotten
 	broadcaster *Broadcaster
-	definition  definition // Options.IsDefined of the clients
+	definition  definition // what Options.IsDefined of the clients reports
 }
 
 // definition is the definition of pods, as [Options].IsDefined reports it. A doubt is a time in which IsDefined returns false,
@@ -123,14 +123,14 @@ func newPod(p pod, revision uint64) *index.Object {
 	return o
 }
 
-// randomPod returns a random pod at a revision. A few are so large that a batch does not copy all their bytes.
+// randomPod returns a random pod at a revision. One pod of 25 is so large that a batch does not copy all its bytes.
 func (c *fakeCluster) randomPod(revision uint64) *index.Object {
 	oneOf := func(n int, prefix string) string { return fmt.Sprint(prefix, c.random.IntN(n)) } // "n0", "n1" or "n2" for (3, "n")
 	o := newPod(pod{namespace: oneOf(3, "n"), name: oneOf(4, "p"), app: oneOf(3, ""), node: oneOf(3, "node")}, revision)
 	if isLarge := c.random.IntN(25) == 0; isLarge {
 		padding := func() string { return strings.Repeat("x", c.random.IntN(batchSize*5/4)) }
 		withoutBraces := o.Bytes[1 : len(o.Bytes)-1]
-		// A DELETED event replaces the resourceVersion. There is padding before and after it.
+		// In a DELETED event, the resourceVersion is replaced. So there is padding both before and after the resourceVersion.
 		o.Bytes = fmt.Appendf(nil, `{"a":%q,%s,"z":%q}`, padding(), withoutBraces, padding())
 	}
 	return o
@@ -175,7 +175,7 @@ func (c *fakeCluster) change(revision uint64, change index.Change) {
 	c.broadcaster.Publish(c.span)
 }
 
-// trim makes the history forget all versions but the newest ones, whose number is kept.
+// trim makes the history forget old versions, so that at most this number of the newest ones is kept.
 func (c *fakeCluster) trim(kept int) {
 	if excess := c.span.Versions.Len() - kept; excess > 0 {
 		c.span.From = c.span.Versions.At(excess).Revision
@@ -318,8 +318,8 @@ func (c *fakeCluster) watchNamespace(namespace string, o Options) *watchClient {
 // Close calls [Watcher.Close], but only the first time.
 func (w *watchClient) Close(ending Ending) { w.closing.Do(func() { w.Watcher.Close(ending) }) }
 
-// receive calls Take once. It reports whether that returned any events or bookmarks. It panics if they are malformed: clients
-// run in goroutines of their own, and Fatal must be called in the test's.
+// receive calls Take once. It reports whether Take returned any events or bookmarks. It panics if they are malformed, since it
+// may run in a client's own goroutine, where Fatal must not be called.
 func (w *watchClient) receive(ctx context.Context) bool {
 	var b Batch
 	w.end = w.Take(ctx, &b)

@@ -17,7 +17,8 @@ func TestIsDefinedCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *fakeCluster) {
 		const clients, changes = 100, 100
 
-		// All clients but one watch the namespace n1. Each client has looked at its beginning.
+		// All clients but one watch the namespace n1. Each client calls Take before the first change, and gets nothing. From then on,
+		// only changes in its namespace wake it.
 		elsewhere := c.watchNamespace("n2", Options{})
 		elsewhere.receive(t.Context())
 		var inN1 []*watchClient
@@ -51,7 +52,8 @@ func TestIsDefinedCalls(t *testing.T) {
 			}
 		})
 
-		// The clients wait until holdTimeout, and then for their turn to end. They call IsDefined meanwhile.
+		// The clients wait until holdTimeout, and then for their turn to end. Until then they call IsDefined about 300 times each:
+		// once in each holdPollInterval, 100 ms, of holdTimeout, 30 s. Twice that is allowed.
 		const callsOfEach = 2 * int64(holdTimeout/holdPollInterval)
 		expectAtMostCalls("until all watches have ended", clients*callsOfEach, func() {
 			time.Sleep(holdTimeout + maxEndSpread + time.Second)
@@ -78,7 +80,7 @@ func TestIsDefinedCalls(t *testing.T) {
 func TestBookmarkAfterDoubt(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *fakeCluster) {
 		client := c.watchNamespace("n1", Options{Bookmarks: true})
-		client.receive(t.Context()) // looks at the beginning: nothing is due
+		client.receive(t.Context()) // gets nothing: there is no change yet
 
 		c.definition.doubtful.Store(true)
 		c.add("n2")

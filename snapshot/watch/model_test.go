@@ -42,7 +42,7 @@ func TestModel(t *testing.T) {
 // model knows what a broadcaster must do, without looking into it.
 type model struct {
 	*fakeCluster
-	followers     []*follower
+	clients       []*modelClient
 	retainedAfter uint64   // no change after this revision is forgotten
 	endings       []Ending // the endings with which the broadcaster was ended; empty before finish
 	aborted       bool     // Abort was called
@@ -53,22 +53,22 @@ type model struct {
 	lastLongDoubt time.Time // when the model last saw a doubt that was as long as holdTimeout, so that watches may end
 }
 
-// follower is a client, and what it must have received.
-type follower struct {
+// modelClient is a client, and what it must have received.
+type modelClient struct {
 	*watchClient
 	queryName string
 	options   Options
 	begunAt   time.Time
-	// asleep reports whether the client's last Take returned nothing. The client does not call Take again before it is woken.
-	asleep bool
+	asleep    bool // the last Take returned nothing, so the client does not call Take again before it is woken
 
 	want       []wantEvent // the events that the client must get for the first wantLogged changes of the log
 	wantLogged int
 	// The numbers of events and bookmarks that were checked already.
 	checkedEvents, checkedBookmarks int
 
-	// readUndispatched lets the client call Take after a change was published, but before it is dispatched.
-	undispatchedTo uint64 // the revision of the last such change; the client is woken for it later, though it may have it by then
+	// readUndispatched lets the client call Take after a change was published, but before the change is dispatched. The client is
+	// woken for the change later, though it may have the change by then.
+	undispatchedTo uint64 // the revision of the last change that readUndispatched has published
 	extraBookmarks int    // the number of bookmarks that readUndispatched has made due, in addition to those of the timer
 }
 
@@ -118,9 +118,9 @@ func (m *model) step() {
 
 func (m *model) flipCoin() bool { return m.random.IntN(2) == 0 }
 
-// readSome lets about half of the clients read.
+// readSome lets about half of the clients read, each up to three times.
 func (m *model) readSome() {
-	some := slices.DeleteFunc(m.open(), func(*follower) bool { return m.flipCoin() })
+	some := slices.DeleteFunc(m.open(), func(*modelClient) bool { return m.flipCoin() })
 	m.read(1+m.random.IntN(3), some...)
 }
 
@@ -130,7 +130,7 @@ func (m *model) pause() {
 	time.Sleep(pauses[m.random.IntN(len(pauses))])
 }
 
-// load replaces the history by the newest state alone. A client that has not read everything is behind then.
+// load replaces the history by the newest state alone. A client that has not read all changes before is behind then.
 func (m *model) load() {
 	m.renew()
 	m.confirmed, m.retainedAfter = m.span.To, m.span.To
@@ -143,8 +143,8 @@ func (m *model) loseOldestClient() {
 	}
 }
 
-// checkWakes checks that no client was woken for a change that does not concern it. Two kinds of wakes are not checked, since
-// the client then looks at any next change: the first one of a watch, and those by readUndispatched.
+// checkWakes checks that no client was woken for a change that does not concern it. In two cases, a client is woken for whatever
+// change comes next, so these are not checked: at the beginning of its watch, and after readUndispatched.
 func (m *model) checkWakes() {
 	for _, client := range m.open() {
 		due := client.firstDue.Load()
@@ -161,16 +161,16 @@ func (m *model) checkWakes() {
 }
 
 // isConcerned reports whether a change concerns a client: its query selects the object before or after the change.
-func (f *follower) isConcerned(l logged) bool {
-	selectedBefore := selects(f.query, l.Before)
-	selectedAfter := !l.Deleted && selects(f.query, l.After)
+func (c *modelClient) isConcerned(l logged) bool {
+	selectedBefore := selects(c.query, l.Before)
+	selectedAfter := !l.Deleted && selects(c.query, l.After)
 	return selectedBefore || selectedAfter
 }
 
 // closeEnded closes the watches that have ended.
 func (m *model) closeEnded() {
 	m.retainedAfter = max(m.retainedAfter, m.span.Versions.Forgotten())
-	for _, client := range m.followers {
+	for _, client := range m.clients {
 		if client.end != "" {
 			client.Close(client.end)
 		}
@@ -178,8 +178,8 @@ func (m *model) closeEnded() {
 }
 
 // open returns the clients whose watches have not ended.
-func (m *model) open() []*follower {
-	return slices.DeleteFunc(slices.Clone(m.followers), func(client *follower) bool { return client.end != "" })
+func (m *model) open() []*modelClient {
+	return slices.DeleteFunc(slices.Clone(m.clients), func(client *modelClient) bool { return client.end != "" })
 }
 
 // begin begins a watch with a random query after a random revision of the history. It also checks that no watch begins before
@@ -205,7 +205,7 @@ func (m *model) begin() {
 		options.Timeout = 150 * time.Second
 	}
 	client := m.watch(all[name], options)
-	m.followers = append(m.followers, &follower{watchClient: client, queryName: name, options: options, begunAt: time.Now()})
+	m.clients = append(m.clients, &modelClient{watchClient: client, queryName: name, options: options, begunAt: time.Now()})
 }
 
 // forget makes the history forget all versions but the newest, as when nothing has changed for long.
@@ -276,7 +276,7 @@ func (m *model) readUndispatched() {
 }
 
 // read lets clients call Take at the same time, each up to a number of times, and then checks what they have got.
-func (m *model) read(maxTakes int, clients ...*follower) {
+func (m *model) read(maxTakes int, clients ...*modelClient) {
 	var reading sync.WaitGroup
 	for _, client := range clients {
 		reading.Go(func() {
@@ -301,7 +301,7 @@ func (m *model) read(maxTakes int, clients ...*follower) {
 }
 
 // check compares what a client has got since the last check with what it must get.
-func (m *model) check(client *follower) {
+func (m *model) check(client *modelClient) {
 	m.noteLongDoubt()
 	client.want = append(client.want, wantEvents(m.log[client.wantLogged:], client.query, client.after)...)
 	client.wantLogged = len(m.log)
@@ -319,7 +319,7 @@ func (m *model) check(client *follower) {
 type failFunc = func(format string, a ...any)
 
 // checkEvents checks that a client has got the next events that it must get, and no others.
-func (m *model) checkEvents(client *follower, fail failFunc) {
+func (m *model) checkEvents(client *modelClient, fail failFunc) {
 	m.t.Helper()
 	for i := client.checkedEvents; i < len(client.events); i++ {
 		got := client.events[i]
@@ -337,7 +337,7 @@ func (m *model) checkEvents(client *follower, fail failFunc) {
 }
 
 // checkBookmarks checks that a client has got each bookmark after all events up to its revision, and not too many bookmarks.
-func (m *model) checkBookmarks(client *follower, fail failFunc) {
+func (m *model) checkBookmarks(client *modelClient, fail failFunc) {
 	m.t.Helper()
 	for _, b := range client.bookmarks[client.checkedBookmarks:] {
 		mayComeNow := client.options.Bookmarks && !m.aborted
@@ -357,7 +357,7 @@ func (m *model) checkBookmarks(client *follower, fail failFunc) {
 }
 
 // checkEnd checks that there is a reason for the ending of a watch, if it has ended.
-func (m *model) checkEnd(client *follower, fail failFunc) {
+func (m *model) checkEnd(client *modelClient, fail failFunc) {
 	m.t.Helper()
 	age := time.Since(client.begunAt)
 	switch client.end {
@@ -383,20 +383,20 @@ func (m *model) checkEnd(client *follower, fail failFunc) {
 }
 
 // missing returns the number of events that a client has still to get.
-func (f *follower) missing() int { return len(f.want) - len(f.events) }
+func (c *modelClient) missing() int { return len(c.want) - len(c.events) }
 
 // isForgotten reports whether a change that may concern a client was forgotten before the client got it.
-func (m *model) isForgotten(f *follower) bool {
+func (m *model) isForgotten(client *modelClient) bool {
 	retainedAfter := max(m.retainedAfter, m.span.Versions.Forgotten())
-	// As in checkWakes, a f may have to look at any change, even if the change does not concern it.
-	isFirst := f.delivered == f.after
-	isUndispatched := f.undispatchedTo >= f.delivered
-	if (isFirst || isUndispatched) && retainedAfter > f.delivered {
+	// As in checkWakes, a client may have to look at any change, even if the change does not concern it.
+	isFirst := client.delivered == client.after
+	isUndispatched := client.undispatchedTo >= client.delivered
+	if (isFirst || isUndispatched) && retainedAfter > client.delivered {
 		return true
 	}
 	return slices.ContainsFunc(m.log, func(l logged) bool {
-		wasForgotten := l.revision > f.delivered && l.revision <= retainedAfter
-		return wasForgotten && f.isConcerned(l)
+		wasForgotten := l.revision > client.delivered && l.revision <= retainedAfter
+		return wasForgotten && client.isConcerned(l)
 	})
 }
 
@@ -417,13 +417,13 @@ func (m *model) readAll(to uint64) {
 // expectAllDelivered ends the doubt, if there is one, and checks that all clients soon have all events. After the pause
 // untilNextBookmark, all clients that want bookmarks must also have one at the newest revision.
 func (m *model) expectAllDelivered(pause time.Duration) {
-	const anything = 0 // clients may lack anything, since they may still wait for holdPollInterval
+	const noRevision = 0 // clients may still lack all events, since they may wait for holdPollInterval
 	m.setDoubtful(false)
-	m.readAll(anything)
+	m.readAll(noRevision)
 
 	// Within two holdPollIntervals, the clients have everything from before, though more changes come.
 	written := m.span.To
-	bookmarksBefore := map[*follower]int{}
+	bookmarksBefore := map[*modelClient]int{}
 	for _, client := range m.open() {
 		bookmarksBefore[client] = len(client.bookmarks)
 	}
@@ -452,15 +452,15 @@ func (m *model) expectAllDelivered(pause time.Duration) {
 }
 
 // hasBookmarkAt reports whether the last bookmark is at a revision.
-func (f *follower) hasBookmarkAt(revision uint64) bool {
-	n := len(f.bookmarks)
-	return n > 0 && f.bookmarks[n-1].revision == revision
+func (c *modelClient) hasBookmarkAt(revision uint64) bool {
+	n := len(c.bookmarks)
+	return n > 0 && c.bookmarks[n-1].revision == revision
 }
 
-// finish ends the broadcaster in a random way, and checks that all watches end in time. Unless they were aborted, clients must
-// first get all events and a last bookmark, even if the process ends meanwhile.
+// finish ends the broadcaster in a random way, and checks that all watches end in time. Clients must first get all events and a
+// last bookmark, even if the process ends meanwhile. After Abort they may get nothing more.
 func (m *model) finish() {
-	// Some watches have just begun. These must not end within minWatchLife.
+	// Some watches begin just before. They must not end within minWatchLife, 1 s.
 	for range 5 {
 		m.begin()
 		m.write()
@@ -485,7 +485,7 @@ func (m *model) finish() {
 		switch {
 		case client.end == "":
 			m.t.Errorf("a watch of %s goes on after %v, want it to end", client.queryName, longest)
-		case mayLackSome:
+		case mayLackSome: // its events and bookmarks are not checked
 		case client.missing() > 0:
 			m.t.Errorf("a watch of %s that ends with %q: got %d events too few", client.queryName, client.end, client.missing())
 		case wantsBookmark && !client.hasBookmarkAt(m.span.To):
@@ -533,7 +533,7 @@ func (m *model) checkCounts() {
 	for _, n := range stats.Ended {
 		ended += n
 	}
-	if stats.Open != 0 || m.broadcaster.Watchers() != 0 || ended != uint64(len(m.followers)) {
-		m.t.Errorf("%d watchers and the counts %+v, want no watchers and %d ended", m.broadcaster.Watchers(), stats, len(m.followers))
+	if stats.Open != 0 || m.broadcaster.Watchers() != 0 || ended != uint64(len(m.clients)) {
+		m.t.Errorf("%d watchers and the counts %+v, want no watchers and %d ended", m.broadcaster.Watchers(), stats, len(m.clients))
 	}
 }

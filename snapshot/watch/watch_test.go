@@ -21,7 +21,7 @@ func TestEndsAreSpread(t *testing.T) {
 		shutdown            = 3 * time.Second // the watches must end within this time when the process ends
 		latestEnd           = minWatchLife + maxEndSpread
 		latestEndAtShutdown = minWatchLife + shutdown
-		mostASecond         = 2 * endsPerSecond                  // the plans aim at endsPerSecond on average
+		mostASecond         = 2 * endsPerSecond                  // broadcasters plan endsPerSecond, 200, on average
 		mostASecondShutdown = broadcasters * watchesEach * 3 / 4 // evenly spread over shutdown, it would be a third
 		anyNumberASecond    = broadcasters * watchesEach
 	)
@@ -90,7 +90,7 @@ func TestEndsAreSpread(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				// Each broadcaster has clients that lack two changes in their namespace, and an idle one in another namespace.
-				var pacer Pacer // all broadcasters have the same
+				var pacer Pacer // shared by all broadcasters
 				var behind, idle []*watchClient
 				for range broadcasters {
 					c := newCluster(t, anySeed)

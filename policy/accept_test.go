@@ -26,7 +26,7 @@ const (
 	asEventMetadata = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"     // for the object in an event of a watch
 )
 
-// The values of the parameter custom of several functions.
+// Arguments of the functions that have a parameter custom.
 const builtinResource, customResource = false, true
 
 // The tests in this file compare parseAccept with the API server's own code, which reads an Accept header in two steps:
@@ -348,21 +348,19 @@ func FuzzAccept(f *testing.F) {
 
 // TestAcceptsGzip: Gzip is true if the first header has the token gzip, in lower case and without parameters.
 func TestAcceptsGzip(t *testing.T) {
-	check := func(header string, want bool) {
-		t.Helper()
-		got, why := parse(read(t, get("/api/v1/pods", alice, "Accept-Encoding: "+header+"\r\n")))
-		if got.Gzip != want || why != reason.None {
-			t.Errorf("Accept-Encoding %q: accepts gzip %t, want %t; reason %q", header, got.Gzip, want, why)
-		}
-	}
-	for _, header := range []string{"gzip", " gzip ", "deflate, gzip", "gzip,deflate", "deflate,\tgzip, *"} {
-		check(header, true)
-	}
-	for _, header := range []string{
-		"", "gzip;q=1", "gzip;q=0", "*", "identity", "x-gzip",
-		"GZIP",                        // kube-apiserver compares the case, too
-		"br\r\nAccept-Encoding: gzip", // gzip stands in a second header
+	for want, headers := range map[bool][]string{
+		true: {"gzip", " gzip ", "deflate, gzip", "gzip,deflate", "deflate,\tgzip, *"},
+		false: {
+			"", "gzip;q=1", "gzip;q=0", "*", "identity", "x-gzip",
+			"GZIP",                        // kube-apiserver compares the case, too
+			"br\r\nAccept-Encoding: gzip", // gzip stands in a second header
+		},
 	} {
-		check(header, false)
+		for _, header := range headers {
+			got, why := parse(read(t, get("/api/v1/pods", alice, "Accept-Encoding: "+header+"\r\n")))
+			if got.Gzip != want || why != reason.None {
+				t.Errorf("Accept-Encoding %q: accepts gzip %t, want %t; reason %q", header, got.Gzip, want, why)
+			}
+		}
 	}
 }

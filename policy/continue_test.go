@@ -13,8 +13,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// upstreamToken returns the token as kube-apiserver's watch cache writes it. The start in the token begins with a slash, unlike
-// in tokens for reads of etcd.
+// upstreamToken returns the token as kube-apiserver's watch cache writes it. In this token, the start begins with a slash. In
+// tokens for reads of etcd, it does not.
 func upstreamToken(t testing.TB, start string, revision int64) string {
 	t.Helper()
 	token, err := storage.EncodeContinue("/registry/pods/"+start, "/registry/pods", revision)
@@ -29,29 +29,29 @@ func tokenOf(json string) string {
 
 // readUpstream returns what kube-apiserver reads from a token. isCanonical reports whether kube-apiserver writes this token
 // itself, with a page from its cache or from etcd.
-func readUpstream(t *testing.T, token string) (revision int64, start string, isCanonical bool) {
+func readUpstream(t *testing.T, token string) (start string, revision int64, isCanonical bool) {
 	t.Helper()
 	key, revision, err := storage.DecodeContinue(token, "/registry/pods/")
 	start = strings.TrimPrefix(key, "/registry/pods/")
 	if err != nil || start == "" {
-		return 0, "", false
+		return "", 0, false
 	}
 	etcdToken, err := storage.EncodeContinue(key, "/registry/pods/", revision)
 	isFromEtcd := err == nil && token == etcdToken
 	isFromCache := token == upstreamToken(t, start, revision)
-	return revision, start, isFromEtcd || isFromCache
+	return start, revision, isFromEtcd || isFromCache
 }
 
 // checkToken requires that DecodeContinue accepts a token if and only if kube-apiserver writes it, and reads the same from it.
 func checkToken(t *testing.T, token string) {
 	t.Helper()
 	start, revision, isCanonical := DecodeContinue(token)
-	wantRevision, wantStart, wantCanonical := readUpstream(t, token)
+	wantStart, wantRevision, wantCanonical := readUpstream(t, token)
 	switch {
 	case isCanonical != wantCanonical:
 		t.Errorf("%q: is canonical: %t, want %t", token, isCanonical, wantCanonical)
 	case isCanonical && (revision != wantRevision || start != wantStart):
-		t.Errorf("%q is read as (%d, %q), want (%d, %q)", token, revision, start, wantRevision, wantStart)
+		t.Errorf("%q: got start %q and revision %d, want %q and %d", token, start, revision, wantStart, wantRevision)
 	}
 }
 
@@ -105,7 +105,7 @@ func FuzzEncodeContinue(f *testing.F) {
 		}
 		gotStart, gotRevision, isCanonical := DecodeContinue(token)
 		if !isCanonical || uint64(gotRevision) != revision || gotStart != start {
-			t.Errorf("got (%d, %q, canonical: %t), want (%d, %q)", gotRevision, gotStart, isCanonical, revision, start)
+			t.Errorf("got start %q and revision %d (canonical: %t), want %q and %d", gotStart, gotRevision, isCanonical, start, revision)
 		}
 		if want := upstreamToken(t, start, int64(revision)); token != want {
 			t.Errorf("got the token %s, want the upstream's %s", token, want)

@@ -20,10 +20,12 @@ func TestReference(t *testing.T) {
 	expect.NoError(t, err)
 	structs := map[string]*ast.StructType{} // by name
 	ast.Inspect(file, func(n ast.Node) bool {
-		if spec, ok := n.(*ast.TypeSpec); ok {
-			if s, ok := spec.Type.(*ast.StructType); ok {
-				structs[spec.Name.Name] = s
-			}
+		spec, isType := n.(*ast.TypeSpec)
+		if !isType {
+			return true
+		}
+		if s, isStruct := spec.Type.(*ast.StructType); isStruct {
+			structs[spec.Name.Name] = s
 		}
 		return true
 	})

@@ -151,8 +151,8 @@ func checkSingle(t *testing.T, r *Request, namespaced bool, want scope) {
 	}
 }
 
-// checkServed requires that checkSelectors forwards the list r in these three cases, and, but for one exception below, in no
-// others:
+// checkServed requires that checkSelectors forwards the list r in these three cases. In all others it must not forward r, with
+// one exception, which is explained below.
 //
 //  1. The upstream refuses the selector.
 //  2. The upstream's pages differ in their scope.

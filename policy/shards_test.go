@@ -26,7 +26,7 @@ func TestParseShards(t *testing.T) {
 		"spaces around":        {raw: "  " + uid(lower) + " ", want: uid(lower)},
 		"no spaces":            {raw: strings.ReplaceAll(uid(lower), " ", ""), want: uid(lower)},
 		"empty":                {raw: ""},
-		"no selector":          {raw: "x"},
+		"not a shardRange":     {raw: "x"},
 		"a missing bracket":    {raw: strings.TrimSuffix(uid(lower), ")")},
 		"one bracket more":     {raw: uid(lower) + ")"},
 		"joined with &&":       {raw: uid(lower) + " && " + uid(upper)},

@@ -178,7 +178,7 @@ func (l *life) checkObjects(s Snapshot, want modelState) error {
 			all = append(all, o)
 		}
 	}
-	if got := s.Page(index.Query{}, nil); !slices.Equal(got.Objects, all) || got.Next != "" || got.Remaining != 0 {
+	if got := s.Page(index.Query{}, noBuffer); !slices.Equal(got.Objects, all) || got.Next != "" || got.Remaining != 0 {
 		return fmt.Errorf("-want +got:\n%s", cmp.Diff(keysOf(all), keysOf(got.Objects)))
 	}
 	return nil

@@ -18,6 +18,9 @@ import (
 // withoutIndex is the argument of [index.NewTree] for a tree that has no index by a field.
 const withoutIndex = false
 
+// noBuffer is the argument of [Snapshot.Page] for a page whose objects get memory of their own.
+var noBuffer []*index.Object
+
 // noNumber is the [index.Object].Number of objects that are not compressed, since only package gzip reads the number.
 const noNumber = 0
 

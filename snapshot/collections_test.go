@@ -62,11 +62,15 @@ func TestSettingsOfAResource(t *testing.T) {
 	c := newCollections(t, refusing, func(config *Config) {
 		config.Limits.History = time.Hour
 		config.Settings = func(gvr schema.GroupVersionResource) Settings {
-			return map[string]Settings{"short": {History: time.Minute}}[gvr.Resource]
+			if gvr.Resource == "short" {
+				return Settings{History: time.Minute}
+			}
+			return Settings{}
 		}
 	})
 	for resource, want := range map[string]time.Duration{"short": time.Minute, "other": time.Hour} {
-		collection, _ := c.Use(resourceNamed(resource))
+		collection, unavailable := c.Use(resourceNamed(resource))
+		expect.Same(t, reason.None, unavailable)
 		expect.Same(t, want, collection.limits.History)
 	}
 }

@@ -97,7 +97,7 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 				if unavailable != reason.None {
 					t.Fatalf("the state at %d: got reason %q, want the state", revision, unavailable)
 				}
-				if got := len(state.Page(index.Query{}, nil).Objects); got != wantObjects {
+				if got := len(state.Page(index.Query{}, noBuffer).Objects); got != wantObjects {
 					t.Errorf("the state at %d: got %d objects, want %d", revision, got, wantObjects)
 				}
 			}

@@ -120,7 +120,7 @@ func TestStreamingListsWithoutEnd(t *testing.T) {
 // reached the upstream's revision.
 func TestALongLoadIsNotNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// The second page takes 20 seconds. Meanwhile, something else is written upstream, which the stream does not send.
+		// The second page takes 20 seconds. Meanwhile, another resource is written. The feed's stream does not send that.
 		const loadTime = 20 * time.Second
 		p := newPlane(t, "a", "b")
 		pages := loadInPages(pagesAt(loadedAt, loadedAt))

@@ -218,7 +218,7 @@ func TestVerifiedInOrder(t *testing.T) {
 		var noError error
 		time.Sleep(time.Second)
 		c.Verify(OfCollection(eager))
-		c.endAttempt(first, requiredAt, comparedAt, noError)
+		c.endAttempt(first, requiredAt, comparedAt, noError) // what the first Verify required is done
 		expectNext("right after the eager collection was compared", nil)
 		time.Sleep(verifyEvery)
 		expectNext("verifyEvery later", first)

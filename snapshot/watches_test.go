@@ -67,7 +67,7 @@ func TestLoadEndsWatchesThatAreBehind(t *testing.T) {
 	for name, tt := range map[string]struct {
 		readsBefore bool // the client reads the two changes before the load
 		drops       bool // the known state is dropped before the load
-		wantEvents  int  // the number of events that the client gets after the load, in which there is one change
+		wantEvents  int  // the number of events that the client gets after the load; there is one more change then
 		wantEnd     watch.Ending
 	}{
 		"the watch has all changes":   {readsBefore: true, wantEvents: 1},

@@ -125,7 +125,7 @@ func (w *checkedWidgets) expectRight(t *testing.T) {
 		t.Fatalf("the newest state: got reason %q, want the state; log:\n%s", unavailable, w.log)
 	}
 	var items [][]byte
-	for _, o := range s.Page(index.Query{}, nil).Objects {
+	for _, o := range s.Page(index.Query{}, noBuffer).Objects {
 		items = append(items, o.Bytes)
 	}
 	expect.Same(t, w.list(int64(s.Revision), inmemory.List{}), string(s.Envelope.Render(wire.ListMeta{Revision: s.Revision}, items)))

@@ -16,9 +16,9 @@ var fwdParameter = regexp.MustCompile(`fwd=([^;]+)`)
 func TestReference(t *testing.T) {
 	table := reference.Head("detail", "fwd", "why", "if you want it from memory")
 	for _, why := range reason.Forwarding() {
-		fwd := fwdParameter.FindStringSubmatch(kubehttp.CacheForwarded(why))[1]
+		match := fwdParameter.FindStringSubmatch(kubehttp.CacheForwarded(why))
 		sentence, remedy := why.Explain()
-		table += reference.Row("`"+string(why)+"`", fwd, sentence, remedy)
+		table += reference.Row("`"+string(why)+"`", match[1], sentence, remedy)
 	}
 	reference.Check(t, "../../docs/reference.md", "reasons", table)
 }

@@ -6,8 +6,8 @@ import (
 )
 
 // TestAsOf: in an outage, AsOf returns the time at which an API server was last heard, until this is as long ago as the bound.
-// At other times it returns now. AsOfWithoutStream does the same, but for it an outage ends later: by as long as the outage has
-// lasted, but at most by maxReopenTime.
+// At other times it returns now. AsOfWithoutStream does the same, but counts a time after the outage as part of it: as much time
+// as the outage has lasted, but at most maxReopenTime, 5 s.
 func TestAsOf(t *testing.T) {
 	const bound = 60 * time.Second
 	const moment = time.Nanosecond

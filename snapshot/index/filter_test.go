@@ -19,7 +19,7 @@ import (
 func TestShards(t *testing.T) {
 	envelope := samples.Envelope("PodList", "v1")
 	envelope.Paths = envelope.Paths.WithUID()
-	tree := NewTree(false)
+	tree := NewTree(withoutIndex)
 	metadataOf := map[string]*metav1.PartialObjectMetadata{}
 	hashOf := func(value string) string { return "0x" + sharding.HashField(value) }
 	const least, afterGreatest = "0x0000000000000000", "0x10000000000000000"
@@ -38,7 +38,7 @@ func TestShards(t *testing.T) {
 			sharding.ShardRangeRequirement{Key: field, Start: start, End: end},
 			sharding.ShardRangeRequirement{Key: field, Start: hashOf("uid-0"), End: hashOf("uid-1")},
 		)}
-		page := tree.Page(envelope, q, nil)
+		page := tree.Page(envelope, q, noBuffer)
 		for key, metadata := range metadataOf {
 			want, err := q.Shards.Matches(metadata)
 			expect.NoError(t, err)

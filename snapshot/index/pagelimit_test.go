@@ -8,10 +8,11 @@ import (
 // TestPageLimit: PageLimit returns how many objects from a key on fit into maxBytes, but at least 1. If all of them fit, it
 // returns maxObjects.
 func TestPageLimit(t *testing.T) {
-	const objects, size = 10, 100
-	tree := NewTree(false)
+	const objects, size = 10, 100 // their keys are "0" to "9", and each has 100 bytes
+	tree := NewTree(withoutIndex)
+	const number, revision = 0, 1 // PageLimit does not read them
 	for i := range objects {
-		tree.Set(NewObject(0, strconv.Itoa(i), 1, make([]byte, size)))
+		tree.Set(NewObject(number, strconv.Itoa(i), revision, make([]byte, size)))
 	}
 	const maxObjects = 500
 	for name, tt := range map[string]struct {

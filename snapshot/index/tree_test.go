@@ -54,6 +54,12 @@ func TestTreeAgainstAMap(t *testing.T) {
 	}
 }
 
+// Arguments of NewTree.
+const withIndex, withoutIndex = true, false
+
+// noBuffer is the argument of Page for a page whose objects get memory of their own.
+var noBuffer []*Object
+
 // checkedTree is a tree of pods, and a map with the same pods as its model.
 type checkedTree struct {
 	random   *rand.Rand
@@ -72,7 +78,7 @@ func newCheckedTree(seed uint64) *checkedTree {
 	nodeName := []string{"spec", "nodeName"}
 	m := &checkedTree{
 		random:  rand.New(rand.NewPCG(seed, 7)),
-		tree:    NewTree(true),
+		tree:    NewTree(withIndex),
 		objects: map[string]selectable{},
 		envelope: samples.Envelope("PodList", "v1",
 			wire.Field{Name: "spec.nodeName", JSON: nodeName, Indexed: true},
@@ -85,6 +91,7 @@ func newCheckedTree(seed uint64) *checkedTree {
 	return m
 }
 
+// pick returns one of these texts at random.
 func (m *checkedTree) pick(from ...string) string { return from[m.random.IntN(len(from))] }
 
 func (m *checkedTree) flipCoin() bool { return m.random.IntN(2) == 0 }
@@ -170,8 +177,9 @@ func (m *checkedTree) check(t *testing.T) {
 	}
 }
 
-// checkRuns compares the signatures of the runs, and the index, with the objects. Runs must be at least an eighth full on
-// average, since Count visits each run.
+// checkRuns compares the runs and the index of the tree with its objects. A run has up to maxRun objects with successive keys,
+// and for each of them a signature: a few bits that depend on the labels. Runs must be at least an eighth full on average, since
+// Count visits each run.
 func (m *checkedTree) checkRuns(t *testing.T) {
 	t.Helper()
 	expect.Same(t, m.tree.Len(), m.tree.byField.Len())
@@ -224,7 +232,7 @@ func (m *checkedTree) checkPage(t *testing.T, keys []string) {
 	t.Helper()
 	q := m.randomQuery(t, keys)
 	want, wantKeys := m.findPage(q, keys)
-	page := m.tree.Page(m.envelope, q, nil)
+	page := m.tree.Page(m.envelope, q, noBuffer)
 	var gotKeys []string
 	for _, o := range page.Objects {
 		gotKeys = append(gotKeys, o.Key)
@@ -281,8 +289,8 @@ func (m *checkedTree) findPage(q Query, keys []string) (page Page, found []strin
 		isInRange := strings.HasPrefix(key, prefix) && key >= prefix+q.Start && (q.Name == "" || key == prefix+q.Name)
 		isFull := q.Limit > 0 && int64(len(found)) == q.Limit
 		// With EndsWithIndex, only objects of the node count as following the page.
-		isNotInIndex := q.EndsWithIndex && byNode && o.fields["spec.nodeName"] != node
-		if !isInRange || (isFull && isNotInIndex) {
+		isOfOtherNode := q.EndsWithIndex && byNode && o.fields["spec.nodeName"] != node
+		if !isInRange || (isFull && isOfOtherNode) {
 			continue
 		}
 		switch {
@@ -307,7 +315,7 @@ func TestNodeIndexEnds(t *testing.T) {
 	}
 	for endsWithIndex, wantNext := range map[bool]string{true: "", false: "a/1\x00"} {
 		q := Query{Limit: 1, Fields: fields.ParseSelectorOrDie("spec.nodeName=n1"), EndsWithIndex: endsWithIndex}
-		expect.Same(t, wantNext, m.tree.Page(m.envelope, q, nil).Next)
+		expect.Same(t, wantNext, m.tree.Page(m.envelope, q, noBuffer).Next)
 	}
 }
 
@@ -315,7 +323,7 @@ func TestNodeIndexEnds(t *testing.T) {
 // reads only the lengths. (Set puts objects that come in order into full runs.)
 func TestCountWalksLittle(t *testing.T) {
 	const objects, skipped = 20 * maxRun, 10 // skipped is the number of objects before the range
-	tree := NewTree(false)
+	tree := NewTree(withoutIndex)
 	for i := range objects {
 		tree.Set(&Object{Key: fmt.Sprintf("ns/%06d", i)})
 	}

@@ -39,6 +39,7 @@ func TestComparePagesOfShards(t *testing.T) {
 		Next:      "n/a\x00",
 		Remaining: 3,
 	}
+	var noHeaders http.Header
 	const shardInfo = `,"shardInfo":{"selector":"` + wire.AllShards + `"}`
 	for name, tt := range map[string]struct {
 		moreMetadata string // in the upstream's list
@@ -50,7 +51,7 @@ func TestComparePagesOfShards(t *testing.T) {
 		"no shardInfo":                  {moreMetadata: `,"remainingItemCount":3`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := state.isWrittenAs(ours, upstreamPage(tt.moreMetadata), nil); got != tt.want {
+			if got := state.isWrittenAs(ours, upstreamPage(tt.moreMetadata), noHeaders); got != tt.want {
 				t.Errorf("the page is written as the upstream's: got %t, want %t", got, tt.want)
 			}
 		})

@@ -18,12 +18,16 @@ const upstream = 30
 // start is the time at which each test begins.
 var start = time.Now()
 
+// theStart is the time from the start to itself, for events at the start.
+const theStart time.Duration = 0
+
 // at returns the time that is a duration after the start.
 func at(after time.Duration) time.Time { return start.Add(after) }
 
 // newTestFreshness returns a Freshness of a stream that was opened at the start. The last probe was sent at the start.
 func newTestFreshness() *Freshness {
-	f := &Freshness{schedule: newProbeSchedule(90*time.Second, 0), lastProbe: Probe{Number: provenNumber, Sent: start}}
+	const bound, spread = 90 * time.Second, 0
+	f := &Freshness{schedule: newProbeSchedule(bound, spread), lastProbe: Probe{Number: provenNumber, Sent: start}}
 	f.StreamOpened(start)
 	return f
 }
@@ -50,9 +54,10 @@ var (
 	// sentAndAnswered: the next probe is sent and answered. No request waits for it.
 	sentAndAnswered = inOrder(probeSent, probeAnswered)
 	// awaitedAndAnswered: a list waits for the next probe, which is sent and answered.
-	awaitedAndAnswered = awaitedAndAnsweredAt(0)
+	awaitedAndAnswered = awaitedAndAnsweredAt(theStart)
 )
 
+// awaitedAndAnsweredAt returns the event awaitedAndAnswered at a time after the start.
 func awaitedAndAnsweredAt(after time.Duration) event {
 	return func(f *Freshness) {
 		next := Probe{Number: f.lastProbe.Number + 1, Sent: at(after)}
@@ -65,6 +70,7 @@ func awaitedAndAnsweredAt(after time.Duration) event {
 // probeAwaited returns the event that a list waits for the probe with a number.
 func probeAwaited(number uint64) event { return func(f *Freshness) { f.ProbeAwaited(start, number) } }
 
+// probeRefused returns the event that the upstream refuses a probe, and asks for a pause.
 func probeRefused(pause time.Duration) event {
 	return func(f *Freshness) { f.ProbeRefused(start, pause) }
 }
@@ -81,21 +87,30 @@ func probeFailedAt(after time.Duration) event {
 
 func streamOpened(f *Freshness) { f.StreamOpened(start) }
 
+// streamSentAt returns the event that the stream sends something at a time after the start.
 func streamSentAt(after time.Duration) event {
 	return func(f *Freshness) { f.StreamSentEvent(at(after)) }
 }
 
 func streamReached(revision uint64) event { return func(f *Freshness) { f.StateReached(revision) } }
 
-// What happens to progress watches.
+// What happens to progress watches. (A progress watch is a short watch for its bookmark, which shows how far the state has got.)
 var (
-	progressOpened   event = (*Freshness).ProgressOpened
-	progressHelped   event = func(f *Freshness) { f.ProgressSentBookmark(true) }
+	progressOpened event = (*Freshness).ProgressOpened
+	// progressHadNews: a progress watch has ended with a bookmark at a higher revision than the state.
+	progressHadNews event = func(f *Freshness) {
+		const isAboveState = true
+		f.ProgressSentBookmark(isAboveState)
+	}
 	progressTimedOut event = func(f *Freshness) { f.ProgressTimedOut(start) }
 	// withoutBookmark: a progress watch is opened, and reaches its timeout without a bookmark.
 	withoutBookmark = inOrder(progressOpened, progressTimedOut)
 )
 
+// noRetryAfter is the argument of progressFailed for a failure without a Retry-After.
+const noRetryAfter time.Duration = 0
+
+// progressFailed returns the event that a progress watch fails. retryAfter is the pause for which the upstream asks.
 func progressFailed(retryAfter time.Duration) event {
 	return func(f *Freshness) { f.ProgressFailed(start, retryAfter) }
 }
@@ -120,7 +135,7 @@ type nextTest struct {
 	want     Action
 }
 
-// checkNext compares what Next returns with the case's want. provenNumber is the last probe that has proven the state.
+// checkNext compares what Next returns with the case's want. The last probe that has proven the state is provenNumber.
 func checkNext(t *testing.T, tests map[string]nextTest) {
 	t.Helper()
 	for name, tt := range tests {
@@ -170,10 +185,10 @@ func TestNextSendsProbe(t *testing.T) {
 			want:     waitUntil(5 * time.Second),
 		},
 		"no answer, and a list awaits a proof": {
-			happened: []event{probeAwaited(nextNumber), probeFailedAt(0)}, want: waitUntil(probePause),
+			happened: []event{probeAwaited(nextNumber), probeFailedAt(theStart)}, want: waitUntil(probePause),
 		},
 		"no answer several times, and a list awaits a proof": {
-			happened: []event{probeAwaited(nextNumber), threeTimes(probeFailedAt(0))}, after: probePause, want: sendProbe,
+			happened: []event{probeAwaited(nextNumber), threeTimes(probeFailedAt(theStart))}, after: probePause, want: sendProbe,
 		},
 
 		// The upstream sends no bookmarks, so a probe would prove nothing.
@@ -189,7 +204,8 @@ func TestNextSendsProbe(t *testing.T) {
 }
 
 // TestNextOpensProgressWatch: a progress watch is opened if the stream has not reached the answer to a probe in time. The time
-// is progressDelay if a request waits, and otherwise lasts until the state is old. Another one follows one that has helped.
+// is progressDelay if a request waits, and otherwise lasts until the state is old. After a progress watch with a bookmark above
+// the state's revision, another one is opened while lists keep coming.
 func TestNextOpensProgressWatch(t *testing.T) {
 	checkNext(t, map[string]nextTest{
 		"the stream has not reached an awaited answer yet": {
@@ -208,18 +224,18 @@ func TestNextOpensProgressWatch(t *testing.T) {
 			happened: []event{awaitedAndAnswered, progressOpened}, after: progressDelay, want: waitForSchedule,
 		},
 		"a progress watch has failed": {
-			happened: []event{awaitedAndAnswered, progressOpened, progressFailed(0)}, after: progressDelay,
+			happened: []event{awaitedAndAnswered, progressOpened, progressFailed(noRetryAfter)}, after: progressDelay,
 			want: waitUntil(minProgressPause),
 		},
 		"the upstream refused a progress watch for 10s": {
 			happened: []event{awaitedAndAnswered, progressOpened, progressFailed(10 * time.Second)}, after: progressDelay,
 			want: waitUntil(10 * time.Second),
 		},
-		"a progress watch helped, and lists keep coming": {
-			happened: []event{awaitedAndAnswered, progressOpened, progressHelped, streamReached(upstream)}, want: openProgressWatch,
+		"a progress watch had a bookmark above the state, and lists keep coming": {
+			happened: []event{awaitedAndAnswered, progressOpened, progressHadNews, streamReached(upstream)}, want: openProgressWatch,
 		},
-		"a progress watch helped, and no list has come": {
-			happened: []event{probeRequested, sentAndAnswered, progressOpened, progressHelped}, want: waitUntil(progressDelay),
+		"a progress watch had a bookmark above the state, and no list has come": {
+			happened: []event{probeRequested, sentAndAnswered, progressOpened, progressHadNews}, want: waitUntil(progressDelay),
 		},
 	})
 }
@@ -261,8 +277,8 @@ func TestPendingAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// TestSameAnswerOnceMore: two probes are answered with one revision. The second probe proves the state, but a progress watch is
-// due since the first answer.
+// TestSameAnswerOnceMore: two probes are answered with the same revision. A progress watch is due progressDelay after the first
+// answer. When the state has reached the revision, the second probe proves it.
 func TestSameAnswerOnceMore(t *testing.T) {
 	f := newTestFreshness()
 	awaitedAndAnswered(f)                  // nextNumber

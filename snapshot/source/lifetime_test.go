@@ -22,12 +22,13 @@ func TestLifetime(t *testing.T) {
 	sent := time.Now()
 	life := lifetime{sentAt: sent, answeredAt: sent.Add(20 * time.Second), timeout: 60 * time.Second}
 	const earliest = 60*time.Second - maxEarlyEnd
+	const tooEarly = earliest - time.Nanosecond
 	for name, tt := range map[string]struct {
 		noticedAfter       time.Duration // the time from the request to the end as it was noticed
 		wantEndAfter       time.Duration // the time from the request to LatestEnd
 		wantReachedTimeout bool
 	}{
-		"before the timeout":             {noticedAfter: earliest - 1, wantEndAfter: earliest - 1},
+		"before the timeout":             {noticedAfter: tooEarly, wantEndAfter: tooEarly},
 		"maxEarlyEnd before the timeout": {noticedAfter: earliest, wantEndAfter: earliest, wantReachedTimeout: true},
 		"long after the timeout":         {noticedAfter: time.Hour, wantEndAfter: 80 * time.Second, wantReachedTimeout: true},
 	} {
@@ -63,7 +64,8 @@ func TestLateWatch(t *testing.T) {
 			return nil, context.Cause(r.Context()) // as net/http does over HTTP/1.1
 		})
 		s := &Source{Base: &url.URL{Scheme: "https", Host: "upstream"}, Client: &http.Client{Transport: transport}}
-		_, err := s.Watch(t.Context(), "", url.Values{}, time.Hour)
+		const allNamespaces, timeout = "", time.Hour
+		_, err := s.Watch(t.Context(), allNamespaces, url.Values{}, timeout)
 		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "did not begin to answer") {
 			t.Errorf("got error %v, want one that says that the answer did not begin, and wraps %v", err, context.Canceled)
 		}

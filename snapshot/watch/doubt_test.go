@@ -17,8 +17,8 @@ func TestIsDefinedCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *fakeCluster) {
 		const clients, changes = 100, 100
 
-		// All clients but one watch the namespace n1. Each client calls Take before the first change, and gets nothing. From then on,
-		// only changes in its namespace wake it.
+		// All clients but one watch the namespace n1. The first Take of each calls IsDefined in any case. It is over before the calls
+		// are counted.
 		elsewhere := c.watchNamespace("n2", Options{})
 		elsewhere.receive(t.Context())
 		var inN1 []*watchClient
@@ -80,7 +80,7 @@ func TestIsDefinedCalls(t *testing.T) {
 func TestBookmarkAfterDoubt(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *fakeCluster) {
 		client := c.watchNamespace("n1", Options{Bookmarks: true})
-		client.receive(t.Context()) // gets nothing: there is no change yet
+		client.receive(t.Context()) // the first Take gets nothing: there is no change yet
 
 		c.definition.doubtful.Store(true)
 		c.add("n2")

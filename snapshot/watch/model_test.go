@@ -143,8 +143,8 @@ func (m *model) loseOldestClient() {
 	}
 }
 
-// checkWakes checks that no client was woken for a change that does not concern it. In two cases, a client is woken for whatever
-// change comes next, so these are not checked: at the beginning of its watch, and after readUndispatched.
+// checkWakes checks that no client was woken for a change that does not concern it. In two cases, firstDue may be another change,
+// so these are not checked: at the beginning of a watch, and after readUndispatched.
 func (m *model) checkWakes() {
 	for _, client := range m.open() {
 		due := client.firstDue.Load()

@@ -99,6 +99,7 @@ func TestLearnItem(t *testing.T) {
 	itemInProtobuf, err := pod.Marshal()
 	expect.NoError(t, err)
 	podInProtobuf := string(encodeProtobuf(t, pod))
+	const unknownPodField = 15
 	for name, tt := range map[string]struct {
 		encoding        Encoding
 		inList, inEvent string
@@ -121,7 +122,7 @@ func TestLearnItem(t *testing.T) {
 		"protobuf": {encoding: protobufEncoding{}, inList: string(itemInProtobuf), inEvent: podInProtobuf},
 		"another field in protobuf": {
 			encoding: protobufEncoding{},
-			inList:   string(itemInProtobuf) + "\x7a\x00",
+			inList:   string(itemInProtobuf) + field(unknownPodField, ""),
 			inEvent:  podInProtobuf,
 			wantErr:  ErrForm,
 		},

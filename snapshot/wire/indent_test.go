@@ -12,8 +12,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// indentPieces indents a text in pieces. A piece may end only where a token ends. isPieceEnd says at which of these indexes of
-// the text a piece ends.
+// indentPieces indents a text in pieces. A piece may end only where a token ends. For the index in the text at which a token
+// ends, isPieceEnd returns whether a piece ends there, too.
 func indentPieces(text []byte, bufferSize int, isPieceEnd func(i int) bool) (string, error) {
 	var got bytes.Buffer
 	out := bufio.NewWriterSize(&got, bufferSize)

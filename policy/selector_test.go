@@ -94,11 +94,11 @@ func TestCheckSelectors(t *testing.T) {
 	}
 }
 
-// scope is what the API server reads for a list: a single object by its name, or all objects of a namespace. An empty namespace
-// stands for all namespaces.
+// scope is what the API server reads for a list: a single object by its name, or all objects of a namespace.
 type scope struct {
-	namespace, name string
-	single          bool
+	namespace string // "": all namespaces
+	name      string // of the single object
+	single    bool   // a single object is read
 }
 
 // predicateOf returns the selectors of r as the API server's storage gets them.
@@ -116,16 +116,18 @@ func upstreamScope(r *Request, namespaced bool) scope {
 	}
 	name, isNamed := predicate.MatchesSingle()
 	isValidName := name != "" && len(content.IsPathSegmentName(name)) == 0
-	hasNamespace := !namespaced || namespace != ""
-	return scope{namespace: namespace, name: name, single: isNamed && isValidName && hasNamespace}
+	hasNeededNamespace := !namespaced || namespace != ""
+	return scope{namespace: namespace, name: name, single: isNamed && isValidName && hasNeededNamespace}
 }
 
 // checkScope compares listproxy with the API server for the list r. It checks what Single finds (checkSingle), and whether the
 // list is served (checkServed), with both meanings of the limit at resourceVersion=0.
 func checkScope(t *testing.T, r *Request, namespaced bool) {
 	t.Helper()
+	// A watch has no scope, since the upstream matches its events one by one. Resources of the cluster have no path with a
+	// namespace.
 	isUnknownPath := r.Namespace != "" && !namespaced
-	if r.Watch || isUnknownPath { // A watch has no scope: the upstream matches its events one by one.
+	if r.Watch || isUnknownPath {
 		return
 	}
 	want := upstreamScope(r, namespaced)

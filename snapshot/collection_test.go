@@ -186,7 +186,7 @@ func TestValidity(t *testing.T) {
 				t.Errorf("the newest state: got reason %q, want %q", got, tt.wantNewest)
 			}
 			if got := c.Validity().WhyNot(exact, time.Now()); got != tt.wantExact {
-				t.Errorf("the state at revision liveAt: got reason %q, want %q", got, tt.wantExact)
+				t.Errorf("the state at revision %d: got reason %q, want %q", liveAt, got, tt.wantExact)
 			}
 		})
 	}
@@ -202,7 +202,7 @@ func TestNewestWaitsForAReload(t *testing.T) {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Hour})
 			const limit, loadTime = 10 * time.Second, 2 * time.Second
-			const atOnce time.Duration = 0
+			const noTime time.Duration = 0
 			expectWait := func(when string, kind LoadKind, want reason.Reason, wantWait time.Duration) {
 				t.Helper()
 				askedAt := time.Now()
@@ -217,14 +217,14 @@ func TestNewestWaitsForAReload(t *testing.T) {
 			// A load has gone on for two seconds. It ends a second later.
 			c.setReloadingSince(time.Now())
 			time.Sleep(loadTime)
-			expect.Same(t, atOnce, c.LoadTimeLeft(limit, FirstLoad))
+			expect.Same(t, noTime, c.LoadTimeLeft(limit, FirstLoad))
 			expect.Same(t, limit-loadTime, c.LoadTimeLeft(limit, AnyLoad))
 			time.AfterFunc(time.Second, func() { endLoad(c) })
-			expectWait("a first load", FirstLoad, reason.None, atOnce)
+			expectWait("a first load", FirstLoad, reason.None, noTime)
 			expectWait("any load", AnyLoad, reason.None, time.Second)
 
 			c.retire()
-			expectWait("any load of a retired collection", AnyLoad, reason.Warming, atOnce) // no load will come
+			expectWait("any load of a retired collection", AnyLoad, reason.Warming, noTime) // no load will come
 		})
 	}
 }

@@ -129,7 +129,7 @@ func TestUnlikelyLoadsBackOff(t *testing.T) {
 				if pause < least || pause > most {
 					t.Errorf("pause %d: got %v, want %v to %v", i, pause, least, most)
 				}
-				least = min(pause, tt.wantLongest) // without the jitter, which may shrink
+				least = min(pause, tt.wantLongest) // at the bound, the next pause may have less jitter than this one
 			}
 			if least < tt.wantLongest {
 				t.Errorf("the last pause: got %v, want at least %v", least, tt.wantLongest)

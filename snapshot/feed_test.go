@@ -142,7 +142,7 @@ func TestFeedOfBrokenStreams(t *testing.T) {
 		return 0, respond(http.StatusOK, event("MODIFIED", "b", p.write("b"))+event("MODIFIED", "b", p.write("b")))(r)
 	}
 	const incomplete = `{"type":`
-	// A feedCase lasts a minute. With growing pauses, there are few requests in it. If the pauses do not grow, there are more than
+	// Each case lasts a minute. With growing pauses, there are few requests in it. If the pauses do not grow, there are more than
 	// three watches a second.
 	fewWatches, fewProbes := bounds{least: 3, most: 30}, bounds{least: 1, most: 30}
 	const leastWatches = 195

@@ -47,7 +47,7 @@ func checkVersionSize(t *testing.T, indexed bool, c changes) {
 		objects[i] = &Object{Key: fmt.Sprintf("namespace/name-%06d", i), Fields: []string{fmt.Sprintf("node-%03d", i%500)}}
 		tree.Set(objects[i])
 	}
-	var before *Object // nil if an object is added. VersionSize is the same for an object that is removed.
+	var before *Object // the object that is replaced; nil: an object is added or removed, for which VersionSize is the same
 	if c.replaceObjects {
 		before = objects[0]
 	}

@@ -59,7 +59,9 @@ type modelClient struct {
 	queryName string
 	options   Options
 	begunAt   time.Time
-	asleep    bool // the last Take returned nothing, so the client does not call Take again before it is woken
+	// asleep reports whether the last Take returned nothing, outside of a doubt. Then the client does not call Take again before it
+	// is woken.
+	asleep bool
 
 	want       []wantEvent // the events that the client must get for the first wantLogged changes of the log
 	wantLogged int
@@ -143,8 +145,8 @@ func (m *model) loseOldestClient() {
 	}
 }
 
-// checkWakes checks that no client was woken for a change that does not concern it. In two cases, firstDue may be another change,
-// so these are not checked: at the beginning of a watch, and after readUndispatched.
+// checkWakes checks that no client was woken for a change that does not concern it. In two cases, firstDue may be any
+// change, so they are not checked: at the beginning of a watch, and after readUndispatched.
 func (m *model) checkWakes() {
 	for _, client := range m.open() {
 		due := client.firstDue.Load()

@@ -19,13 +19,29 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
+// watchPair is one watch that is sent to both sides: to kube-apiserver (direct) and to listproxy (proxy). Either stream may be
+// ahead of the other at any moment, so the two are not compared with each other. Each is compared with the track, which says
+// what really happened: the track has kube-apiserver's list at an exact revision, and all events after that revision.
+type watchPair struct {
+	c        *comparator
+	request  watchRequest
+	readTime time.Duration // how long events are read before they are compared
+
+	direct, proxy *stream
+	track         *track // nil if kube-apiserver no longer has the revision where the track would begin
+	// expected is what must be true of both streams. open fills it, except for UpTo. run sets UpTo when the events have been
+	// read.
+	expected oracle.Watch
+}
+
 const (
-	// watchPatience bounds a wait for the header or for events of a watch.
+	// watchPatience is the longest wait for the header of a watch, and for events that are still missing.
 	watchPatience = time.Minute
-	// trackPatience bounds a wait until kube-apiserver's own watch fits the track. It is longer than watchPatience: on a busy
-	// machine kube-apiserver may be late, and its speed is not what is tested.
+	// trackPatience is the longest wait for events that are missing in kube-apiserver's own stream. It is longer than
+	// watchPatience: on a busy machine kube-apiserver may be late, and its speed is not what is tested.
 	trackPatience = 5 * watchPatience
-	// A watch is read for minReadTime to maxReadTime before it is compared, and an odd one for oddReadTime.
+	// Events are read for a random time from minReadTime to maxReadTime before they are compared. A watch that is odd
+	// ([question.Odd]) is read for oddReadTime.
 	minReadTime = 100 * time.Millisecond
 	maxReadTime = 3100 * time.Millisecond
 	oddReadTime = 300 * time.Millisecond
@@ -40,8 +56,8 @@ func (c *comparator) compareWatches(ctx context.Context, seed uint64, workers in
 	})
 }
 
-// currentRevision returns etcd's revision, which is that of a list of namespaces.
-func (c *comparator) currentRevision(ctx context.Context) (revision uint64, _ *difference) {
+// readEtcdRevision reads etcd's current revision: every consistent list has it, here one of namespaces.
+func (c *comparator) readEtcdRevision(ctx context.Context) (revision uint64, _ *difference) {
 	a, err := c.direct.ask(ctx, question{Path: "/api/v1/namespaces", Query: url.Values{"limit": {"1"}}, User: c.cluster.Users[0]})
 	if err == nil {
 		revision, err = a.Revision()
@@ -52,15 +68,16 @@ func (c *comparator) currentRevision(ctx context.Context) (revision uint64, _ *d
 	return revision, nil
 }
 
-// oldestAllowed returns the lowest revision that a state of a resource may have: that of the last write that is older than
-// bound.
+// oldestAllowed returns the lowest revision that a state from memory may have. That is the revision of the resource's last
+// write that is older than bound (10 s, listproxy's --staleness-bound), but at least one from before listproxy started.
 func (c *comparator) oldestAllowed(r cluster.Resource) uint64 {
 	kind := r.GroupResource()
 	return max(c.revisionsBefore[kind], c.cluster.Ledger.Before(kind, time.Now().Add(-bound)))
 }
 
-// compareWatch sends a watch to both sides, reads for a while, and compares the events. If they cannot be compared
-// (incomparable), it tries again, up to maxTries times. A difference is added to the report.
+// compareWatch sends a watch to both sides, reads for a while, and compares the events. It tries up to maxTries times if the
+// streams cannot be compared, for example since kube-apiserver lost the revision (incomparable). It adds a difference to the
+// report.
 func (c *comparator) compareWatch(ctx context.Context, g *generator, w watchRequest) {
 	const maxTries = 8
 	for range maxTries {
@@ -68,8 +85,8 @@ func (c *comparator) compareWatch(ctx context.Context, g *generator, w watchRequ
 		p := &watchPair{c: c, request: w, readTime: readTime}
 		d := p.run(ctx)
 		p.close()
-		switch {
-		case ctx.Err() != nil:
+		switch { // the first case that applies
+		case ctx.Err() != nil: // the end of ctx has cut the streams
 			return
 		case d == nil:
 			p.count()
@@ -87,19 +104,6 @@ func (c *comparator) compareWatch(ctx context.Context, g *generator, w watchRequ
 	c.report.count("asked again, in vain")
 }
 
-// watchPair is one watch that is sent to both sides. Each side's stream is compared with the track, which has the truth: a list
-// at an exact revision and all events after that. The two streams are not compared with each other, since each may be ahead of
-// the other.
-type watchPair struct {
-	c        *comparator
-	request  watchRequest
-	readTime time.Duration // before the comparison
-
-	direct, proxy *stream      // of kube-apiserver, and of listproxy
-	track         *track       // nil if kube-apiserver no longer has the revision
-	expected      oracle.Watch // what must be true of both streams; run and open fill it
-}
-
 // close ends both watches and the track.
 func (p *watchPair) close() {
 	for _, s := range []*stream{p.direct, p.proxy} {
@@ -112,9 +116,9 @@ func (p *watchPair) close() {
 	}
 }
 
-// run opens both watches, reads them for a while, and returns how they differ. The caller calls close.
+// run opens both watches, reads their events for a while, and returns how one of them is wrong, or nil. The caller calls close.
 func (p *watchPair) run(ctx context.Context) *difference {
-	// The headers, and the bodies of refusals.
+	// Step 1: the headers must be the same, and so must the bodies of answers other than 200.
 	if d := p.open(ctx); d != nil {
 		return d
 	}
@@ -122,20 +126,21 @@ func (p *watchPair) run(ctx context.Context) *difference {
 	if d != nil || p.direct.Code != http.StatusOK {
 		return d
 	}
-	if p.request.Odd { // only ends are compared
+	if p.request.Odd { // its events are not compared, only whether it ends
 		clock.Sleep(ctx, oddReadTime)
-		return p.awaitEqual(ctx, p.compareEnds)
+		return p.awaitNoDifference(ctx, p.compareEnds)
 	}
-	// The events: each that was written before this moment must come.
+	// Step 2: after readTime, every event up to etcd's revision must come.
 	clock.Sleep(ctx, p.readTime)
-	newest, d := p.c.currentRevision(ctx)
+	newest, d := p.c.readEtcdRevision(ctx)
 	if d != nil {
 		return d
 	}
 	p.expected.UpTo = newest
-	if d := p.awaitEqual(ctx, p.compareEvents); d != nil {
+	if d := p.awaitNoDifference(ctx, p.compareEvents); d != nil {
 		return d
 	}
+	// Step 3: what does not depend on the track.
 	if d := p.compareNewBookmarks(ctx); d != nil {
 		return d
 	}
@@ -157,8 +162,8 @@ func (p *watchPair) count() {
 		fmt.Sprintf("resourceVersion=%s sendInitialEvents=%s", w.start, w.initial))
 }
 
-// compareNewBookmarks compares the bookmarks of kinds that only listproxy has sent so far. It sends kube-apiserver a watch that
-// gets such a bookmark.
+// compareNewBookmarks compares bookmarks of a kind ([bookmarkKind]) that so far only listproxy has sent. If there are any, it
+// sends kube-apiserver a watch of three seconds, in which kube-apiserver sends bookmarks, too.
 func (p *watchPair) compareNewBookmarks(ctx context.Context) *difference {
 	proxy := p.proxy.soFar()
 	if !p.c.bookmarks.hasNewKind(p.request, proxy.events) {
@@ -189,10 +194,11 @@ func (p *watchPair) compareNewBookmarks(ctx context.Context) *difference {
 	return nil
 }
 
-// checkRevisions returns a difference if an event from listproxy has a higher revision than etcd has reached.
+// checkRevisions returns a difference if an event from listproxy has a higher revision than etcd. It takes the events first,
+// and then reads etcd's revision.
 func (p *watchPair) checkRevisions(ctx context.Context) *difference {
 	events := p.proxy.soFar().events
-	newest, d := p.c.currentRevision(ctx)
+	newest, d := p.c.readEtcdRevision(ctx)
 	if d != nil {
 		return d
 	}
@@ -204,23 +210,27 @@ func (p *watchPair) checkRevisions(ctx context.Context) *difference {
 	return nil
 }
 
-// open opens the track, and then the watch at both sides, and fills p.expected except for UpTo. A watch that begins with a
-// state must begin with that of a revision from MinRevision to MaxRevision. The track begins early enough for all of them, at
-// From.
+// open opens the track, then sends the watch to both sides, and fills p.expected except for UpTo.
+//
+// Say 90 is the oldest revision that a state may have, and etcd is at 100 when both headers have come. A watch that begins with
+// initial events may have those of any revision from 90 (MinRevision) to 100 (MaxRevision), so the track begins at 90 (From). A
+// watch from revision 95 has the events after 95, so its track begins at 95.
 func (p *watchPair) open(ctx context.Context) *difference {
-	w := p.request
-	p.expected = oracle.Watch{Bookmarks: w.bookmarks, Revision: w.Revision, MinRevision: p.c.oldestAllowed(w.Resource)}
-	p.expected.Begins, p.expected.EndsInitial = w.begins()
-	p.expected.From = p.expected.MinRevision
-	if p.expected.Begins == oracle.FromRevision {
-		p.expected.From = min(w.Revision, p.c.cluster.Ledger.NewestOfAll())
+	w, ledger := p.request, p.c.cluster.Ledger
+	begins, endsInitial := w.begins()
+	oldest := p.c.oldestAllowed(w.Resource)
+	p.expected = oracle.Watch{
+		Begins: begins, EndsInitial: endsInitial, Bookmarks: w.bookmarks, Revision: w.Revision, MinRevision: oldest, From: oldest,
+	}
+	if begins == oracle.FromRevision {
+		p.expected.From = min(w.Revision, ledger.NewestOfAll()) // the revision may be of the future, where no track can begin
 	}
 	var trackErr, directErr, proxyErr error
 	if !w.Odd {
 		p.track, trackErr = openTrack(ctx, p.c.direct, w, p.expected.From)
 	}
-	if w.start == fromUnset { // every write that was confirmed before the watch is sent
-		p.expected.MinRevision = max(p.expected.MinRevision, p.c.cluster.Ledger.NewestOfAll())
+	if w.start == fromUnset { // it must have every write that is confirmed before it is sent, now
+		p.expected.MinRevision = max(oldest, ledger.NewestOfAll())
 	}
 	var all sync.WaitGroup
 	all.Go(func() { p.direct, directErr = openStream(ctx, p.c.direct, w.question) })
@@ -230,34 +240,38 @@ func (p *watchPair) open(ctx context.Context) *difference {
 		return newDifference(noAnswer, "%v", err)
 	}
 	var d *difference
-	p.expected.MaxRevision, d = p.c.currentRevision(ctx)
+	p.expected.MaxRevision, d = p.c.readEtcdRevision(ctx)
 	return d
 }
 
-// awaitEqual repeats compare until there is no difference, since events may be on their way. It returns the last difference
-// after watchPatience, or after trackPatience if that is of the kind wrongReference.
-func (p *watchPair) awaitEqual(ctx context.Context, compare func() *difference) *difference {
+// awaitNoDifference calls compare until it finds no difference, since events may be on their way. After watchPatience it
+// returns the last difference. It waits longer, for trackPatience, while kube-apiserver's own stream is wrong (wrongReference).
+func (p *watchPair) awaitNoDifference(ctx context.Context, compare func() *difference) *difference {
 	const pause = 20 * time.Millisecond
 	for started := time.Now(); ; clock.Sleep(ctx, pause) {
 		d := compare()
-		patience := watchPatience
-		if d != nil && d.Kind == wrongReference {
-			patience = trackPatience
+		if d == nil || d.Kind == incomparable {
+			return d
 		}
-		if d == nil || d.Kind == incomparable || time.Since(started) > patience || ctx.Err() != nil {
+		maxWait := watchPatience
+		if d.Kind == wrongReference {
+			maxWait = trackPatience
+		}
+		if time.Since(started) > maxWait || ctx.Err() != nil {
 			return d
 		}
 	}
 }
 
-// compareEvents compares the events of both sides so far with the track.
+// compareEvents compares the events that both sides have sent so far with the track. If a side has ended with an ERROR event,
+// it compares only that event.
 func (p *watchPair) compareEvents() *difference {
 	direct, proxy := p.direct.soFar(), p.proxy.soFar()
 	if proxy.err != nil || direct.err != nil {
 		return newDifference(wrongEnd, "listproxy's stream: %v, and kube-apiserver's: %v", proxy.err, direct.err)
 	}
-	if isRefused(direct.events) || isRefused(proxy.events) {
-		return p.compareRefusals(direct.events, proxy.events)
+	if endsWithError(direct.events) || endsWithError(proxy.events) {
+		return p.compareErrors(direct.events, proxy.events)
 	}
 	if p.track == nil {
 		return newDifference(incomparable, "kube-apiserver has no state at the revision where the track begins")
@@ -266,7 +280,8 @@ func (p *watchPair) compareEvents() *difference {
 		p.c.report.addLost()
 		return newDifference(incomparable, lostRevision)
 	}
-	if p.request.seconds == 0 && direct.hasEnded != proxy.hasEnded {
+	hasTimeout := p.request.seconds > 0 // the two sides may then end at slightly different moments
+	if !hasTimeout && direct.hasEnded != proxy.hasEnded {
 		return newDifference(wrongEnd, "after %d events: %t, and kube-apiserver's after %d: %t",
 			len(proxy.events), proxy.hasEnded, len(direct.events), direct.hasEnded)
 	}
@@ -282,44 +297,49 @@ func (p *watchPair) compareEvents() *difference {
 	return p.c.bookmarks.compare(p.request, direct.events, proxy.events)
 }
 
-// isRefused reports whether the events end with an ERROR.
-func isRefused(events []oracle.Event) bool {
+// endsWithError reports whether the last event is an ERROR.
+func endsWithError(events []oracle.Event) bool {
 	return len(events) > 0 && events[len(events)-1].Type == watch.Error
 }
 
-// revisionsOfError matches the revisions in the message of an ERROR. The current revision differs each time.
-var revisionsOfError = regexp.MustCompile(`current: \d+|\(\d+\)`)
+// revisionsInError matches the revisions in the message of an ERROR. The current revision differs each time.
+var revisionsInError = regexp.MustCompile(`current: \d+|\(\d+\)`)
 
-// compareRefusals compares the events of both sides if at least one side ends with an ERROR. Both must send the same ERROR. If
-// only one does, it has a known reason in some cases, in which the two cannot be compared. Otherwise that is a difference.
-func (p *watchPair) compareRefusals(direct, proxy []oracle.Event) *difference {
-	switch {
-	case isRefused(direct) && isRefused(proxy):
+// compareErrors compares the events of both sides if at least one side ends with an ERROR. Both must send the same ERROR. It is
+// a difference if only one side sends an ERROR, except in two cases, in which the two sides cannot be compared:
+//
+//   - The watch is from a revision of the near future (fromFuture). One side may reach the revision, and the other give up.
+//   - kube-apiserver has lost the events after the watch's revision. listproxy may keep them for longer, and has sent some.
+func (p *watchPair) compareErrors(direct, proxy []oracle.Event) *difference {
+	directRefuses, proxyRefuses := endsWithError(direct), endsWithError(proxy)
+	switch { // the first case that applies
+	case directRefuses && proxyRefuses:
 		if len(direct) != len(proxy) {
 			return newDifference(incomparable, "refused after other events")
 		}
 		got, want := proxy[len(proxy)-1].Object, direct[len(direct)-1].Object
-		if !bytes.Equal(revisionsOfError.ReplaceAll(got, nil), revisionsOfError.ReplaceAll(want, nil)) {
+		if !bytes.Equal(revisionsInError.ReplaceAll(got, nil), revisionsInError.ReplaceAll(want, nil)) {
 			return newDifference(wrongRefusal, "%s", oracle.Difference(got, want))
 		}
 		p.c.report.count("refused by both")
 		return nil
 	case p.request.start == fromFuture:
 		return newDifference(incomparable, "the revision came in the meantime, or one side gave up before")
-	case isRefused(direct) && p.request.start != fromDistant && len(proxy) > 0:
-		// listproxy may keep a longer history than kube-apiserver.
+	case directRefuses && p.request.start != fromDistant && len(proxy) > 0: // after a distant revision no events can come
 		p.c.report.addLost()
 		return newDifference(incomparable, lostRevision)
 	}
 	return newDifference(wrongRefusal, "%d events, of which the last is a refusal: %t; kube-apiserver's %d: %t",
-		len(proxy), isRefused(proxy), len(direct), isRefused(direct))
+		len(proxy), proxyRefuses, len(direct), directRefuses)
 }
 
 // compareEnds returns a difference unless both streams have ended after the same number of events, or both go on.
 func (p *watchPair) compareEnds() *difference {
 	direct, proxy := p.direct.soFar(), p.proxy.soFar()
-	isSameEnd := direct.hasEnded == proxy.hasEnded && (direct.err == nil) == (proxy.err == nil)
-	if isSameEnd && (!direct.hasEnded || len(direct.events) == len(proxy.events)) {
+	bothGoOn := !direct.hasEnded && !proxy.hasEnded
+	bothEnded := direct.hasEnded && proxy.hasEnded && len(direct.events) == len(proxy.events)
+	bothFailedOrNone := (direct.err == nil) == (proxy.err == nil)
+	if (bothGoOn || bothEnded) && bothFailedOrNone {
 		return nil
 	}
 	return newDifference(wrongEnd, "%d events, ended: %t, %v; kube-apiserver's %d: %t, %v",

@@ -83,7 +83,7 @@ func (t *trial) tryGroups(ctx context.Context, groups <-chan []mutant) {
 // tryGroup tries mutants with the same command, which must pass on the unchanged code.
 func (t *trial) tryGroup(ctx context.Context, mutants []mutant) {
 	command := mutants[0].command
-	if r := command.run(ctx, t.root, ""); r.verdict != passed {
+	if r := command.run(ctx, t.root, noOverlay); r.verdict != passed {
 		for _, m := range mutants {
 			m.report("NOT TRIED, without it go test %s: %s", command, r.details)
 		}

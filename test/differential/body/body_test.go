@@ -27,19 +27,25 @@ func configMaps(t *testing.T, meta metav1.ListMeta, names ...string) []byte {
 	return slices.Concat(protobufMagic, body)
 }
 
-// TestTokens: SameButToken reports true if both lists have a token, with the same revision and the same start except for a
-// slash, and are equal otherwise. OnlyTokenMissing reports true if only the second has a token, and they are equal otherwise.
+// TestTokens: two lists that differ only in their continue tokens are told from lists that differ in more.
+//
+//   - SameButToken is true if both have a token, and both tokens have the same revision and the same start key. Only one start key
+//     may begin with a slash.
+//   - OnlyTokenMissing is true if only the second list has a token.
 func TestTokens(t *testing.T) {
-	encoded := func(revision int64, start string) string {
+	newToken := func(revision int64, start string) string {
 		return Token{Version: "meta.k8s.io/v1", Revision: revision, Start: start}.Encode()
 	}
-	slashed, unslashed := encoded(7, "/a\x00"), encoded(7, "a\x00")
-	// compact, indented and protobuf return a list with one item and a token; "" means no token.
+	const noToken = ""
+	token, withoutSlash := newToken(7, "/a\x00"), newToken(7, "a\x00")
+	otherStart, otherRevision := newToken(7, "/b\x00"), newToken(8, "/a\x00")
+	// compact, indented and protobuf return a list with a token and one item.
 	compact := func(token, item string) []byte {
-		if token != "" {
-			token = `,"continue":"` + token + `"`
+		continueField := ""
+		if token != noToken {
+			continueField = `,"continue":"` + token + `"`
 		}
-		return []byte(`{"kind":"L","metadata":{"resourceVersion":"7"` + token + `},"items":[{"x":"` + item + `"}]}`)
+		return []byte(`{"kind":"L","metadata":{"resourceVersion":"7"` + continueField + `},"items":[{"x":"` + item + `"}]}`)
 	}
 	indented := func(token, item string) []byte {
 		var out bytes.Buffer
@@ -49,44 +55,47 @@ func TestTokens(t *testing.T) {
 	protobuf := func(token, item string) []byte {
 		return configMaps(t, metav1.ListMeta{ResourceVersion: "7", Continue: token}, item)
 	}
-	for form, list := range map[string]func(token, item string) []byte{
+	for form, newList := range map[string]func(token, item string) []byte{
 		"JSON": compact, "indented": indented, "protobuf": protobuf,
 	} {
+		list := newList(token, "item")
+		listWithoutToken := newList(noToken, "item")
 		for name, tt := range map[string]struct {
-			a, b        []byte
-			wantSame    bool // the result of SameButToken
-			wantMissing bool // the result of OnlyTokenMissing
+			first, second        []byte
+			wantSameButToken     bool
+			wantOnlyTokenMissing bool // the second has the token
 		}{
-			"only the slash":                   {a: list(slashed, "i"), b: list(unslashed, "i"), wantSame: true},
-			"another start":                    {a: list(slashed, "i"), b: list(encoded(7, "/b\x00"), "i")},
-			"another revision":                 {a: list(slashed, "i"), b: list(encoded(8, "/a\x00"), "i")},
-			"two malformed tokens":             {a: list("abc", "i"), b: list("abd", "i")},
-			"another item":                     {a: list(slashed, "i"), b: list(unslashed, "j")},
-			"the first has none":               {a: list("", "i"), b: list(slashed, "i"), wantMissing: true},
-			"the second has none":              {a: list(slashed, "i"), b: list("", "i")},
-			"the first has none, another item": {a: list("", "i"), b: list(slashed, "j")},
-			"both have none":                   {a: list("", "i"), b: list("", "i")},
-			"the first has none, other spaces": {a: list("", "i"), b: slices.Concat([]byte(" "), list(slashed, "i"))},
-			"equal lists":                      {a: list(slashed, "i"), b: list(slashed, "i"), wantSame: true},
+			"equal lists":                          {first: list, second: list, wantSameButToken: true},
+			"tokens that differ in the slash":      {first: list, second: newList(withoutSlash, "item"), wantSameButToken: true},
+			"tokens with another start":            {first: list, second: newList(otherStart, "item")},
+			"tokens with another revision":         {first: list, second: newList(otherRevision, "item")},
+			"two malformed tokens":                 {first: newList("abc", "item"), second: newList("abd", "item")},
+			"another slash and another item":       {first: list, second: newList(withoutSlash, "other")},
+			"no token in the first":                {first: listWithoutToken, second: list, wantOnlyTokenMissing: true},
+			"no token in the second":               {first: list, second: listWithoutToken},
+			"no token in both":                     {first: listWithoutToken, second: listWithoutToken},
+			"no token in the first, another item":  {first: listWithoutToken, second: newList(token, "other")},
+			"no token in the first, another space": {first: listWithoutToken, second: slices.Concat([]byte(" "), list)},
 		} {
 			t.Run(form+": "+name, func(t *testing.T) {
-				if got := SameButToken(tt.a, tt.b); got != tt.wantSame {
-					t.Errorf("SameButToken is %t, want %t", got, tt.wantSame)
+				if got := SameButToken(tt.first, tt.second); got != tt.wantSameButToken {
+					t.Errorf("SameButToken is %t, want %t", got, tt.wantSameButToken)
 				}
-				token, got := OnlyTokenMissing(tt.a, tt.b)
-				if got != tt.wantMissing {
-					t.Errorf("OnlyTokenMissing is %t, want %t", got, tt.wantMissing)
+				gotToken, got := OnlyTokenMissing(tt.first, tt.second)
+				if got != tt.wantOnlyTokenMissing {
+					t.Errorf("OnlyTokenMissing is %t, want %t", got, tt.wantOnlyTokenMissing)
 				}
-				if got && token != slashed {
-					t.Errorf("OnlyTokenMissing returns the token %q, want %q", token, slashed)
+				if got && gotToken != token {
+					t.Errorf("OnlyTokenMissing returns the token %q, want %q", gotToken, token)
 				}
 			})
 		}
 	}
 }
 
-// TestMixes: Mixes reports true for a list whose objects each have the bytes of the object at the same place in one of two
-// other lists, and whose metadata are theirs. Here the two lists have the objects "a", "a" and "b", "b".
+// TestMixes: a list may be put together from two others. Then each of its objects is the object at the same place in one of the
+// two, and its metadata is that of the two. Here the two are a list of revision 7 with two objects "a", and one with two
+// objects "b".
 func TestMixes(t *testing.T) {
 	inJSON := func(revision, first, second string) []byte {
 		return []byte(`{"kind":"L","metadata":{"resourceVersion":"` + revision + `"},"items":[{"x":"` + first + `"},{"x":"` + second + `"}]}`)
@@ -94,17 +103,17 @@ func TestMixes(t *testing.T) {
 	inProtobuf := func(revision, first, second string) []byte {
 		return configMaps(t, metav1.ListMeta{ResourceVersion: revision}, first, second)
 	}
-	for form, list := range map[string]func(revision, first, second string) []byte{"JSON": inJSON, "protobuf": inProtobuf} {
-		twoAs, twoBs := list("7", "a", "a"), list("7", "b", "b")
+	for form, newList := range map[string]func(revision, first, second string) []byte{"JSON": inJSON, "protobuf": inProtobuf} {
+		twoAs, twoBs := newList("7", "a", "a"), newList("7", "b", "b")
 		for name, tt := range map[string]struct {
 			mixed []byte
 			want  bool
 		}{
-			"one of each":      {mixed: list("7", "a", "b"), want: true},
-			"the first":        {mixed: twoAs, want: true},
-			"another object":   {mixed: list("7", "a", "c")},
-			"another revision": {mixed: list("8", "a", "b")},
-			"no list":          {mixed: []byte("{}")},
+			"an object of each":  {mixed: newList("7", "a", "b"), want: true},
+			"both of the first":  {mixed: twoAs, want: true},
+			"an object of none":  {mixed: newList("7", "a", "c")},
+			"a revision of none": {mixed: newList("8", "a", "b")},
+			"no list":            {mixed: []byte("{}")},
 		} {
 			if got := Mixes(tt.mixed, twoAs, twoBs); got != tt.want {
 				t.Errorf("%s, %s: Mixes is %t, want %t", form, name, got, tt.want)

@@ -20,19 +20,22 @@ type verdict int
 const (
 	// answeredAsUpstream demands kube-apiserver's own answer to the same bytes.
 	answeredAsUpstream verdict = iota
-	// refused demands a 4xx or a closed connection. kube-apiserver must not see the attack.
+	// refused demands that listproxy itself refuses the attack, with a 4xx or by closing the connection. It must not forward
+	// the attack.
 	refused
-	// refusedAlike demands the status of kube-apiserver's answer to the same bytes, in listproxy's words. kube-apiserver
-	// must not see the attack.
+	// refusedAlike is refused, and also demands the status with which kube-apiserver refuses the same bytes. The body may
+	// differ.
 	refusedAlike
 )
 
-// An attack is a malformed request, or a harmless variant of a request. A row of a table says what is sent in one of three
-// ways:
+// An attack is a malformed request, or a harmless variant of a request. Each row of the tables is an attack. It says in one of
+// three ways what is sent:
 //
-//   - method, target, header and body, from which the requests of both protocols are made
-//   - bytes, which are written to a connection of HTTP/1.1
-//   - frames, which write to a connection of HTTP/2
+//   - with method, target, header and body: a request is made from them, for HTTP/1.1 or for HTTP/2
+//   - with bytes: they are written as they are to an HTTP/1.1 connection
+//   - with frames: the function writes frames to an HTTP/2 connection
+//
+// After each attack a second request follows on the same connection: the follower. It is innocent and has no credentials.
 //
 // All texts may have these placeholders:
 //
@@ -43,7 +46,7 @@ const (
 //	{token:USER}     another user's token
 //	{bearer:USER}    another user's token as a subprotocol of WebSocket
 type attack struct {
-	name string // "": title makes a name of what is sent
+	name string // if "", the name is made from what is sent (title)
 
 	method string // "" is GET
 	target string
@@ -58,19 +61,19 @@ type attack struct {
 
 	users   []string // each sends the attack
 	verdict verdict
-	// wantStatus is the status that an attack with the verdict refused must get. 0 allows any 4xx, and a closed connection.
+	// wantStatus is the status that a refused attack must get. 0 allows any 4xx, and a closed connection.
 	wantStatus int
 	// wantHitFor names users whose answer must come from memory.
 	wantHitFor []string
-	// malformedBody allows listproxy to answer 400, or to end the stream with a PROTOCOL_ERROR, whatever kube-apiserver
-	// answers. kube-apiserver may answer without having read the body. listproxy has to pass the body on, and may find the
-	// error first.
+	// malformedBody means that the body cannot be read to its end. kube-apiserver may answer without reading it. listproxy has
+	// to pass it on, and may find the error first. So listproxy may answer 400, or end the stream with a PROTOCOL_ERROR,
+	// whatever kube-apiserver answers.
 	malformedBody bool
 	// mayClose allows listproxy to close the connection after the answer.
 	mayClose bool
 }
 
-// withUsers returns the attacks. Those without users get these users.
+// withUsers sets the users of those attacks that have none, and returns all attacks.
 func withUsers(users []string, attacks ...attack) []attack {
 	for i := range attacks {
 		if attacks[i].users == nil {
@@ -86,7 +89,7 @@ func (a attack) title() string {
 	return cmp.Or(a.name, fmt.Sprintf("%.120q", cmp.Or(a.bytes, sent)))
 }
 
-// usersOfRun returns the users that send the attack: all of them, or with -short only the last one.
+// usersOfRun returns the users that send the attack in this run: all, or with -short only the last one.
 func (a attack) usersOfRun() []string {
 	if testing.Short() {
 		return a.users[len(a.users)-1:]
@@ -94,8 +97,8 @@ func (a attack) usersOfRun() []string {
 	return a.users
 }
 
-// http1 returns the attack's bytes of HTTP/1.1.
-func (a attack) http1() string {
+// requestHTTP1 returns the bytes that are written to an HTTP/1.1 connection, with placeholders.
+func (a attack) requestHTTP1() string {
 	if a.bytes != "" {
 		return a.bytes
 	}
@@ -114,16 +117,16 @@ func (a attack) http1() string {
 	return b.String() + "\r\n" + a.body
 }
 
-// http2 writes the attack's frames of HTTP/2.
-func (a attack) http2(w *wire) {
+// writeHTTP2 writes the attack's frames to an HTTP/2 connection.
+func (a attack) writeHTTP2(w *wire) {
 	if a.frames != nil {
 		a.frames(w)
 		return
 	}
-	fields := request(a.target)
-	fields[0] = field{":method", cmp.Or(a.method, http.MethodGet)}
-	if a.withoutOwnToken || w.fill.Replace("{token}") == "" {
-		fields = fields[:len(fields)-1] // the last is Authorization
+	fields := withField(request(a.target), field{":method", cmp.Or(a.method, http.MethodGet)})
+	userHasToken := w.fill.Replace("{token}") != ""
+	if a.withoutOwnToken || !userHasToken {
+		fields = withoutField(fields, "authorization")
 	}
 	for _, line := range a.headerLines() {
 		name, value, _ := strings.Cut(line, ":")
@@ -144,14 +147,15 @@ func (a attack) headerLines() []string {
 	return strings.Split(a.header, "\n")
 }
 
-// maySeeMarker reports whether the user, or another one whose token the attack sends, may list the objects with the marker.
+// maySeeMarker reports whether the answer may have the marker, a text in objects that only an admin may list. It may if the
+// user is an admin, or if the attack sends an admin's token.
 func (a attack) maySeeMarker(user string) bool {
 	sent := a.target + a.header + a.bytes
 	return logins[user].mayListAll || strings.Contains(sent, "{token:admin") || strings.Contains(sent, "{bearer:admin")
 }
 
-// hasRefusedBody reports whether listproxy has refused the body, as malformedBody allows. Over HTTP/1.1 it must then also end
-// the connection, and so must not answer the follower.
+// hasRefusedBody reports whether listproxy has refused a body, as malformedBody allows. Over HTTP/1.1 listproxy must then close
+// the connection, since nobody knows where the next request begins. So hasRefusedBody is false if the follower was answered.
 func (a attack) hasRefusedBody(got outcome) bool {
 	if !a.malformedBody {
 		return false
@@ -171,13 +175,14 @@ type attempt struct {
 	outcome
 }
 
-// lastID is the number of the attack that was sent last.
+// lastID is the number of the last attempt.
 var lastID atomic.Int32
 
-// send sends the attack to a server. An error means that there was no connection.
+// send sends the attack and the follower to a server as a user, and reads what comes back. An error means that no connection
+// could be opened.
 func (a attack) send(ctx context.Context, server endpoint, protocol, user string) (attempt, error) {
-	who, known := logins[user]
-	if !known {
+	who, isKnown := logins[user]
+	if !isKnown {
 		return attempt{}, fmt.Errorf("nobody is called %q", user)
 	}
 	id := fmt.Sprintf("a%05d", lastID.Add(1))
@@ -187,16 +192,16 @@ func (a attack) send(ctx context.Context, server endpoint, protocol, user string
 	if protocol == http1 {
 		send = sendHTTP1
 	}
-	out, err := send(ctx, server, who, a, fillPlaceholders(id, who))
-	return attempt{id, out}, err
+	out, err := send(ctx, server, who, a, placeholderReplacer(id, who))
+	return attempt{id: id, outcome: out}, err
 }
 
 // bearerProtocol is the prefix of a token that is written as a subprotocol of WebSocket
 // (k8s.io/apiserver/pkg/authentication/request/websocket).
 const bearerProtocol = "base64url.bearer.authorization.k8s.io."
 
-// fillPlaceholders returns what replaces the placeholders of an attack.
-func fillPlaceholders(id string, who login) *strings.Replacer {
+// placeholderReplacer returns what replaces the placeholders of an attack: id is for {id}, and who is the user.
+func placeholderReplacer(id string, who login) *strings.Replacer {
 	authorization := ""
 	if who.token != "" {
 		authorization = "Authorization: Bearer " + who.token + "\r\n"
@@ -215,24 +220,25 @@ func fillPlaceholders(id string, who login) *strings.Replacer {
 }
 
 const (
-	// maxAttempts is the number of times that one attack is sent at most.
+	// maxAttempts is the largest number of times that one attack is sent.
 	maxAttempts = 6
-	// openTimeout is the shortest time that a server gives a client to open a connection: firstSettingsTimeout of net/http's
-	// HTTP/2. All other timeouts of kube-apiserver and listproxy are 10 s or longer.
+	// openTimeout is the shortest time after which a server gives up a connection that a client is still opening: 2 s, the
+	// firstSettingsTimeout of net/http's HTTP/2. All other timeouts of kube-apiserver and listproxy are 10 s or longer.
 	openTimeout = 2 * time.Second
 )
 
-// mustSend sends the attack. If no connection could be opened in openTimeout, it tries again: on a busy machine this process
-// may have stood still for as long. An error that comes sooner fails the test.
+// mustSend sends the attack. If the connection could not be opened, and that took openTimeout or longer, it tries again: on a
+// busy machine this process may have stood still for so long that the server gave up. An error that comes sooner ends the test.
 func (a attack) mustSend(t *testing.T, server endpoint, protocol, user string) attempt {
 	t.Helper()
 	for i := 1; ; i++ {
-		begun := time.Now()
+		started := time.Now()
 		sent, err := a.send(t.Context(), server, protocol, user)
 		if err == nil {
 			return sent
 		}
-		if took := time.Since(begun); took < openTimeout || i == maxAttempts {
+		took := time.Since(started)
+		if took < openTimeout || i == maxAttempts {
 			t.Fatalf("no connection after %v: %v", took, err)
 		}
 	}

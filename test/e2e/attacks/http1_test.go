@@ -15,13 +15,15 @@ import (
 const followerHTTP1 = "GET " + podsOfA + " HTTP/1.1\r\nHost: {host}\r\nUser-Agent: follower\r\n" +
 	"Audit-Id: {id}.follower\r\nConnection: close\r\n\r\n"
 
-// Values of outcome.End and answer.Reset.
+// Values of outcome.End, which says how a connection ended.
 const (
-	hangs       = "hangs"     // the connection stayed open, without an answer
+	hangs       = "hangs"     // it stayed open, without an answer
 	notHTTP     = "no answer" // what came is not an answer of HTTP/1.1
-	bodyBreaks  = "cut"
-	closedEarly = "closed" // an HTTP/2 connection, before every stream was done
+	closedEarly = "closed"    // an HTTP/2 connection was closed before every stream was done
 )
+
+// bodyBreaks is the answer.Reset of a body that broke off.
+const bodyBreaks = "cut"
 
 // sendHTTP1 writes the attack and the follower on one connection, and reads to the connection's end.
 func sendHTTP1(ctx context.Context, server endpoint, who login, a attack, fill *strings.Replacer) (outcome, error) {
@@ -34,16 +36,17 @@ func sendHTTP1(ctx context.Context, server endpoint, who login, a attack, fill *
 	go func() {
 		defer close(written)
 		// An error is ignored: a server that refuses the attack may stop reading early.
-		_, _ = io.WriteString(conn, fill.Replace(a.http1()+followerHTTP1))
+		_, _ = io.WriteString(conn, fill.Replace(a.requestHTTP1()+followerHTTP1))
 	}()
-	method, _, _ := strings.Cut(a.http1(), " ")
+	method, _, _ := strings.Cut(a.requestHTTP1(), " ")
 	out := readHTTP1(conn, method)
 	_ = conn.Close()
 	<-written
 	return out, nil
 }
 
-// readHTTP1 reads all answers. method is that of the first request, the others are GETs.
+// readHTTP1 reads all answers. method is that of the attack: it decides whether the first answer has a body. The requests after
+// the attack are GETs.
 func readHTTP1(conn *tls.Conn, method string) outcome {
 	var out outcome
 	in := bufio.NewReader(conn)
@@ -67,14 +70,14 @@ func readHTTP1(conn *tls.Conn, method string) outcome {
 		switch {
 		case res.StatusCode == http.StatusSwitchingProtocols:
 			return out // what follows is not HTTP
-		case res.StatusCode >= http.StatusOK: // a 1xx does not end an answer
+		case res.StatusCode >= http.StatusOK: // after a 1xx, the answer to the same request is still to come
 			method = http.MethodGet
 		}
 	}
 }
 
-// ending returns hangs if err is that of a deadline. Otherwise the server has closed or reset the connection, and ending
-// returns "".
+// ending returns hangs if err says that a deadline has passed. For all other errors it returns "": the server has closed or
+// reset the connection.
 func ending(err error) string {
 	var timeout interface{ Timeout() bool }
 	if errors.As(err, &timeout) && timeout.Timeout() {

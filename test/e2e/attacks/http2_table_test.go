@@ -14,20 +14,10 @@ func oneRequest(block ...field) func(*wire) {
 }
 
 // listWith returns a GET of podsOfA in which other replaces the field of the same name.
-func listWith(other field) []field {
-	block := request(podsOfA)
-	for i := range block {
-		if block[i].name == other.name {
-			block[i].value = other.value
-		}
-	}
-	return block
-}
+func listWith(other field) []field { return withField(request(podsOfA), other) }
 
 // listWithout returns a GET of podsOfA without the field of that name.
-func listWithout(name string) []field {
-	return slices.DeleteFunc(request(podsOfA), func(f field) bool { return f.name == name })
-}
+func listWithout(name string) []field { return withoutField(request(podsOfA), name) }
 
 // parseFields returns fields that are written as name=value: ":path=/x" has the name :path and the value /x.
 func parseFields(all ...string) []field {

@@ -21,8 +21,8 @@ import (
 const (
 	// attackStream is the stream of the attack.
 	attackStream uint32 = 1
-	// followerStream is the stream of the follower, an ordinary request without credentials behind the attack. The follower
-	// must be answered as if there had been no attack. An attack with several streams has those in between.
+	// followerStream is the stream of the follower, an innocent request without credentials that is sent after the attack. It
+	// must be answered as if there had been no attack. An attack with several streams has 1, 3, 5 and so on, below 99.
 	followerStream uint32 = 99
 
 	// window is larger than any answer, so that no answer waits for a WINDOW_UPDATE.
@@ -43,8 +43,8 @@ func (f field) String() string { return fmt.Sprintf("%.40q=%.80q", f.name, f.val
 type wire struct {
 	mu      sync.Mutex // guards writing, encoded and opened
 	framer  *h2.Framer
-	fill    *strings.Replacer // replaces {host}, {id} and {token}
-	encoded bytes.Buffer      // what encoder has written
+	fill    *strings.Replacer // replaces placeholders such as {host}
+	encoded bytes.Buffer      // into which encoder writes
 	encoder *hpack.Encoder
 	opened  map[uint32]bool // the streams that have a request
 }
@@ -77,14 +77,14 @@ func (w *wire) writeHeaders(stream uint32, end bool, fields ...field) {
 	}
 }
 
-// writeData writes a part of the attack's body.
+// writeData writes a part of the attack's body, in one DATA frame.
 func (w *wire) writeData(end bool, body string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_ = w.framer.WriteData(attackStream, end, []byte(body))
 }
 
-// request returns a GET by the attack's user, with more fields at the end.
+// request returns the header block of a GET by the attack's user, with more fields at the end.
 func request(target string, more ...field) []field {
 	return append([]field{
 		{":method", http.MethodGet},
@@ -95,6 +95,21 @@ func request(target string, more ...field) []field {
 		{"audit-id", "{id}.1"},
 		{"authorization", "Bearer {token}"},
 	}, more...)
+}
+
+// withField replaces the field that has the name of other, and returns the fields.
+func withField(fields []field, other field) []field {
+	for i := range fields {
+		if fields[i].name == other.name {
+			fields[i].value = other.value
+		}
+	}
+	return fields
+}
+
+// withoutField returns the fields without the one of that name.
+func withoutField(fields []field, name string) []field {
+	return slices.DeleteFunc(fields, func(f field) bool { return f.name == name })
 }
 
 // sendHTTP2 writes the attack and the follower on one connection, and reads until both are answered or the connection ends.
@@ -117,7 +132,7 @@ func sendHTTP2(ctx context.Context, server endpoint, who login, a attack, fill *
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		a.http2(w)
+		a.writeHTTP2(w)
 		w.writeHeaders(followerStream, endStream, field{":method", http.MethodGet}, field{":scheme", "https"},
 			field{":authority", "{host}"}, field{":path", podsOfA},
 			field{"user-agent", "follower"}, field{"audit-id", "{id}.follower"})

@@ -11,13 +11,13 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// bookmarkKind is what the bytes of a bookmark depend on, besides its revision. Two bookmarks of one kind differ only in the
-// revision.
+// bookmarkKind has all that the bytes of a bookmark depend on, except for its revision. So two bookmarks of one kind differ
+// only in the revision.
 type bookmarkKind struct {
 	resource       string
 	representation representation
 	endsInitial    bool // it ends the initial events, and has an annotation that says so
-	digits         int  // of the revision; in protobuf they change the lengths before it
+	digits         int  // the number of digits of the revision: in protobuf, the lengths before the revision depend on it
 }
 
 // maskBookmark returns the kind of a bookmark, and its bytes with a "#" for each digit of the revision.

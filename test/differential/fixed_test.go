@@ -10,7 +10,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// anyShare is the least share of answers from memory in the tests of this file. They only compare.
+// anyShare is the minShare of [finish] in this file: the tests here compare answers wherever they come from.
 const anyShare = 0
 
 // touch writes an object of a resource and returns the revision of the write.

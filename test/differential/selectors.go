@@ -66,8 +66,8 @@ func (g *generator) metadataSelector(r cluster.Resource) string {
 	return strings.Join(terms, ",")
 }
 
-// nameTerm returns a random term of a field selector, by name. Most have the operator !=, since more objects remain to be
-// compared.
+// nameTerm returns a random term of a field selector, by name. Most terms have the operator !=, which leaves more objects to
+// compare than =.
 func (g *generator) nameTerm(r cluster.Resource) string {
 	names := append(slices.Clone(r.Names()), "none", "")
 	return nameField + pick(g, "=", "==", "!=", "!=", "!=") + pick(g, names...)
@@ -100,8 +100,8 @@ func (g *generator) typeTerm(r cluster.Resource) string {
 	return f.Name + pick(g, "=", "==", "!=", "!=") + fields.EscapeValue(pick(g, f.Values...))
 }
 
-// shardSelectors select objects by the hash of a field. The first two select half of the objects each by their UID, the second
-// as two ranges. The third selects half of the namespaces, and the last all.
+// shardSelectors select objects by the hash of a field. The first selects half of the objects, by their UID. The second selects
+// the other half, as two ranges. The third selects the objects in half of the namespaces, and the last those in all namespaces.
 var shardSelectors = []string{
 	"shardRange(object.metadata.uid,'0x0000000000000000','0x8000000000000000')",
 	"shardRange(object.metadata.uid, '0x8000000000000000', '0xc000000000000000') || " +

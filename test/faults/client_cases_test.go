@@ -59,8 +59,8 @@ func (s *scene) killListproxy() time.Time {
 	return killed
 }
 
-// signalTwice sends SIGTERM twice. After the first signal listproxy waits for the end of a request, here of a write whose body
-// does not come. The second signal must end it at once.
+// signalTwice sends SIGTERM twice. After the first signal listproxy waits until its requests have ended. One of them never
+// ends, a write whose body does not come. The second signal must end listproxy at once.
 func (s *scene) signalTwice() time.Time {
 	old := s.firstProxy()
 	s.sendHalfWrite()
@@ -72,7 +72,8 @@ func (s *scene) signalTwice() time.Time {
 		return nil
 	}))
 	s.removeProxy(old)
-	if err := old.Stop(); err == nil || !strings.Contains(err.Error(), "signal: terminated") { // Stop sends SIGTERM
+	err := old.Stop() // sends the second SIGTERM
+	if err == nil || !strings.Contains(err.Error(), "signal: terminated") {
 		s.Errorf("it ended with %v, want signal: terminated", err)
 	}
 	ended := time.Now()

@@ -24,15 +24,17 @@ import (
 )
 
 const (
-	// maxCallers is the number of callers at a time. callerPause after one has gone, the next one comes.
-	maxCallers  = 3
+	// maxCallers is the number of callers at a time.
+	maxCallers = 3
+	// callerPause is the time between the end of one caller and the beginning of the next.
 	callerPause = time.Second
 	// collectionsPerCaller is the number of collections that a caller asks for.
 	collectionsPerCaller = 2
-	// Every generationInterval, new objects are created: a generation. The generation liveGenerations before it is deleted.
+	// Every 10 s (generationInterval) new objects are created, three of each kind: a generation. Three generations live at a
+	// time (liveGenerations), so when generation-7 is created, generation-4 is deleted.
 	generationInterval   = 10 * time.Second
 	liveGenerations      = 3
-	objectsPerGeneration = 3 // of each kind
+	objectsPerGeneration = 3
 	// idleTimeout is the --idle-timeout of a soak: longer than the longest request of the askers.
 	idleTimeout = requestTimeout + 5*time.Second
 	// unloadedTime is the time for which listproxy does not have the idling collection in memory, before the turnover lists it
@@ -40,7 +42,7 @@ const (
 	unloadedTime = 5 * time.Second
 	// upstreamIdleTimeout is the time after which listproxy closes an unused connection to the API server.
 	upstreamIdleTimeout = 90 * time.Second
-	// samplesPerRest are taken, one a second, at the end of a rest.
+	// samplesPerRest is the number of samples that are taken at the end of a rest, one a second.
 	samplesPerRest = 10
 )
 

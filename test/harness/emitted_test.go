@@ -40,25 +40,25 @@ func forgetLeaks() {
 // it was left running. The output says which secret was emitted where, without the secret.
 func TestEmittedSecretsAreFound(t *testing.T) {
 	own, client := strings.ToLower(rand.Text()), strings.ToLower(rand.Text())
-	stopped := (*Proxy).Stop
-	killed := func(p *Proxy) error { p.Kill(); return nil }
+	stop := (*Proxy).Stop
+	kill := func(p *Proxy) error { p.Kill(); return nil } // Kill returns no error
 	for name, tt := range map[string]struct {
 		logLine, adminAnswer string
 		keyIsPublic          bool               // the file of the key is readable for all
 		end                  func(*Proxy) error // nil: the process is left running
 		wantFailure          string             // in the output of killRunning; "": none
 	}{
-		"no secret": {logLine: "msg=hello", adminAnswer: "ok", end: stopped},
+		"no secret": {logLine: "msg=hello", adminAnswer: "ok", end: stop},
 		"own token in the log": {
-			logLine: "token=" + own, end: stopped,
+			logLine: "token=" + own, end: stop,
 			wantFailure: "listproxy's own token was emitted in its output: token=[SECRET]",
 		},
 		"a client's token in an answer": {
-			adminAnswer: client, end: stopped, wantFailure: "a client's token was emitted in the admin port's answer to /",
+			adminAnswer: client, end: stop, wantFailure: "a client's token was emitted in the admin port's answer to /",
 		},
-		"the serving key in the log":         {logLine: "KEY", end: stopped, wantFailure: "the key in tls.key was emitted in its output: [SECRET]"},
-		"a key that all may read":            {keyIsPublic: true, end: stopped, wantFailure: "tls.key holds a private key and has mode -rw-r--r--"},
-		"tokens, then killed":                {logLine: "token=" + own, adminAnswer: client, end: killed, wantFailure: "a client's token was emitted"},
+		"the serving key in the log":         {logLine: "KEY", end: stop, wantFailure: "the key in tls.key was emitted in its output: [SECRET]"},
+		"a key that all may read":            {keyIsPublic: true, end: stop, wantFailure: "tls.key holds a private key and has mode -rw-r--r--"},
+		"tokens, then killed":                {logLine: "token=" + own, adminAnswer: client, end: kill, wantFailure: "a client's token was emitted"},
 		"no secret, left running":            {logLine: "msg=hello", wantFailure: "was neither stopped nor killed"},
 		"own token in the log, left running": {logLine: "token=" + own, wantFailure: "listproxy's own token was emitted"},
 	} {

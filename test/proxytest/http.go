@@ -225,9 +225,9 @@ func ServeInPipes(t *testing.T, server *http.Server) *inmemory.Listener {
 	return listener
 }
 
-// ServePipe is ServeInPipes for a handler. It returns a client with the smallest possible HTTP/2 windows, so that it soon stops
-// reading, and a function that opens a connection without a client.
-func ServePipe(t *testing.T, handler http.Handler, http2 bool) (*http.Client, func() net.Conn) {
+// ServePipe is ServeInPipes for a handler. It returns a client with the smallest possible HTTP/2 windows: the server soon has
+// to wait until the client reads. dial opens a connection for bytes that no client would send.
+func ServePipe(t *testing.T, handler http.Handler, http2 bool) (client *http.Client, dial func() net.Conn) {
 	t.Helper()
 	var protocols http.Protocols
 	protocols.SetHTTP1(!http2)

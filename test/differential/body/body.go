@@ -83,7 +83,8 @@ func cutTokens(a, b []byte) (tokenA, tokenB string, isSame bool) {
 }
 
 // Mixes reports whether a list is put together from others. Its first object must have the bytes of the first object of one of
-// the others, and so on for each object, and what is around the objects must be that of one of the others.
+// the others, and so on for each object. Its envelope, which is all that is around the objects, must be that of one of the
+// others.
 func Mixes(mixed []byte, others ...[]byte) bool {
 	var otherParts [][][]byte
 	for _, other := range others {
@@ -99,7 +100,7 @@ func Mixes(mixed []byte, others ...[]byte) bool {
 	return len(parts) > 0
 }
 
-// split returns the parts of a list: first what is around its objects, and then each object. It returns nil if body is no list.
+// split returns the parts of a list: first its envelope, and then each object. It returns nil if body is no list.
 func split(body []byte) (parts [][]byte) {
 	if raw, ok := bytes.CutPrefix(body, protobufMagic); ok {
 		return splitProtobuf(raw)
@@ -110,8 +111,8 @@ func split(body []byte) (parts [][]byte) {
 		return nil
 	}
 	delete(list, "items")
-	around, _ := json.Marshal(list) // in a fixed order, that of keys
-	parts = append(parts, around)
+	envelope, _ := json.Marshal(list) // always in the order of keys; what was just decoded can be encoded
+	parts = append(parts, envelope)
 	for _, item := range items {
 		parts = append(parts, item)
 	}
@@ -126,8 +127,8 @@ func splitProtobuf(raw []byte) (parts [][]byte) {
 	}
 	fields := envelope.Raw // the metadata and the objects, one after the other
 	envelope.Raw = nil
-	around, _ := envelope.Marshal()
-	parts = append(parts, around)
+	encoded, _ := envelope.Marshal() // what was just decoded can be encoded
+	parts = append(parts, encoded)
 	for len(fields) > 0 {
 		_, _, n := protowire.ConsumeField(fields)
 		if n < 0 {

@@ -85,8 +85,8 @@ func (r record) auditDiff(seen map[string]accounts) string {
 	return diffAccounts(exclude(r.expected(sentDirectly, got), isUncertain), exclude(got, isUncertain))
 }
 
-// isUncertain reports whether chance decides if kube-apiserver got a request. The log may have such a request of one attempt
-// and not of the other. hasDirectFollower means that it has the follower of the direct attempt.
+// isUncertain reports whether it depends on chance that kube-apiserver got a request. The audit log may have this request of
+// one attempt and not of the other. hasDirectFollower means that the log has the follower of the direct attempt.
 func (r record) isUncertain(a account, hasDirectFollower bool) bool {
 	if isFollower(a) {
 		// kube-apiserver may have ended the direct connection before it read the follower. It would have refused the follower.

@@ -31,7 +31,7 @@ type Sample struct {
 
 // TakeSample makes the process with this admin URL collect its garbage, and returns a sample from its metrics.
 func TakeSample(ctx context.Context, url string) (Sample, error) {
-	if err := collect(ctx, url); err != nil {
+	if err := collectGarbage(ctx, url); err != nil {
 		return Sample{}, err
 	}
 	gauges := map[string]float64{}
@@ -44,8 +44,8 @@ func TakeSample(ctx context.Context, url string) (Sample, error) {
 	}
 	var missing error
 	gauge := func(name string) float64 {
-		value, there := gauges[name]
-		if !there {
+		value, ok := gauges[name]
+		if !ok {
 			missing = errors.Join(missing, fmt.Errorf("there is no metric %s", name))
 		}
 		return value
@@ -57,13 +57,13 @@ func TakeSample(ctx context.Context, url string) (Sample, error) {
 	}, missing
 }
 
-// collections is the number of garbage collections of a [TakeSample]. The second frees what a sync.Pool held, and later ones
-// what finalizers and cleanups held. Each also shrinks stacks.
-const collections = 5
+// garbageCollections is the number of garbage collections before a sample. The second one frees what a sync.Pool held, and
+// later ones what finalizers and cleanups held. Each also shrinks stacks.
+const garbageCollections = 5
 
-// collect makes a process collect its garbage, by its /debug/pprof.
-func collect(ctx context.Context, url string) error {
-	for range collections {
+// collectGarbage makes a process collect its garbage, by its /debug/pprof.
+func collectGarbage(ctx context.Context, url string) error {
+	for range garbageCollections {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/debug/pprof/heap?gc=1", http.NoBody)
 		if err != nil {
 			return err

@@ -28,7 +28,8 @@ import (
 )
 
 const (
-	// mixInformers is the number of informers, which watch all pods. (--crowd agents watch the pods of their node.)
+	// mixInformers is the number of informers, which watch all pods. (Agents watch the pods of their node; --crowd is their
+	// number.)
 	mixInformers = 20
 	// mixNodes is the number of nodes, which report their status and renew a Lease.
 	mixNodes = 50

@@ -98,8 +98,8 @@ const (
 	busy
 )
 
-// startWrites starts one writer for each of these objects or groups of objects. Each makes writesPerSecond writes a second,
-// until stop is called.
+// startWrites starts writers, each of which makes writesPerSecond (47) writes a second until stop is called: one for the
+// Namespace default and, if what is busy, one for the config map and one for ten pods.
 func (b *bench) startWrites(ctx context.Context, what writing) (stop func() error, err error) {
 	var pods []*corev1.Pod
 	if what == busy {

@@ -23,8 +23,8 @@ type faultFunc func(*scene) (endedAt time.Time)
 type faultCase struct {
 	name  string
 	suite suite
-	// inSoak makes TestSoak cause the fault, too. Such a fault must replace neither etcd nor listproxy, whose memory is
-	// measured.
+	// inSoak makes TestSoak cause the fault, too. Such a fault must not replace etcd. It must not replace listproxy either,
+	// since TestSoak measures the memory of one process.
 	inSoak bool
 	// stage is the control plane on which the case runs; nil means quietStage.
 	stage *stage
@@ -37,7 +37,8 @@ type faultCase struct {
 	shell string
 	// withoutRace runs a listproxy without the race detector, which takes several times the memory.
 	withoutRace bool
-	// noSelfChecks turns self-checks off. Otherwise one must agree in the end, unless etcd was replaced.
+	// noSelfChecks turns off listproxy's self-checks, which compare memory with kube-apiserver. If it is false, a self-check
+	// must agree in the end, unless etcd was replaced.
 	noSelfChecks bool
 	bound        time.Duration // --staleness-bound; 0 means [load.Bound]
 
@@ -158,15 +159,15 @@ func (c faultCase) run(t *testing.T) {
 		s.awaitRecovery() // all collections are loaded
 	}
 	s.awaitCompared("at the beginning")
-	requireKnown := func() {}
+	requireKnownRevisions := func() {} // requires nothing
 	if c.wantHistoryKept {
-		requireKnown = s.recordKnownRevisions()
+		requireKnownRevisions = s.recordKnownRevisions()
 	}
 
 	// Step 2: the fault happens and is ended.
 	s.faultBegins()
 	mended := c.fault(s)
-	if s.faultWindow.To.IsZero() {
+	if s.faultWindow.To.IsZero() { // the fault has not called faultEnds itself
 		s.faultEnds()
 	}
 
@@ -180,7 +181,7 @@ func (c faultCase) run(t *testing.T) {
 		s.follow() // recordBeforeReplacement, which such a fault calls, has stopped the followers of the old timeline
 	}
 	s.awaitCompared("after the fault")
-	requireKnown()
+	requireKnownRevisions()
 	conclude()
 	c.judge(s, recovered)
 }

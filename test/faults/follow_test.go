@@ -141,8 +141,8 @@ func (w *watcher) watchOnce(ctx context.Context) (err error) {
 	return err
 }
 
-// handler applies an event. It returns the revision after which a watch can resume when this event was the last. previous is
-// what the call before returned.
+// handler applies an event, and returns resumeAt: if no event comes after this one, the next watch can begin at that revision.
+// previous is the resumeAt of the event before.
 type handler func(e events.Event, previous uint64) (resumeAt uint64, err error)
 
 // applyInitial returns a handler that collects the initial events as a new state, and then applies the events that follow.

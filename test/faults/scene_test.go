@@ -47,11 +47,11 @@ type scene struct {
 	faultWindow       load.Window // of the last fault
 	writesFleeting    atomic.Bool // fleeting objects are written
 
-	// Goroutines that write or ask hold one of these locks for reading meanwhile. Its Lock waits for them and pauses them,
-	// until its Unlock.
+	// A goroutine that writes or asks holds one of these locks for reading while it does so. Whoever takes the lock for writing
+	// waits until these goroutines are done, and pauses them until Unlock.
 	pauseWrites     sync.RWMutex // for each write
 	pauseAsks       sync.RWMutex // for questions, from the choice of a revision to the last answer that depends on it
-	pauseAnyVersion sync.RWMutex // for each question of askAnyVersion; only a rest of a soak pauses these
+	pauseAnyVersion sync.RWMutex // for each question of askAnyVersion; only TestSoak pauses these, in its rests
 
 	followers     []follower
 	stopFollowers context.CancelFunc

@@ -21,7 +21,7 @@ const (
 	minPause = 20 * time.Second
 )
 
-// whileBroken returns a fault that breaks something, waits, and mends it.
+// whileBroken returns a fault that breaks something by breakIt, waits for -faults.duration, and mends it by mend.
 func whileBroken(breakIt, mend func(*scene) error) faultFunc {
 	return func(s *scene) time.Time {
 		s.must(breakIt(s))

@@ -104,17 +104,18 @@ type Counts struct {
 	// Recorded is the number of Compared that were compared with a [LostHistory]. The others were compared with
 	// kube-apiserver's answer, byte for byte.
 	Recorded int
-	// InWindow, HitsInWindow and ComparedInWindow are Answers, Hits and Compared of requests in a window.
+	// InWindow, HitsInWindow and ComparedInWindow are like Answers, Hits and Compared, but count only requests sent in a
+	// window.
 	InWindow, HitsInWindow, ComparedInWindow int
-	// Consistent are lists from memory that had to hold everything written before.
+	// Consistent is the number of consistent lists from memory.
 	Consistent int
-	// Converged are followers that have reached the true state.
+	// Converged is the number of times that a follower (an informer or a watcher) was found to have the true state.
 	Converged int
 	// Failed is the number of requests with a status other than 200, or without an answer. Failures has them by message.
 	Failed   int
 	Failures map[string]int
-	// Lost is the number of Failed except for those that got kube-apiserver's own 504: its cache had not reached the revision
-	// ([ask.Answer.NotThereYet]).
+	// Lost is the number of Failed without those that got kube-apiserver's own 504, which says that its cache has not reached
+	// the revision ([ask.Answer.NotThereYet]).
 	Lost int
 	// Rejected is the number of Failed that got 400, 401 or 410: the request, or its sender, was refused.
 	Rejected int

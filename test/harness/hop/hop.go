@@ -44,7 +44,7 @@ type Hop struct {
 	onAnswer  hook[func(resp *http.Response)]
 }
 
-// hook holds a function of a test, which the test may change at any time. It is nil at first.
+// hook holds a function of the test that the hop calls. The test may change it at any time. Until the test sets it, it is nil.
 type hook[F any] struct{ f atomic.Pointer[F] }
 
 func (h *hook[F]) set(f F) { h.f.Store(&f) }
@@ -163,7 +163,7 @@ func (h *Hop) awaitThaw() {
 // CutAll closes every connection to the hop.
 func (h *Hop) CutAll() { h.listener.each(func(c *trackedConn) { _ = c.Conn.Close() }) }
 
-// Connections returns the number of connections to the hop.
+// Connections returns the number of open connections to the hop.
 func (h *Hop) Connections() (n int) {
 	h.listener.each(func(*trackedConn) { n++ })
 	return n

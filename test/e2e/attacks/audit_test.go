@@ -96,9 +96,9 @@ func (r record) isUncertain(a account, hasDirectFollower bool) bool {
 	return isAttack(a) && r.interrupted
 }
 
-// expected returns the accounts that kube-apiserver must have of the attempt through listproxy. They are those of the direct
-// attempt (sentDirectly), without the requests that listproxy answered itself. If listproxy may have refused requests, those
-// that did not arrive (are not in got) are left out as well.
+// expected returns the accounts that the audit log must have of the attempt through listproxy. They are those of the direct
+// attempt (sentDirectly) without two sorts of requests: those that listproxy answered itself and, if listproxy may have refused
+// requests, those that did not arrive. got has the requests that arrived.
 func (r record) expected(sentDirectly, got []account) []account {
 	answeredByListproxy := func(a account) bool {
 		if isFollower(a) {

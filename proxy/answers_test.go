@@ -32,9 +32,9 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// cannedUpstream answers every request with the same answer.
+// cannedUpstream answers every request with the same answer. The zero value answers 200 without a body.
 type cannedUpstream struct {
-	code    int // 0: 200
+	code    int // 0 stands for 200
 	body    string
 	warning string        // a header, unless empty
 	delay   time.Duration // before the answer
@@ -61,16 +61,19 @@ type fullDisk struct{}
 func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 func (fullDisk) Close() error              { return nil }
 
-// anyState is the query of a list of any state, which memory answers without a proof.
+// anyState is the query of a list of any state. Memory answers it without a proof that its state is the newest.
 const anyState = "resourceVersion=0"
+
+// notRemembered is the TTL of reviews whose answers are used for one request only.
+const notRemembered = 0
 
 // TestWhoAnswers: a request that memory may not or cannot answer is forwarded, never refused. Cache-Status says who has
 // answered, and why memory has not. A caller whom the upstream has refused, or who is anonymous, learns only "unknown-caller".
 func TestWhoAnswers(t *testing.T) {
 	const upstreamBody = "of the upstream"
 	const exactly, anyWatch = "resourceVersionMatch=Exact&resourceVersion=", "watch=true&resourceVersion=0"
-	// These change the world or the caller before the request.
-	deny := func(w *modelWorld, _ *caller) { w.setReviews(0, func() bool { return false }) }
+	// The next functions change the world or the caller. Each case calls one of them before its request, or none.
+	deny := func(w *modelWorld, _ *caller) { w.setReviews(notRemembered, func() bool { return false }) }
 	drain := func(w *modelWorld, _ *caller) { w.handler.Draining = func() bool { return true } }
 	delayProof := func(w *modelWorld, _ *caller) { w.delayProbes(2 * w.handler.ConsistentWait) }
 	failAuditing := func(w *modelWorld, who *caller) {
@@ -264,7 +267,8 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 	}
 }
 
-// TestReviewsAskForTheRequest: the review has all attributes that the upstream would authorize, as the client wrote them.
+// TestReviewsAskForTheRequest: the review of a request has all attributes by which the upstream would authorize the request, as the
+// client wrote them.
 func TestReviewsAskForTheRequest(t *testing.T) {
 	const allNamespaces, oneNamespace = "/apis/example.com/v1/widgets", "/apis/example.com/v1/namespaces/n/widgets"
 	for target, want := range map[string]authorizationv1.ResourceAttributes{
@@ -283,7 +287,7 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newModelWorld(t)
 			var asked authorizationv1.SelfSubjectAccessReviewSpec
-			w.sendReviews(0, func(r *http.Request) (_ *http.Response, err error) {
+			w.sendReviews(notRemembered, func(r *http.Request) (_ *http.Response, err error) {
 				asked, err = proxytest.ReadReview(r)
 				return inmemory.Answer(r, http.StatusCreated, "{}"), err
 			})
@@ -291,7 +295,8 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 			r.URL = httptest.NewRequest(http.MethodGet, target, nil).URL
 			r.RequestURI = target
 			w.handler.decide(withCaller(r, w.newCaller(t)))
-			want.Group = "example.com" // the same in all cases, as are the next two
+			// These are the same in all cases.
+			want.Group = "example.com"
 			want.Version = "v1"
 			want.Resource = "widgets"
 			expect.Same(t, &want, asked.ResourceAttributes)
@@ -299,17 +304,17 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 	}
 }
 
-// TestNoRoom: an answer that gets no room for its bytes in time is refused with 429 and Retry-After, and the refusal is counted
-// with its reason. A watch that does not begin with the state needs no room.
+// TestNoRoom: an answer waits for room for its bytes in memory. If it gets none in time, it is refused with 429 and Retry-After, and
+// the refusal is counted with its reason. A watch that does not begin with the state needs no room.
 func TestNoRoom(t *testing.T) {
-	const wait = 4800 * time.Millisecond // the time for which an answer waits for room
+	const wait = 5 * time.Second // the time for which an answer waits for room
 	for name, tt := range map[string]struct {
 		query       string
 		wantRefused bool
 	}{
 		"a list":                    {query: anyState, wantRefused: true},
 		"a streaming list":          {query: newestStreamingList + "&resourceVersion=0", wantRefused: true},
-		"a watch without the state": {query: "watch=true&timeoutSeconds=60&resourceVersion=" + newestRevision},
+		"a watch without the state": {query: "watch=true&timeoutSeconds=60&resourceVersion=" + newestRevision, wantRefused: false},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
@@ -323,7 +328,7 @@ func TestNoRoom(t *testing.T) {
 			w.write() // an event for the watch
 			time.Sleep(wait + time.Second)
 			synctest.Wait()
-			expect.Same(t, reason.None, c.why) // it is not forwarded
+			expect.Same(t, reason.None, c.why) // the request is not forwarded
 			expect.Same(t, tt.wantRefused, c.Code == http.StatusTooManyRequests)
 			expect.Same(t, tt.wantRefused, c.Header().Get("Retry-After") != "")
 			if !tt.wantRefused {

@@ -20,6 +20,9 @@ import (
 	"github.com/listproxy/listproxy/test/samples"
 )
 
+// shortest is the minSize of newListDecision for objects that are as short as possible.
+const shortest = 0
+
 // newListDecision returns the decision to answer a list of count objects, each of at least minSize bytes.
 func newListDecision(count, minSize int) *decision {
 	var objects []*index.Object
@@ -38,14 +41,15 @@ func newListDecision(count, minSize int) *decision {
 
 // newSnapshot returns a snapshot with these objects.
 func newSnapshot(kind string, objects ...*index.Object) snapshot.Snapshot {
-	state := index.NewTree(false)
+	const isIndexed = false
+	state := index.NewTree(isIndexed)
 	for _, o := range objects {
 		state.Set(o)
 	}
 	return snapshot.Snapshot{ListState: source.ListState{Revision: 7, Envelope: samples.Envelope(kind, "v1"), Tree: state}}
 }
 
-// recordList returns the list as it is written to a request with this header.
+// recordList returns the answer to a request with this header, which is the list that d has found.
 func recordList(d *decision, header http.Header) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	r.Header = header
@@ -91,12 +95,12 @@ func TestListHeaders(t *testing.T) {
 		"none": {want: http.Header{"Audit-Id": {"x"}, "Cache-Control": {cacheControl}, "Content-Type": {contentType}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newListDecision(1, 0)
+			d := newListDecision(1, shortest)
 			d.state.Envelope.Headers = tt.learned
 			expect.Same(t, tt.want, recordList(d, http.Header{"Audit-Id": {"x"}}).Header())
 		})
 	}
-	withoutID := recordList(newListDecision(1, 0), http.Header{})
+	withoutID := recordList(newListDecision(1, shortest), http.Header{})
 	if _, err := uuid.Parse(withoutID.Header().Get("Audit-Id")); err != nil {
 		t.Errorf("a request without Audit-Id: the answer's Audit-Id is not a UUID: %v", err)
 	}
@@ -133,20 +137,21 @@ func TestAPageDoesNotAllocateByItsSize(t *testing.T) {
 	}
 }
 
-// indented returns d after it has set that the list is indented.
+// indented makes the list of d an indented one, and returns d.
 func indented(d *decision) *decision {
 	d.query.Indented = true
 	return d
 }
 
-// TestIndentedGzipThreshold: an indented list is compressed if its indented size is above gzipAbove.
+// TestIndentedGzipThreshold: an indented list is compressed if its indented size is above gzipAbove, 128 KiB.
 func TestIndentedGzipThreshold(t *testing.T) {
 	// An object that is one byte longer makes the indented list one byte longer. So the size of an object whose indented list
 	// has exactly gzipAbove bytes follows from the sizes of a short object and of its list.
-	shortList, err := newBody(indented(newListDecision(1, 0)), "")
+	const noAuditID = ""
+	shortList, err := newBody(indented(newListDecision(1, shortest)), noAuditID)
 	expect.NoError(t, err)
 	defer shortList.release()
-	shortObjectSize := len(newListDecision(1, 0).state.Page(index.Query{}, nil).Objects[0].Bytes)
+	shortObjectSize := len(shortList.objects[0].Bytes)
 	sizeAtThreshold := shortObjectSize + gzipAbove - shortList.size
 	for _, tt := range []struct {
 		bytesAbove   int // by which the indented list is longer than gzipAbove
@@ -170,7 +175,7 @@ func TestUnindentable(t *testing.T) {
 	nested := func(depth int, inside string) string {
 		return strings.Repeat("[", depth) + inside + strings.Repeat("]", depth)
 	}
-	// The indentation of the deepest nesting takes 200 MB, which is 12 times as much as long.
+	// At the deepest nesting, the indentation takes 200 MB. That is 12 times the length of this string, and so not too much.
 	long := `"` + strings.Repeat("x", 16<<20) + `"`
 	const listDepth = 2 // the levels around each object: the list, and its items
 	for name, tt := range map[string]struct {

@@ -117,14 +117,14 @@ func (w *modelWorld) openAs(t *testing.T, c *client, query string) {
 	synctest.Wait()
 }
 
-// awaitEnd waits for the end of the watch, until the watch is as old as maxAge. It returns the ending that was counted, or
-// watchGoesOn if the watch has not ended.
+// awaitEnd waits until the watch ends, or until it is as old as maxAge. It returns the ending that was counted, or watchGoesOn if the
+// watch has not ended.
 func (c *client) awaitEnd(t *testing.T, maxAge time.Duration) watch.Ending {
 	t.Helper()
 	select {
 	case c.duration = <-c.done:
 	case <-time.After(maxAge - time.Since(c.begun)):
-		synctest.Wait() // so that the test can read what was written
+		synctest.Wait() // until all that was sent is written
 		return watchGoesOn
 	}
 	if c.why != reason.None {

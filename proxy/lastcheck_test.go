@@ -51,7 +51,7 @@ func TestLastCheck(t *testing.T) {
 			want:   reason.Warming,
 		},
 		"the right expired": {change: func(c *conditions) { c.allowed = false }, want: reason.ReviewFailed},
-		"the definitions may be out of date, and the state is stale": { // the first check wins
+		"the definitions may be out of date, and the state is stale": { // definitions are checked first
 			change: func(c *conditions) {
 				c.whyNoEntry = reason.Upstream
 				c.memory.Unavailable = reason.Stale
@@ -101,7 +101,7 @@ func TestChangeWhileWaitingForRoom(t *testing.T) {
 		},
 	} {
 		for _, query := range []string{anyState, newestStreamingList + "&resourceVersion=0"} {
-			// With an audit log, lastCheck is called before and after the event is written; without, only after.
+			// With an audit log, lastCheck is called before and after the event is written. Without one, it is called once.
 			for _, audited := range []bool{true, false} {
 				proxytest.Bubble(t, fmt.Sprintf("%s, %s, audited %t", name, query, audited), func(t *testing.T) {
 					checkChangeWhileWaiting(t, query, audited, tt.change, tt.want)

@@ -72,7 +72,7 @@ func forwardAll(t *testing.T) http.HandlerFunc {
 	}
 }
 
-// start starts a server whose handlers are waited for with p.running.
+// start starts a server. p.running.Wait waits for its running handlers.
 func (p *refusingProxy) start(t *testing.T, server *http.Server) *httptest.Server {
 	t.Helper()
 	handler := server.Handler

@@ -69,7 +69,7 @@ func TestCompressedWatch(t *testing.T) {
 func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 	for name, tt := range map[string]struct {
 		query          string
-		proofDelay     time.Duration
+		probeDelay     time.Duration // from a probe to its answer, which is the proof
 		wantEndedAfter time.Duration // from the request
 	}{
 		"watch": {
@@ -77,15 +77,15 @@ func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 		},
 		"streaming list": {query: newestStreamingList + "&timeoutSeconds=20", wantEndedAfter: 20 * time.Second},
 		"streaming list after a wait": {
-			query: newestStreamingList + "&timeoutSeconds=20", proofDelay: 6 * time.Second, wantEndedAfter: 20 * time.Second,
+			query: newestStreamingList + "&timeoutSeconds=20", probeDelay: 6 * time.Second, wantEndedAfter: 20 * time.Second,
 		},
 		"timeout shorter than the wait": {
-			query: newestStreamingList + "&timeoutSeconds=4", proofDelay: 6 * time.Second, wantEndedAfter: 6 * time.Second,
+			query: newestStreamingList + "&timeoutSeconds=4", probeDelay: 6 * time.Second, wantEndedAfter: 6 * time.Second,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
-			w.probeDelay = tt.proofDelay
+			w.probeDelay = tt.probeDelay
 			w.load(t)
 			c := w.open(t, tt.query)
 			expect.Same(t, watch.EndTimeout, c.awaitEnd(t, time.Minute))
@@ -95,8 +95,8 @@ func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 }
 
 // TestStreamingListOfAColdResource: a streaming list waits until its resource is loaded, or loaded again after its state was
-// lost, since a forwarded watch would stay at the upstream for minutes. If the load takes longer than maxWatchWait, the
-// streaming list is forwarded.
+// lost. If it were forwarded, it would stay at the upstream for minutes. If the load takes longer than maxWatchWait, 30 s, the
+// streaming list is forwarded after all.
 func TestStreamingListOfAColdResource(t *testing.T) {
 	const anyStreamingList = newestStreamingList + "&resourceVersion=0"
 	for name, tt := range map[string]struct {
@@ -114,7 +114,7 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 		// The resource was never loaded.
 		"any state":    {query: anyStreamingList, wantStateWithin: 2 * time.Second},
 		"newest state": {query: newestStreamingList, wantStateWithin: 4 * time.Second},
-		"slow probes": { // the load itself has two probes, 8 s in all; a third one to prove the newest state would be too late
+		"slow probes": { // the load sends two probes, which take 8 s; the list needs no third one to prove the newest state
 			query: newestStreamingList, probeDelay: 4 * time.Second, wantStateWithin: 9 * time.Second,
 		},
 		"loaded too late": {
@@ -185,9 +185,9 @@ func TestStreamingListAfterAWaitInVain(t *testing.T) {
 	})
 }
 
-// TestCrowdAtAColdResource: if 20 lists come while their resource is loaded, 4 are forwarded at once, and 16 wait for the load,
-// for at most maxListWait. A list of a single object does not wait, nor does a request for which the load will not have the
-// state.
+// TestCrowdAtAColdResource: if 20 lists come while their resource is loaded, 4 are forwarded at once. The other 16 wait for the load,
+// for at most 10 s (maxListWait). A list of a single object does not wait. Neither does a request for a revision that may be older
+// than the load.
 func TestCrowdAtAColdResource(t *testing.T) {
 	const (
 		crowd = 20
@@ -196,7 +196,7 @@ func TestCrowdAtAColdResource(t *testing.T) {
 	for name, tt := range map[string]struct {
 		query     string
 		feedsFail bool          // the resource cannot be loaded
-		lost      bool          // the state was just lost, and cannot be loaded
+		lost      bool          // the resource was loaded, but its state was just lost, and cannot be loaded again
 		wantWait  bool          // all but 4 of the lists wait; if false, all are forwarded at once
 		wantWhy   reason.Reason // why a list is forwarded after its wait; None: memory answers it
 	}{
@@ -257,8 +257,8 @@ func TestCrowdAtAColdResource(t *testing.T) {
 	}
 }
 
-// TestReviewedAgain: a right may expire while the answer waits for its proof or for room (6 s here). Then it is reviewed again
-// before the answer. If the second review says no, the request is forwarded.
+// TestReviewedAgain: a right may expire while the answer waits for its proof or for room (6 s here). Then the right is reviewed again
+// before the answer is sent. If the second review says no, the request is forwarded.
 func TestReviewedAgain(t *testing.T) {
 	const (
 		room = 1 << 20         // bytes, in all
@@ -278,7 +278,7 @@ func TestReviewedAgain(t *testing.T) {
 		}{
 			"right still valid":          {ttl: 10 * time.Second, yeses: 1, wantReviews: 1},
 			"right expired":              {ttl: 5 * time.Second, yeses: 2, wantReviews: 2},
-			"no TTL":                     {ttl: 0, yeses: 2, wantReviews: 2},
+			"right never remembered":     {ttl: notRemembered, yeses: 2, wantReviews: 2},
 			"right expired, then denied": {ttl: 5 * time.Second, yeses: 1, wantReviews: 2, wantWhy: reason.NotAllowed},
 		} {
 			proxytest.Bubble(t, request+", "+name, func(t *testing.T) {

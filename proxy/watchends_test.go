@@ -26,7 +26,7 @@ const (
 	// ample is enough memory, or room, for everything, in bytes.
 	ample = 100 << 20
 	// tight is memory for about three versions of an object of aboveWriteBuffer bytes. Memory keeps the last changes for
-	// watches (the history). With so little memory, it forgets the oldest of them at each change.
+	// watches (the history). With so little memory, it forgets the oldest change at each new one.
 	tight = 1_900_000
 	// watchGoesOn is the ending of a watch that has not ended.
 	watchGoesOn watch.Ending = ""
@@ -49,7 +49,11 @@ func TestWatchEndsDuringItsState(t *testing.T) {
 		"no change":   {change: unchanged, wantEnd: watchGoesOn},
 		"the timeout": {timeout: 10, change: unchanged, wantEnd: watch.EndTimeout},
 		"a shutdown": {
-			change: func(w *modelWorld, _ *client) { w.handler.Collections.EndWatches(0) }, wantEnd: watch.EndShutdown,
+			change: func(w *modelWorld, _ *client) {
+				const atOnce = 0 // not spread over some time
+				w.handler.Collections.EndWatches(atOnce)
+			},
+			wantEnd: watch.EndShutdown,
 		},
 		"the client leaves": {change: func(_ *modelWorld, c *client) { c.leave() }, wantEnd: watch.EndGone},
 		"the history is lost": {
@@ -92,8 +96,9 @@ func TestWatchEndsDuringItsState(t *testing.T) {
 	}
 }
 
-// TestNothingOfADoubtfulState: once a check finds that the state may be invalid, writeInitial writes no more bytes of its
-// objects, with gzip or without. The first, the second, the third or the fourth check finds it.
+// TestNothingOfADoubtfulState: writeInitial checks many times whether the state is still valid. Once a check says that it may not be,
+// writeInitial writes no more bytes of its objects, with gzip or without. In the four cases this is the first, second, third or
+// fourth check.
 func TestNothingOfADoubtfulState(t *testing.T) {
 	const (
 		size = 2 << 10 // of an object, in bytes
@@ -166,7 +171,7 @@ func TestStateWhereHistoryIsShort(t *testing.T) {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorldWithMemory(t, tt.memory)
 			w.writeBulk(aboveWriteBuffer)
-			w.setRoom(ample, 0)
+			w.setRoom(ample, time.Minute)
 			w.load(t)
 			c := &client{readDelay: readDelay}
 			w.openAs(t, c, newestStreamingList+"&timeoutSeconds=3600&resourceVersion=0")

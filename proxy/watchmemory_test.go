@@ -16,12 +16,19 @@ import (
 // broadcasterWithOneCreation returns a Broadcaster, which sends changes to watches. It has one change: at revision 2, an object
 // of about size bytes is created.
 func broadcasterWithOneCreation(size int) *watch.Broadcaster {
-	span := watch.Span{From: 1, To: 2}
-	tree := index.NewTree(false)
+	const isIndexed = false
+	tree := index.NewTree(isIndexed)
+	span := watch.Span{From: 1, To: 2} // the revisions that the broadcaster has
 	span.Versions.Append(index.Version{Revision: 1, Tree: tree.Clone()})
-	o := index.NewObject(0, "a", 2, []byte(`{"metadata":{"name":"a"},"data":"`+strings.Repeat("x", size)+`"}`))
+	o := newObject(2, `{"metadata":{"name":"a"},"data":"`+strings.Repeat("x", size)+`"}`)
 	span.Versions.Append(index.Version{Revision: 2, Tree: tree.Clone(), Change: index.Change{After: o}})
 	return watch.NewBroadcaster(watch.Form{Envelope: samples.Envelope("PodList", "v1")}, span, &watch.Counts{}, &watch.Pacer{})
+}
+
+// newObject returns an object without a number. These tests do not tell its versions apart.
+func newObject(revision uint64, text string) *index.Object {
+	const noNumber = 0
+	return index.NewObject(noNumber, "a", revision, []byte(text))
 }
 
 // streamOfEverything returns a watch of everything that a broadcaster has, whose answer goes to w. The watch goes on as long as
@@ -29,7 +36,8 @@ func broadcasterWithOneCreation(size int) *watch.Broadcaster {
 func streamOfEverything(broadcaster *watch.Broadcaster, isDefined func() bool, w http.ResponseWriter, r *http.Request) *watchStream {
 	s := &watchStream{handler: &Handler{}, request: r, control: http.NewResponseController(w), form: broadcaster.Form()}
 	s.ResponseWriter = w
-	s.watcher = broadcaster.Watch(watch.Options{After: 1, Timeout: time.Hour, IsDefined: isDefined})
+	const beforeAnyChange = 1 // a revision
+	s.watcher = broadcaster.Watch(watch.Options{After: beforeAnyChange, Timeout: time.Hour, IsDefined: isDefined})
 	return s
 }
 
@@ -37,7 +45,7 @@ func streamOfEverything(broadcaster *watch.Broadcaster, isDefined func() bool, w
 // since many clients may get the same object and not read it.
 func TestLargeEventsAreNotCopied(t *testing.T) {
 	const size = 1 << 20
-	state := []*index.Object{index.NewObject(0, "a", 1, []byte(`{"data":"`+strings.Repeat("y", size)+`"}`))}
+	state := []*index.Object{newObject(1, `{"data":"`+strings.Repeat("y", size)+`"}`)}
 	for name, tt := range map[string]struct {
 		compressed bool
 		write      func(*watchStream)

@@ -80,10 +80,11 @@ var modelWidgets = snapshot.CollectionKey{
 // newModelWorld returns a modelWorld. Every review of a caller's right says yes.
 func newModelWorld(t *testing.T) *modelWorld {
 	t.Helper()
-	return newModelWorldWithMemory(t, 0)
+	const noBound = 0
+	return newModelWorldWithMemory(t, noBound)
 }
 
-// newModelWorldWithMemory is newModelWorld with memory as --cache-bytes; 0 means no bound.
+// newModelWorldWithMemory is newModelWorld with memory as --cache-bytes, in bytes. 0 means no bound.
 func newModelWorldWithMemory(t *testing.T, memory int64) *modelWorld {
 	t.Helper()
 	controlPlane := inmemory.New(t)
@@ -101,7 +102,7 @@ func newModelWorldWithMemory(t *testing.T, memory int64) *modelWorld {
 		},
 		Settings:     func(schema.GroupVersionResource) snapshot.Settings { return snapshot.Settings{Watches: true} },
 		Outage:       func() clock.Outage { return clock.Outage{} },
-		SameTimeline: func(context.Context, uint64, time.Time) (same, soon bool) { return false, false },
+		SameTimeline: func(context.Context, uint64, time.Time) (same, proofMayCome bool) { return false, false },
 		Log:          proxytest.DiscardLog(),
 	})
 	served, err := cluster.New(w.Config(), cluster.Config{
@@ -134,10 +135,10 @@ func newModelWorldWithMemory(t *testing.T, memory int64) *modelWorld {
 
 // feed sends a request of a feed to the API server. A feed sends these requests:
 //
-//	load             a list or a streaming list, without a selector
-//	watch            a watch, without a selector
-//	probe            with a selector for a name that no object can have
-//	progress watch   with a selector, too
+//	load             a list or a streaming list of all objects
+//	watch            a watch of all objects
+//	probe            a list with a selector for a name that no object can have: the upstream's current revision
+//	progress watch   a short watch with a selector: for its bookmark
 func (w *modelWorld) feed(r *http.Request) (*http.Response, error) {
 	query := r.URL.Query()
 	isStreaming := query.Get("sendInitialEvents") != ""
@@ -163,13 +164,13 @@ func (w *modelWorld) feed(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// redefine changes the definition.
+// redefine changes the definition of widgets.
 func (w *modelWorld) redefine() {
 	w.Define()
 	synctest.Wait()
 }
 
-// reroute makes another server answer for the group, or kube-apiserver itself if service is empty.
+// reroute makes another server answer for the widgets' group, or kube-apiserver itself if service is empty.
 func (w *modelWorld) reroute(service string) {
 	w.Put(inmemory.APIServices, inmemory.APIService("v1", "example.com", service))
 	synctest.Wait()

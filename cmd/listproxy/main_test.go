@@ -18,7 +18,7 @@ func execute(t *testing.T, args ...string) (out string, err error) {
 	return out + errs, err
 }
 
-// policyFile writes a policy file, whose body begins in line 3.
+// policyFile writes a policy file with this body, below the two lines that each policy file begins with. It returns the path.
 func policyFile(t *testing.T, body string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "policy.yaml")

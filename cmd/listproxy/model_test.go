@@ -42,8 +42,9 @@ const (
 	modelAnswerTime = 2 * time.Second
 	// modelWatchRevocation bounds the time for which a watch goes on after the right was revoked.
 	modelWatchRevocation = 2 * time.Minute
-	// modelMinRestore is the shortest time in which somebody can stop the API servers, restore etcd and start them: listproxy
-	// relies on it (minRestoreTime in package snapshot).
+	// modelMinRestore is the shortest time in which somebody can stop the API servers, restore etcd and start them. listproxy
+	// relies on this: it takes a watch that opens within 10 s of the end of the last one (minRestoreTime in package snapshot) to be on
+	// the same timeline.
 	modelMinRestore = 10 * time.Second
 	// modelNoticeLag bounds the time until listproxy notices that an upstream can be reached again.
 	modelNoticeLag = 15 * time.Second
@@ -61,13 +62,13 @@ type model struct {
 	plane  *inmemory.ControlPlane
 	front  *inmemory.Listener // on which listproxy serves clients
 	client *http.Client       // of listproxy
-	// outage returns the current outage, in which no API server answers listproxy, or the last one.
+	// outage returns listproxy's record of the current outage: no API server answers. If there is none, it returns the last outage.
 	outage   func() clock.Outage
 	releases int // the number of new releases so far; only faults use it
 
 	mu         sync.Mutex // guards the fields below
 	log        []string
-	counts     map[string]int // how often what count was called with has happened
+	counts     map[string]int // the number of calls of count, by their argument
 	restoredAt time.Time      // the end of the last restore; zero during one, and if there was none
 	quietSince time.Time      // the end of the last fault; zero during one
 	onTheWay   map[int]int    // the number of answers on their way to listproxy, by the timeline of their request
@@ -76,8 +77,8 @@ type model struct {
 // currentTimeline returns etcd's current timeline.
 func (m *model) currentTimeline() int { return m.plane.Timelines() - 1 }
 
-// newModel starts listproxy in front of a control plane with this number of servers. Requests that listproxy sends for itself go
-// through the transport that wrap returns. The model ends with the test.
+// newModel starts listproxy in front of a control plane with this number of servers. All requests of listproxy to them go through the
+// transport that wrap returns. The model ends with the test.
 func newModel(t *testing.T, servers int, wrap func(*model, http.RoundTripper) http.RoundTripper) *model {
 	m := &model{
 		t: t, plane: inmemory.New(t), front: inmemory.NewListener(), counts: map[string]int{}, onTheWay: map[int]int{},
@@ -87,6 +88,8 @@ func newModel(t *testing.T, servers int, wrap func(*model, http.RoundTripper) ht
 	}
 	m.plane.Allow("alice", true)
 	m.plane.Allow("carol", true)
+
+	// Assemble listproxy as main does, but with the control plane as its upstream.
 	o, err := parse("--watches", "--consistent-lists=always", "--self-check-interval=0", "--idle-timeout=0")
 	expect.NoError(t, err)
 	discard := slog.New(slog.DiscardHandler)
@@ -100,6 +103,8 @@ func newModel(t *testing.T, servers int, wrap func(*model, http.RoundTripper) ht
 	m.outage = api.health.Outage
 	a, err := o.assemble(api, &ports{}, ins, discard)
 	expect.NoError(t, err)
+
+	// Run its parts until the test ends.
 	var parts sync.WaitGroup
 	parts.Go(func() { api.transports.Run(ctx, discard) })
 	parts.Go(func() { api.health.Run(ctx) })
@@ -145,13 +150,14 @@ func (m *model) failf(format string, args ...any) {
 	m.t.Errorf("%s %s\nbefore:\n  %s", elapsed(), fmt.Sprintf(format, args...), strings.Join(end, "\n  "))
 }
 
-// count counts what has happened, for the checks at the end of the test.
+// count counts one event named what ("watch", "no answer"), for the checks at the end of the test.
 func (m *model) count(what string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.counts[what]++
 }
 
+// countOf returns how often the event named what has been counted.
 func (m *model) countOf(what string) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -261,7 +267,8 @@ func runModel(t *testing.T, counts map[string]int) {
 		clients.Go(func() { m.runWatcher(ctx, user) })
 	}
 	clients.Go(func() { m.runWriter(ctx) })
-	time.Sleep(15 * time.Second) // without faults: listproxy cannot know how the definition was before it started
+	// Faults begin after 15 s. listproxy cannot notice a definition that changes while it starts.
+	time.Sleep(15 * time.Second)
 	const faults = 25
 	for range faults {
 		if !t.Failed() {

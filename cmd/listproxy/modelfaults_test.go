@@ -31,7 +31,7 @@ func (m *model) runFault() {
 	pause(4 * time.Minute)
 }
 
-// setQuietSince records that a fault begins (zero) or ends.
+// setQuietSince records the time at which a fault has ended, or the zero time when a fault begins.
 func (m *model) setQuietSince(at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -191,12 +191,12 @@ func (m *model) isOldAnswerOnTheWay() bool {
 	return false
 }
 
-// unreliableTransport delays listproxy's own requests for widgets, their answers, and each line of an answer. Until it
-// is healthy, it also loses some answers, and breaks off others.
+// unreliableTransport delays listproxy's own requests for widgets, their answers, and each line of an answer. Until isHealthy is
+// set, it also loses some answers, and breaks off others.
 type unreliableTransport struct {
 	http.RoundTripper
 	model     *model
-	isHealthy *atomic.Bool
+	isHealthy *atomic.Bool // set when all faults are over
 }
 
 // A fault of an unreliableTransport happens once in so many times, on average.
@@ -250,14 +250,14 @@ func (u unreliableTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 	return resp, nil
 }
 
-// copyLines copies a body line by line, with delays, until the body ends or a fault breaks it off. It closes both.
+// copyLines copies the body from line by line, with delays, until the body ends or a fault breaks it off. Then it closes from and to.
 func (u unreliableTransport) copyLines(ctx context.Context, to *io.PipeWriter, from io.ReadCloser) {
 	defer func() { _ = from.Close() }()
 	lines := bufio.NewReader(from)
 	for {
 		line, err := lines.ReadString('\n')
 		if line != "" {
-			u.delay(ctx)
+			u.delay(ctx)                    // if ctx has ended, from ends, too
 			_, _ = io.WriteString(to, line) // fails if the reader is gone; then from ends, too
 		}
 		if err == nil && u.fails(breakOdds) {

@@ -80,8 +80,8 @@ func (q listRequest) query(token string) url.Values {
 // firstPage is the continue token of a request for a list's first page.
 const firstPage = ""
 
-// list requests a list, and checks a list from memory. It returns the list's revision and continue token, or 0 and "" if the answer is no
-// list.
+// list requests a list. If the answer comes from memory, list checks it. It returns the list's revision and its continue token, or 0
+// and "" if the answer is no list.
 func (m *model) list(ctx context.Context, q listRequest, token string) (revision int64, next string) {
 	sent := sentList{
 		listRequest: q, sentAt: time.Now(), head: m.plane.Revision(), timelines: m.plane.Timelines(),
@@ -119,31 +119,35 @@ func (m *model) list(ctx context.Context, q listRequest, token string) (revision
 
 // checkList fails the test unless some API server could have sent this list now: its objects at its revision, as new as the
 // semantics require, in a form that a server still writes, to a user who may list.
-func (m *model) checkList(q sentList, revision int64, body string) {
+func (m *model) checkList(sent sentList, revision int64, body string) {
 	now := time.Now()
-	if q.semantics == "Any" {
-		q.Limit = 0 // kube-apiserver's watch cache ignores the limit
+
+	// Some timeline has exactly these objects at the list's revision.
+	if sent.semantics == "Any" {
+		sent.Limit = 0 // kube-apiserver's watch cache ignores the limit
 	}
 	written := formsOf(body)
 	current := m.currentTimeline()
-	timeline, ok := m.timelineOf(q.List, revision, body, written)
+	timeline, ok := m.timelineOf(sent.List, revision, body, written)
 	if !ok {
-		m.failf("%+v: no timeline has this list at revision %d: %s\nwant: %s", q, revision, body,
-			m.plane.WriteList(current, inmemory.Widgets, revision, q.List, written.formOf))
+		m.failf("%+v: no timeline has this list at revision %d: %s\nwant: %s", sent, revision, body,
+			m.plane.WriteList(current, inmemory.Widgets, revision, sent.List, written.formOf))
 		return
 	}
+	// If it is the current timeline, the revision is as new as the semantics require.
 	if timeline == current {
 		headAt := func(at time.Time) uint64 { return unsigned(m.plane.HeadAt(at)) }
-		if err := q.expected(now, m.plane.Timelines()).Judge(unsigned(revision), headAt); err != nil {
-			m.failf("%+v: %v", q, err)
+		if err := sent.expected(now, m.plane.Timelines()).Judge(unsigned(revision), headAt); err != nil {
+			m.failf("%+v: %v", sent, err)
 		}
-	} else if !m.mayBeFromOldTimeline(q, now) {
+	} else if !m.mayBeFromOldTimeline(sent, now) {
 		m.failf("%+v: a list of a timeline before etcd was last restored (%v ago), at revision %d: %s",
-			q, now.Sub(m.lastRestore()), revision, body)
+			sent, now.Sub(m.lastRestore()), revision, body)
 	}
-	m.checkForms(fmt.Sprintf("%+v", q), written)
-	if since := m.oldestReview(q, now); !m.plane.AllowedSince(q.user, since) {
-		m.failf("%+v: answered although the user has had no right for the last %v", q, now.Sub(since))
+	// A server still writes these forms, and the user may list.
+	m.checkForms(fmt.Sprintf("%+v", sent), written)
+	if since := m.oldestReview(sent, now); !m.plane.AllowedSince(sent.user, since) {
+		m.failf("%+v: answered although the user has had no right for the last %v", sent, now.Sub(since))
 	}
 }
 
@@ -153,10 +157,11 @@ func (m *model) checkList(q sentList, revision int64, body string) {
 //   - Outside an outage, modelReviewTTL before now.
 //   - In an outage, twice modelReviewTTL before the time at which listproxy last heard from the upstream. That may be minutes ago,
 //     since nobody can revoke a right in an outage.
-func (m *model) oldestReview(q sentList, now time.Time) time.Time {
+func (m *model) oldestReview(sent sentList, now time.Time) time.Time {
 	outage := m.outage()
-	outage.Ongoing = outage.Ongoing || outage.Ended.After(q.sentAt) // it may have gone on until after listproxy's decision
-	asOf := outage.AsOf(now, modelMaxAge)                           // now, if there is no outage
+	// An outage that ended after the request was sent may have gone on until after listproxy's decision.
+	outage.Ongoing = outage.Ongoing || outage.Ended.After(sent.sentAt)
+	asOf := outage.AsOf(now, modelMaxAge) // now, if there is no outage
 	if asOf.Before(now) {
 		return asOf.Add(-2*modelReviewTTL - modelAnswerTime)
 	}
@@ -173,20 +178,21 @@ func (m *model) timelineOf(l inmemory.List, revision int64, body string, written
 	return 0, false
 }
 
-// mayBeFromOldTimeline reports whether a list that comes now may show a state of before etcd's last restore.
-func (m *model) mayBeFromOldTimeline(q sentList, now time.Time) bool {
+// mayBeFromOldTimeline reports whether a list that comes now may show a state of before etcd's last restore. It may if listproxy cannot
+// know of the restore yet. A list that asks for any state may for 95 s after the restore (modelMaxAge).
+func (m *model) mayBeFromOldTimeline(sent sentList, now time.Time) bool {
 	restoredAt := m.lastRestore()
 	if restoredAt.IsZero() {
 		return true // no server of the restored etcd can be reached yet
 	}
-	if q.sentAt.Before(restoredAt) || q.isOldAnswerOnTheWay {
+	if sent.sentAt.Before(restoredAt) || sent.isOldAnswerOnTheWay {
 		return true
 	}
-	outageSinceRestore := q.outage.Ongoing && q.outage.Began.Before(restoredAt)
-	if outageSinceRestore && !m.isQuiet(now) { // servers have not been up for long enough for listproxy to notice the restore
+	outageOutlastsRestore := sent.outage.Ongoing && sent.outage.Began.Before(restoredAt)
+	if outageOutlastsRestore && !m.isQuiet(now) { // servers have not been up for long enough for listproxy to notice the restore
 		return true
 	}
-	return q.semantics == "Any" && now.Sub(restoredAt) < modelMaxAge
+	return sent.semantics == "Any" && now.Sub(restoredAt) < modelMaxAge
 }
 
 // lastRestore returns the time at which the servers of the etcd that was last restored could be reached; zero until then.
@@ -196,19 +202,19 @@ func (m *model) lastRestore() time.Time {
 	return m.restoredAt
 }
 
-// expected returns what the list must be if it comes now. timelines is the number of timelines now.
-func (q sentList) expected(now time.Time, timelines int) (want oracle.List) {
-	switch q.semantics {
+// expected returns how new the list must be if it comes now, by its semantics. timelines is the number of timelines now.
+func (sent sentList) expected(now time.Time, timelines int) (want oracle.List) {
+	switch sent.semantics {
 	case "Any":
 		want.ConfirmedBy = now.Add(-modelMaxAge)
 	case "Consistent":
-		if q.timelines == timelines { // q.head is a revision of the current timeline
-			want.Revision = unsigned(q.head)
+		if sent.timelines == timelines { // sent.head is a revision of the current timeline
+			want.Revision = unsigned(sent.head)
 		}
 	case "NotOlderThan":
-		want.Revision = unsigned(q.revision)
+		want.Revision = unsigned(sent.revision)
 	case "Exact", "Continue":
-		want.Revision = unsigned(q.revision)
+		want.Revision = unsigned(sent.revision)
 		want.Exactly = true
 	}
 	return want
@@ -250,7 +256,7 @@ func (m *model) checkForms(what string, written forms) {
 	}
 }
 
-// runLister lists widgets until ctx ends: random requests, and the further pages of their lists.
+// runLister lists widgets until ctx ends. Each list has random parameters, and is read to its last page.
 func (m *model) runLister(ctx context.Context, user string) {
 	var lastRevision int64 // of the last list; 0 before the first one
 	for ctx.Err() == nil {

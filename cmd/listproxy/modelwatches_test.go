@@ -57,7 +57,9 @@ func (m *model) watch(ctx context.Context, user string, s inmemory.Select, revis
 	w := &openWatch{m: m, user: user, Select: s, hasBookmarks: !oneIn(4), from: revision, revision: revision}
 	timelines := m.plane.Timelines()
 	w.head = m.plane.Revision()
-	w.isTimelineOpen = m.outage().Ongoing || m.isOldAnswerOnTheWay()
+	w.timelineUnknown = m.outage().Ongoing || m.isOldAnswerOnTheWay()
+
+	// The request, and the header of its answer.
 	resp, err := m.get(ctx, user, widgetsPath(s.Namespace), w.query())
 	if err != nil {
 		return 0
@@ -75,6 +77,8 @@ func (m *model) watch(ctx context.Context, user string, s inmemory.Select, revis
 		w.head = 0 // a restore came between, so head was a revision of another timeline
 	}
 	m.count(w.kind())
+
+	// The events.
 	lines := bufio.NewReader(resp.Body)
 	for {
 		line, err := lines.ReadString('\n')
@@ -99,12 +103,12 @@ type openWatch struct {
 	fromMemory   bool  // the watch is from memory
 	head         int64 // etcd's revision when the watch was requested
 	timeline     int   // the timeline of the last event
-	// isTimelineOpen reports that the watch can be of any timeline that has its events so far. When the watch was requested,
-	// listproxy could not know the current timeline: no API server answered, or an answer of an earlier timeline was still on its way.
-	isTimelineOpen bool
-	from           int64          // the revision at which the watch started; fromState until the initial events are complete
-	revision       int64          // of the last event
-	initial        []oracle.Event // the initial events so far; nil once they are complete
+	// timelineUnknown reports that listproxy could not know the current timeline when the watch was requested: no API server answered,
+	// or an answer of an earlier timeline was still on its way. So the watch may be of any timeline that has its events so far.
+	timelineUnknown bool
+	from            int64          // the revision at which the watch started; fromState until the initial events are complete
+	revision        int64          // of the last event
+	initial         []oracle.Event // the initial events so far; nil once they are complete
 }
 
 func (w *openWatch) String() string {
@@ -179,7 +183,8 @@ func (w *openWatch) receive(line string) bool {
 // bookmarks, nothing marks the end, and no event is checked.
 func (w *openWatch) receiveInitial(e oracle.Event, line string) bool {
 	if e.Type == watch.Bookmark {
-		if !w.checkEvents(append(w.initial, e), line) {
+		w.initial = append(w.initial, e)
+		if !w.checkEvents(w.initial, line) {
 			return false
 		}
 		w.initial = nil
@@ -205,7 +210,7 @@ func (w *openWatch) checkEvents(events []oracle.Event, line string) bool {
 		}
 	}
 	if len(fitting) <= 1 {
-		w.isTimelineOpen = false // no other timeline has the events so far
+		w.timelineUnknown = false // no other timeline has the events so far
 	}
 	if len(fitting) > 0 {
 		w.timeline = fitting[0]
@@ -279,7 +284,7 @@ func (w *openWatch) possibleTimelines(revision int64) []int {
 	previous := current - 1
 	// agrees reports whether a timeline is the same as the current one up to the last event.
 	agrees := func(timeline int) bool {
-		return w.isTimelineOpen || plane.SameUpTo(inmemory.Widgets, timeline, current, w.revision)
+		return w.timelineUnknown || plane.SameUpTo(inmemory.Widgets, timeline, current, w.revision)
 	}
 	if !agrees(w.timeline) { // the watch has an event that the current timeline lacks
 		return []int{w.timeline}
@@ -296,10 +301,13 @@ func (w *openWatch) possibleTimelines(revision int64) []int {
 	return []int{current, previous}
 }
 
-// mayCross reports whether a watch of an earlier timeline may go on with the event e of the current one. A new watch from w.revision
-// would do so, too. Two things must be true: the current timeline has e, and the client has the right objects after all changes of the
-// current timeline that follow w.revision. The type of e may differ: for this client an object may be ADDED that is MODIFIED in the
-// timeline. After e, the client leaves the watch.
+// mayCross reports whether a watch of an earlier timeline may go on with the event e of the current one. kube-apiserver would send e,
+// too, to a new watch from w.revision. Two things must be true:
+//
+//   - The current timeline has e. Its type may differ: for this client an object may be ADDED that is MODIFIED in the timeline.
+//   - The client has the right objects after all changes of the current timeline that follow w.revision.
+//
+// After e, the client leaves the watch.
 func (w *openWatch) mayCross(e oracle.Event) bool {
 	plane := w.m.plane
 	current := w.m.currentTimeline()

@@ -188,7 +188,8 @@ const (
 	gibibyte = 1 << 30
 )
 
-// TestMemoryLimit: the memory limit follows from --cache-bytes, as docs/operate.md says. Without a bound there is no limit.
+// TestMemoryLimit: the memory limit follows from --cache-bytes. For 2 GiB it is (2 + 0.25 for compressed lists) × 1.5 + 0.5 GiB
+// (otherMemory), which is 3.9 GiB. Without a bound there is no limit.
 func TestMemoryLimit(t *testing.T) {
 	for cacheBytes, want := range map[int64]struct{ min, max int64 }{
 		0:             {min: noMemoryLimit, max: noMemoryLimit},
@@ -216,7 +217,12 @@ func TestCompressedBound(t *testing.T) {
 // TestConnectionBound: clients may have one connection for each MiB of the memory limit, from 256 to 20,000.
 func TestConnectionBound(t *testing.T) {
 	for limit, want := range map[int64]int{
-		0: 256, 24 * mebibyte: 256, 921 * mebibyte: 921, 4 * gibibyte: 4096, 64 * gibibyte: 20_000, noMemoryLimit: 20_000,
+		0:              256,
+		24 * mebibyte:  256,
+		921 * mebibyte: 921,
+		4 * gibibyte:   4096,
+		64 * gibibyte:  20_000,
+		noMemoryLimit:  20_000,
 	} {
 		expect.Same(t, want, connectionBound(limit))
 	}

@@ -28,9 +28,12 @@ func TestPartFails(t *testing.T) {
 	a, err := o.assemble(api, p, ins, log)
 	expect.NoError(t, err)
 	defer a.close()
+	// The admin port, which serves health checks, cannot be served: its listener is closed.
 	expect.NoError(t, p.admin.Close())
 
-	err = a.serve(t.Context(), time.Hour, time.Minute)
+	const shutdownDelay = time.Hour // longer than a test may last
+	const drainTimeout = time.Minute
+	err = a.serve(t.Context(), shutdownDelay, drainTimeout)
 	if err == nil {
 		t.Fatal("serve returned no error")
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// newPort returns the admin port's handler with all its pages. Requests may also have one of hosts as their Host.
+// newPort returns the admin port's handler with all its pages. hosts are further names that a request may have as its Host.
 func newPort(t *testing.T, hosts ...string) http.Handler {
 	t.Helper()
 	s := newHealthySource(t)
@@ -22,7 +22,8 @@ func newPort(t *testing.T, hosts ...string) http.Handler {
 	return New(s, metrics, []string{"config=policy.yaml", "secure-port=8443"}, hosts)
 }
 
-// ask sends port a request, and returns the response. The request is one through kubectl port-forward, changed by change.
+// ask sends port a request, and returns the response. The request comes through kubectl port-forward. change may make another one
+// of it before it is sent.
 func ask(port http.Handler, method, target string, change func(*http.Request)) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, http.NoBody)
 	r.Host = "localhost:8081"

@@ -37,8 +37,8 @@ var update = flag.Bool("update", false, "write the golden file anew")
 // hostile is a text by which somebody may try to put a script into the page.
 const hostile = "<script>alert(1)</script>\"'&\x1b"
 
-// fakeCollections is the collections of a Source. A test sets their stats and mismatches. Their sizes and self-checks are
-// fixed.
+// fakeCollections stands for the collections of a Source. A test sets their stats and mismatches. Their sizes and self-checks are
+// always the same.
 type fakeCollections struct {
 	stats      []snapshot.CollectionStats
 	mismatches map[snapshot.CollectionKey]snapshot.MismatchStats
@@ -100,6 +100,9 @@ func unreadyEager(resource, whyNotLoaded string) proxy.EagerStats {
 		WhyNotLoaded: whyNotLoaded,
 	}
 }
+
+// portOf returns the admin port's handler for the status of s, without metrics, flags and further hosts.
+func portOf(s *Source) http.Handler { return New(s, http.NotFoundHandler(), nil, nil) }
 
 // newHealthySource returns the Source of a healthy listproxy without collections.
 func newHealthySource(t *testing.T) *Source {
@@ -303,7 +306,7 @@ func TestChecks(t *testing.T) {
 				wantCode = http.StatusServiceUnavailable
 				wantBegin, wantEnd = "[-]"+tt.wantFailed+" not ready: ", "\nnot ready"
 			}
-			w := get(New(s, http.NotFoundHandler(), nil, nil), "/readyz")
+			w := get(portOf(s), "/readyz")
 			body := w.Body.String()
 			if w.Code != wantCode || !strings.HasPrefix(body, wantBegin) || !strings.HasSuffix(body, wantEnd) {
 				t.Errorf("/readyz answers %d %q, want %d %q…%q", w.Code, body, wantCode, wantBegin, wantEnd)
@@ -312,7 +315,8 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// TestReadyVerbose: /readyz?verbose has a line for each check, with what is wrong, even if the check is OK.
+// TestReadyVerbose: /readyz?verbose has a line for each check. The line says what is wrong, even if the check is OK, as for a failure
+// of the API server.
 func TestReadyVerbose(t *testing.T) {
 	s := newHealthySource(t)
 	s.Eager = func() []proxy.EagerStats {
@@ -321,7 +325,7 @@ func TestReadyVerbose(t *testing.T) {
 	s.Health = func() upstream.Diagnosis {
 		return upstream.Diagnosis{Condition: upstream.ConditionUnauthorized, Problem: "401"}
 	}
-	w := get(New(s, http.NotFoundHandler(), nil, nil), "/readyz?verbose")
+	w := get(portOf(s), "/readyz?verbose")
 	expect.Same(t, strings.Join([]string{
 		"[+]serving ok", "[+]discovery ok", "[+]schemas ok", "[+]servers ok",
 		"[+]upstream ok: kube-apiserver is " + upstream.ConditionUnauthorized.Meaning() + " (401)",
@@ -337,8 +341,7 @@ const (
 
 // getStatus returns the response to a GET of the status of s with this Accept header.
 func getStatus(s *Source, accept string) *httptest.ResponseRecorder {
-	port := New(s, http.NotFoundHandler(), nil, nil)
-	return ask(port, http.MethodGet, "/statusz", func(r *http.Request) { r.Header.Set("Accept", accept) })
+	return ask(portOf(s), http.MethodGet, "/statusz", func(r *http.Request) { r.Header.Set("Accept", accept) })
 }
 
 // TestPageOrJSON: a browser gets the status as a page, and a program as JSON.

@@ -34,6 +34,7 @@ func newAuthorizer(t testing.TB, reply proxytest.Transport, cfg ReviewConfig) *A
 	return NewAuthorizer(proxytest.SendWithCredentials[Identity](reply), base, cfg)
 }
 
+// callersSecret is the token of a caller. No error may have it.
 const callersSecret = "c4llers-s3cr3t"
 
 // listPods returns the attributes of the question that most tests ask.
@@ -41,14 +42,14 @@ func listPods() *Attributes {
 	return &Attributes{Verb: "list", Version: "v1", Resource: "pods", Namespace: "ns"}
 }
 
-// known returns a caller whom the upstream has accepted, with a flow of its own.
-func known(id Identity) *Caller {
+// acceptedCaller returns a caller whom the upstream has accepted, with a flow of its own.
+func acceptedCaller(id Identity) *Caller {
 	return &Caller{Identity: id, Accepted: true, Flow: limits.Flow(id.Key())}
 }
 
-// allowed reports whether Review says yes to a known caller.
+// allowed asks Review for a decision about an accepted caller, and reports whether it is a yes.
 func (a *Authorizer) allowed(ctx context.Context, id Identity, attrs *Attributes) (bool, error) {
-	ruling, err := a.Review(ctx, known(id), attrs)
+	ruling, err := a.Review(ctx, acceptedCaller(id), attrs)
 	return ruling.Decision() == Yes, err
 }
 
@@ -64,7 +65,7 @@ func reviewReplies() map[string]reviewReply {
 	const head = `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1",`
 	const spec = `"spec":{"resourceAttributes":{"namespace":"ns","verb":"list","version":"v1","resource":"pods"}},`
 	const good = head + spec + `"status":{"allowed":true}}`
-	// static returns a reply with a status code and a body. status returns one with the status of a review.
+	// static returns a reply with a status code and a body.
 	static := func(code int, body string) proxytest.Transport {
 		return func(r *http.Request) (*http.Response, error) { return inmemory.Answer(r, code, body), nil }
 	}
@@ -72,6 +73,7 @@ func reviewReplies() map[string]reviewReply {
 	goodBut := func(old, replacement string) proxytest.Transport {
 		return static(http.StatusCreated, strings.Replace(good, old, replacement, 1))
 	}
+	// status returns a reply that is a review with this status.
 	status := func(s authorizationv1.SubjectAccessReviewStatus) proxytest.Transport {
 		return func(r *http.Request) (*http.Response, error) { return proxytest.AnswerReview(r, s) }
 	}
@@ -165,7 +167,7 @@ func TestReviewReplies(t *testing.T) {
 				a := newAuthorizer(t, counted, ReviewConfig{TTL: ttl})
 				id := proxytest.Identify(NewAuthenticator(nil), "Bearer "+callersSecret)
 				for range 2 {
-					got, err := a.Review(t.Context(), known(id), listPods())
+					got, err := a.Review(t.Context(), acceptedCaller(id), listPods())
 					expect.Same(t, tt.want, got.Decision())
 					if (err != nil) != tt.wantError {
 						t.Errorf("got error %v, want one: %t", err, tt.wantError)
@@ -184,8 +186,8 @@ func TestReviewReplies(t *testing.T) {
 	}
 }
 
-// TestReviewNotAsked: the decision is No, without a review, if a review cannot express the question. It is also No if JSON
-// cannot express the question's bytes, since the reply is then about another question.
+// TestReviewNotAsked: if a review cannot express a question, the decision is No, and no review is sent. If JSON cannot express the
+// question's bytes, a review is sent, but the decision is No, too: the reply is about another question.
 func TestReviewNotAsked(t *testing.T) {
 	token := proxytest.Identify(NewAuthenticator(nil), "Bearer token")
 	notUTF8 := listPods()

@@ -25,11 +25,11 @@ func userSeenUpstream(t testing.TB, h http.Header) user.Info {
 		}
 	}
 	list := &request.RequestInfo{IsResourceRequest: true, Verb: "list", APIVersion: "v1", Resource: "pods"}
-	var upstream grants // a kube-apiserver that allows everything to each sender but "account"
+	var upstream grants // a kube-apiserver that allows everything, since the sender is not "account" (see grants)
 	return upstream.impersonate(t.Context(), "listproxy", received, list)
 }
 
-// describeUser returns all properties of a user by name.
+// describeUser returns all properties of a user by their names, or nil if there is no user.
 func describeUser(u user.Info) map[string][]string {
 	if u == nil {
 		return nil
@@ -44,8 +44,8 @@ func describeUser(u user.Info) map[string][]string {
 // FuzzImpersonate: kube-apiserver reads a verified user from the headers that writeImpersonation has written for this user, as
 // a member of system:authenticated. writeImpersonation removes the caller's own identity headers, and no other header.
 func FuzzImpersonate(f *testing.F) {
-	// The arguments are a user's name, UID and two groups, and the key and first value of an extra. If an argument is "", the
-	// user has no such property.
+	// The arguments are a user's name, UID and two groups, and the key and the first value of an extra. A user has no group for "",
+	// and no extra if both its arguments are "".
 	f.Add("alice", "uid", "g", "h", "key", "value") // every property
 	f.Add("alice", "", "", "", "", "")
 	// Groups that kube-apiserver adds, or has a rule for.
@@ -65,7 +65,7 @@ func FuzzImpersonate(f *testing.F) {
 				given.Groups = append(given.Groups, group)
 			}
 		}
-		if extraKey+extraValue != "" {
+		if extraKey != "" || extraValue != "" {
 			given.Extra = map[string][]string{extraKey: {extraValue, "2"}}
 		}
 		sent, ok := userToImpersonate(given)

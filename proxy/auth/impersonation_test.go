@@ -24,11 +24,11 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// grant is the right to one kind of request.
+// grant is the right to one kind of request, or to impersonate: {verb: "impersonate", resource: "users", name: "jane"}.
 type grant struct{ verb, group, resource, subresource, namespace, name, labels string }
 
-// grants stands for a kube-apiserver with a simple authorizer: the user "account" has exactly these rights, and all other users
-// may do everything. "account" is the impersonator in the tests, whether it stands for a caller or for listproxy's own account.
+// grants are the rights of the user "account" at a kube-apiserver, which grants stands for, too. All other users may do everything
+// there. "account" is the impersonator in the tests: a caller, or listproxy's own account.
 type grants []grant
 
 // Authorize implements [authorizer.Authorizer].
@@ -47,8 +47,8 @@ func (g grants) Authorize(_ context.Context, a authorizer.Attributes) (authorize
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// impersonate sends a request of the sender with the headers h through kube-apiserver's own filter. It returns the user as whom
-// the request passes the filter, or nil if the filter refuses the request.
+// impersonate sends a request of the sender with the headers h through kube-apiserver's own filter. It returns the user whom
+// kube-apiserver sees behind the filter, or nil if the filter refuses the request.
 func (g grants) impersonate(
 	ctx context.Context, sender string, h http.Header, info *request.RequestInfo,
 ) (effective user.Info) {
@@ -95,8 +95,8 @@ func (g grants) replyTo(r *http.Request) (*http.Response, error) {
 	return proxytest.AnswerReview(r, status)
 }
 
-// TestImpersonation: Review says yes to a list as another user exactly if kube-apiserver's own impersonation filter lets that
-// list pass, except in the cases marked stricter, in which Review says no all the same. Each case is tried with both
+// TestImpersonation: Review says yes to a list as another user if kube-apiserver's own impersonation filter lets that list pass, and
+// no if it does not. In the two cases marked stricter, Review says no to a list that would pass. Each case is tried with both
 // impersonators: a caller who sends Impersonate-* headers, and listproxy's account, which sends them for a caller whom it has
 // verified.
 //
@@ -159,7 +159,7 @@ func TestImpersonation(t *testing.T) {
 	plus := func(g grants, more ...grant) grants { return slices.Concat(g, more) }
 	type impersonation struct {
 		user           user.DefaultInfo // who is impersonated
-		grants         grants           // of the impersonator
+		grants         grants           // the rights of the impersonator
 		upstreamAllows bool             // the list passes kube-apiserver's filter
 		stricter       bool             // Review says no to a list that kube-apiserver allows
 	}
@@ -242,7 +242,7 @@ func TestImpersonation(t *testing.T) {
 					want = []Decision{Yes}
 				}
 				a := newAuthorizer(t, tt.grants.replyTo, ReviewConfig{TTL: time.Minute})
-				ruling, err := a.Review(t.Context(), known(impersonator.identity), list)
+				ruling, err := a.Review(t.Context(), acceptedCaller(impersonator.identity), list)
 				expect.NoError(t, err)
 				if got := ruling.Decision(); !slices.Contains(want, got) {
 					t.Errorf("%s: got decision %d, want one of %d", impersonator.name, got, want)
@@ -269,7 +269,7 @@ func TestImpersonationEnds(t *testing.T) {
 		reviewIn := func(namespace string) (*Ruling, error) {
 			pods := listPods()
 			pods.Namespace = namespace
-			ruling, err := a.Review(t.Context(), known(jane), pods)
+			ruling, err := a.Review(t.Context(), acceptedCaller(jane), pods)
 			return &ruling, err
 		}
 		_, err := reviewIn("a") // also reviews the right to impersonate, which is then remembered

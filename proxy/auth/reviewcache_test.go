@@ -54,20 +54,20 @@ func withUpstream(t *testing.T, delay time.Duration, cfg ReviewConfig, test func
 	})
 }
 
-// caller returns the identity of a caller with this token.
-func (rig *reviewRig) caller(token any) Identity {
+// identity returns the identity of a caller with this token.
+func (rig *reviewRig) identity(token any) Identity {
 	return proxytest.Identify(rig.authenticator, fmt.Sprint("Bearer ", token))
 }
 
 // callerInFlow returns an accepted caller with this token, in this flow.
 func (rig *reviewRig) callerInFlow(token any, flow byte) *Caller {
-	return &Caller{Identity: rig.caller(token), Accepted: true, Flow: limits.Flow{flow}}
+	return &Caller{Identity: rig.identity(token), Accepted: true, Flow: limits.Flow{flow}}
 }
 
 // expectYes asks whether the caller with this token has a right, and requires a yes.
 func (rig *reviewRig) expectYes(t *testing.T, token any, a *Attributes) {
 	t.Helper()
-	if yes, err := rig.allowed(t.Context(), rig.caller(token), a); err != nil || !yes {
+	if yes, err := rig.allowed(t.Context(), rig.identity(token), a); err != nil || !yes {
 		t.Errorf("got allowed %t and error %v, want a yes", yes, err)
 	}
 }
@@ -75,7 +75,7 @@ func (rig *reviewRig) expectYes(t *testing.T, token any, a *Attributes) {
 // expectNo asks whether the caller with this token may list pods, and requires a no.
 func (rig *reviewRig) expectNo(t *testing.T, token any) {
 	t.Helper()
-	if yes, err := rig.allowed(t.Context(), rig.caller(token), listPods()); err != nil || yes {
+	if yes, err := rig.allowed(t.Context(), rig.identity(token), listPods()); err != nil || yes {
 		t.Errorf("got allowed %t and error %v, want a no", yes, err)
 	}
 }
@@ -108,7 +108,7 @@ func expectAllFree(t *testing.T, seats *limits.Limiter) {
 func TestReviewTTL(t *testing.T) {
 	const ttl, delay = 10 * time.Second, 4 * time.Second
 	withUpstream(t, delay, ReviewConfig{TTL: ttl}, func(t *testing.T, rig *reviewRig) {
-		rig.expectYes(t, "a", listPods()) // comes when delay of the ttl is over
+		rig.expectYes(t, "a", listPods()) // the answer comes after delay, when 6 s of the TTL are left
 		rig.answersNo.Store(true)
 		time.Sleep(ttl - delay - time.Nanosecond) // the last moment of the ttl
 		rig.expectYes(t, "a", listPods())
@@ -169,14 +169,14 @@ func TestReviewCutByAnOutage(t *testing.T) {
 	})
 }
 
-// TestRevocations: if rights on which an answer may depend are revoked after the question, or at most authorizerLag before it,
-// the answer is valid for revokedTTL from the question, or until the revocation if that comes later. All other answers are
-// valid for the TTL.
+// TestRevocations: an answer is valid for the TTL, here 10 s, unless rights on which it may depend are revoked after the question, or
+// at most a second (authorizerLag) before it. Then it is valid for one second (revokedTTL) from the question. If the revocation
+// comes later than that, the answer is valid until the revocation.
 func TestRevocations(t *testing.T) {
 	serviceAccount := func(rig *reviewRig) *Caller {
-		return known(rig.authenticator.NewVerifiedIdentity(&user.DefaultInfo{Name: "system:serviceaccount:of-account:a"}))
+		return acceptedCaller(rig.authenticator.NewVerifiedIdentity(&user.DefaultInfo{Name: "system:serviceaccount:of-account:a"}))
 	}
-	token := func(rig *reviewRig) *Caller { return known(rig.caller("a")) }
+	token := func(rig *reviewRig) *Caller { return acceptedCaller(rig.identity("a")) }
 	const ttl = 10 * time.Second
 	const soon, later = 300 * time.Millisecond, 5 * time.Second
 	const untilRevoked = later
@@ -185,7 +185,7 @@ func TestRevocations(t *testing.T) {
 		caller       func(*reviewRig) *Caller
 		right        string        // the namespace of the right
 		revoked      string        // the namespace of the revocation
-		after        time.Duration // from the question to the revocation; may be negative
+		after        time.Duration // from the question to the revocation; negative: the revocation comes first
 		wantValidFor time.Duration // from the question
 	}{
 		"in the namespace":              {caller: token, right: "n", revoked: "n", after: later, wantValidFor: untilRevoked},
@@ -240,8 +240,8 @@ func (rig *reviewRig) revokeAllTheTime(t *testing.T) {
 	})
 }
 
-// TestRevokedAllDay: while rights in its namespace are revoked all the time, an answer is used for revokedTTL. So at most one
-// question a second is sent.
+// TestRevokedAllDay: while rights in its namespace are revoked all the time, an answer is used for one second (revokedTTL). So at most
+// one question a second is sent.
 func TestRevokedAllDay(t *testing.T) {
 	const runs = 20 * time.Second
 	withUpstream(t, 0, ReviewConfig{TTL: time.Hour}, func(t *testing.T, rig *reviewRig) {
@@ -255,8 +255,8 @@ func TestRevokedAllDay(t *testing.T) {
 	})
 }
 
-// TestRevokedBeforeTheAnswer: while rights in its namespace are revoked all the time, an answer that comes within revokedTTL is
-// used, with a TTL or without. If each answer comes later, the error is errOutdated.
+// TestRevokedBeforeTheAnswer: while rights in its namespace are revoked all the time, an answer that comes within a second
+// (revokedTTL) is used, with a TTL or without. If every answer comes later, Review gives up with errOutdated.
 func TestRevokedBeforeTheAnswer(t *testing.T) {
 	for name, tt := range map[string]struct {
 		delay   time.Duration // of the answer
@@ -269,7 +269,7 @@ func TestRevokedBeforeTheAnswer(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, TTL %v", name, ttl), func(t *testing.T) {
 				withUpstream(t, tt.delay, ReviewConfig{TTL: ttl}, func(t *testing.T, rig *reviewRig) {
 					rig.revokeAllTheTime(t)
-					if _, err := rig.allowed(t.Context(), rig.caller("a"), listPods()); !errors.Is(err, tt.wantErr) {
+					if _, err := rig.allowed(t.Context(), rig.identity("a"), listPods()); !errors.Is(err, tt.wantErr) {
 						t.Errorf("got error %v, want %v", err, tt.wantErr)
 					}
 				})
@@ -308,7 +308,7 @@ func TestReviewOutlivesTheRequestThatSentIt(t *testing.T) {
 		began := time.Now()
 		var all sync.WaitGroup
 		all.Go(func() {
-			_, err := rig.allowed(first, rig.caller("a"), listPods())
+			_, err := rig.allowed(first, rig.identity("a"), listPods())
 			if waited := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || waited != leavesAfter {
 				t.Errorf("the first request got error %v after %v, want %v after %v",
 					err, waited, context.DeadlineExceeded, leavesAfter)
@@ -322,8 +322,8 @@ func TestReviewOutlivesTheRequestThatSentIt(t *testing.T) {
 	})
 }
 
-// TestReviewsAreBounded: of any number of questions, acceptedSeats are in flight, acceptedQueue wait for at most the timeout,
-// and the others fail at once.
+// TestReviewsAreBounded: of any number of questions about accepted callers, 128 are in flight (acceptedSeats). Another 16,384
+// (acceptedQueue) wait for at most the timeout. All further ones fail at once.
 func TestReviewsAreBounded(t *testing.T) {
 	const timeout = 30 * time.Second
 	withUpstream(t, time.Minute, ReviewConfig{TTL: time.Hour, Timeout: timeout}, func(t *testing.T, rig *reviewRig) {
@@ -334,7 +334,7 @@ func TestReviewsAreBounded(t *testing.T) {
 		var all sync.WaitGroup
 		for n := range callers {
 			all.Go(func() {
-				_, err := rig.allowed(t.Context(), rig.caller(n), listPods())
+				_, err := rig.allowed(t.Context(), rig.identity(n), listPods())
 				switch {
 				case errors.Is(err, limits.OverloadQueueFull):
 					full.Add(1)
@@ -355,8 +355,8 @@ func TestReviewsAreBounded(t *testing.T) {
 	})
 }
 
-// TestReviewInAnotherFlow: a question does not wait for an equal question that is queued in another flow. (For example, the
-// questions of listproxy's own account are equal for all users.)
+// TestReviewInAnotherFlow: a question does not wait for an equal question that is queued in another flow. (Questions of listproxy's
+// own account, for example, are the same for all users.)
 func TestReviewInAnotherFlow(t *testing.T) {
 	const busyFlow, freeFlow = 1, 2
 	withUpstream(t, time.Second, ReviewConfig{TTL: time.Hour}, func(t *testing.T, rig *reviewRig) {
@@ -395,8 +395,8 @@ func TestReviewsCountUntilTheyEnd(t *testing.T) {
 	})
 }
 
-// TestNewcomers: callers who are not accepted yet have separate seats. An address has half of the seats and an eighth of the
-// queue, in which questions wait for at most newcomerWait. Callers of other addresses and accepted callers do not wait.
+// TestNewcomers: callers who are not accepted yet have separate seats. An address has half of the seats, and an eighth of the queue.
+// A question waits in the queue for at most a second (newcomerWait). Callers of other addresses and accepted callers do not wait.
 func TestNewcomers(t *testing.T) {
 	const seats, queue = newcomerSeats / 2, newcomerQueue / 8 // of an address
 	for name, tt := range map[string]struct {
@@ -415,7 +415,7 @@ func TestNewcomers(t *testing.T) {
 				var refused atomic.Int32
 				for n := range tt.callers {
 					asked.Go(func() {
-						_, err := rig.Review(t.Context(), &Caller{Identity: rig.caller(n), Flow: limits.Flow{1}}, listPods())
+						_, err := rig.Review(t.Context(), &Caller{Identity: rig.identity(n), Flow: limits.Flow{1}}, listPods())
 						switch {
 						case errors.Is(err, ErrNoSeat):
 							refused.Add(1)
@@ -426,8 +426,8 @@ func TestNewcomers(t *testing.T) {
 				}
 				synctest.Wait()
 				expect.Same(t, tt.wantRefusedAtOnce, refused.Load())
-				rig.expectYesAtOnce(t, &Caller{Identity: rig.caller("elsewhere"), Flow: limits.Flow{2}})
-				rig.expectYesAtOnce(t, known(rig.caller("known")))
+				rig.expectYesAtOnce(t, &Caller{Identity: rig.identity("elsewhere"), Flow: limits.Flow{2}})
+				rig.expectYesAtOnce(t, acceptedCaller(rig.identity("known")))
 				asked.Wait()
 				expect.Same(t, tt.wantRefused, refused.Load())
 				expectAllFree(t, rig.cache.newcomers)
@@ -440,7 +440,7 @@ func TestNewcomers(t *testing.T) {
 // caller, impersonated user or question has the right, and Learn replaces no answer to a later question.
 func TestLearned(t *testing.T) {
 	const ttl = 10 * time.Second
-	token := func(rig *reviewRig, name string) Identity { return rig.caller(name) }
+	token := func(rig *reviewRig, name string) Identity { return rig.identity(name) }
 	verified := func(rig *reviewRig, name string) Identity {
 		return rig.authenticator.NewVerifiedIdentity(&user.DefaultInfo{Name: name})
 	}
@@ -465,7 +465,7 @@ func TestLearned(t *testing.T) {
 				// expectDecision requires YesByRequest, the decision of a learnt right, or No, which the upstream answers.
 				expectDecision := func(want Decision, id Identity, a *Attributes) {
 					t.Helper()
-					got, err := rig.Review(t.Context(), known(id), a)
+					got, err := rig.Review(t.Context(), acceptedCaller(id), a)
 					expect.NoError(t, err)
 					expect.Same(t, want, got.Decision())
 					expect.Same(t, want == YesByRequest, rig.ValidFor(&got, time.Now()) > 0)
@@ -487,8 +487,8 @@ func TestLearned(t *testing.T) {
 	}
 }
 
-// TestRightEnds: a yes is valid for the TTL from its question. For the request that asked, it is valid for at least
-// ownAnswerTTL from the answer.
+// TestRightEnds: a yes is valid for the TTL from its question. For the request that asked, it is valid for at least a second
+// (ownAnswerTTL) from the answer.
 func TestRightEnds(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ttl          time.Duration
@@ -502,7 +502,7 @@ func TestRightEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			withUpstream(t, tt.delay, ReviewConfig{TTL: tt.ttl}, func(t *testing.T, rig *reviewRig) {
-				right, err := rig.Review(t.Context(), known(rig.caller("a")), listPods())
+				right, err := rig.Review(t.Context(), acceptedCaller(rig.identity("a")), listPods())
 				expect.NoError(t, err)
 				expect.Same(t, tt.wantValidFor, rig.ValidFor(&right, time.Now()))
 			})
@@ -510,7 +510,7 @@ func TestRightEnds(t *testing.T) {
 	}
 }
 
-// TestLongQuestionsAreNotRemembered: the answer to a question with a key of more than maxKey bytes is not remembered.
+// TestLongQuestionsAreNotRemembered: the answer to a question with a key of more than 4 KiB (maxKey) is not remembered.
 func TestLongQuestionsAreNotRemembered(t *testing.T) {
 	withUpstream(t, 0, ReviewConfig{TTL: time.Hour}, func(t *testing.T, rig *reviewRig) {
 		asked := listPods()
@@ -544,10 +544,12 @@ func TestDecisionKeys(t *testing.T) {
 			asked = append(asked, attributes(withY))
 		}
 	}
-	authenticator, seen := NewAuthenticator(nil), map[string]string{}
+	authenticator := NewAuthenticator(nil)
+	seen := map[string]string{} // the question that has each key
 	for _, caller := range []string{"Bearer a", "Bearer b"} {
 		for _, a := range asked {
-			key, question := decisionKey(proxytest.Identify(authenticator, caller), &a), fmt.Sprintf("%s: %+v", caller, a)
+			key := decisionKey(proxytest.Identify(authenticator, caller), &a)
+			question := fmt.Sprintf("%s: %+v", caller, a)
 			if other, ok := seen[key]; ok {
 				t.Errorf("%s has the key of %s", question, other)
 			}

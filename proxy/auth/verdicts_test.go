@@ -12,6 +12,7 @@ import (
 )
 
 const (
+	// notUpgraded is the argument of RecordAnswer for the answer to a request that asks for no upgrade.
 	notUpgraded = false
 	// remoteAddr and sameAddress are two connections from one address.
 	remoteAddr, sameAddress = "192.0.2.1:1", "192.0.2.1:2"
@@ -85,7 +86,7 @@ func TestAcceptedWhoeverIsImpersonated(t *testing.T) {
 	expectVerdict(t, verdicts, impersonating("bob"), Accepted)
 }
 
-// TestRefusedIsForgotten: the verdict Refused ends after refusedTTL, or with an answer that only authenticated callers get.
+// TestRefusedIsForgotten: the verdict Refused ends after 10 s (refusedTTL), or with an answer that only authenticated callers get.
 func TestRefusedIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		verdicts := NewVerdicts()

@@ -51,7 +51,7 @@ func TestWhoAmIUnusable(t *testing.T) {
 			w, requests := newWhoAmI(t, reply, time.Hour)
 			id := proxytest.Identify(NewAuthenticator(nil), "Bearer "+secret)
 			for range 2 {
-				got, err := w.User(t.Context(), known(id))
+				got, err := w.User(t.Context(), acceptedCaller(id))
 				if err == nil || got != nil {
 					t.Fatalf("got the user %v and error %v, want no user and an error", got, err)
 				}

@@ -24,8 +24,9 @@ func serveApps(t *testing.T, upstream *inmemory.Hop, resources ...metav1.APIReso
 	upstream.SetDocument("/apis/apps/v1", discoveryOf(t, "apps/v1", resources...))
 }
 
-// TestDiscoveryIsReadAgain: discovery is read when API servers or routes have changed, and once more snapshot.Skew later,
-// when the slowest API server has learnt of the change. Without a change, discovery is read every discoveryInterval.
+// TestDiscoveryIsReadAgain: discovery is read when API servers or routes have changed. It is read once more ten seconds later
+// (snapshot.Skew), when the slowest API server has learnt of the change. Without a change, it is read every five minutes
+// (discoveryInterval).
 func TestDiscoveryIsReadAgain(t *testing.T) {
 	restart := func(upstream *inmemory.Hop) {
 		upstream.Put(inmemory.Leases, serverLease("apiserver-0", secondHolder))
@@ -45,7 +46,7 @@ func TestDiscoveryIsReadAgain(t *testing.T) {
 			upstream.SetStatus(usualAnswers, appsPath)
 			time.Sleep(discoveryRetryInterval)
 		}, wantReadAgain: true},
-		"time passes": {change: func(*inmemory.Hop) { time.Sleep(discoveryInterval * 6 / 5) }}, // with its jitter
+		"time passes": {change: func(*inmemory.Hop) { time.Sleep(discoveryInterval * 6 / 5) }}, // the longest interval, with its jitter
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			upstream := newFakeCluster(t)
@@ -110,7 +111,7 @@ func TestDiscoveryFails(t *testing.T) {
 		},
 	} {
 		proxytest.Bubble(t, http.StatusText(tt.status), func(t *testing.T) {
-			// Discovery was never read. It is read at most every discoveryRetryInterval.
+			// Discovery was never read. It is tried at most every five seconds (discoveryRetryInterval).
 			upstream := newFakeCluster(t)
 			upstream.SetStatus(tt.status, appsPath)
 			c := runCluster(t, upstream, Config{})
@@ -131,7 +132,7 @@ func TestDiscoveryFails(t *testing.T) {
 	}
 }
 
-// TestDiscoveryStalls: a read of discovery that stalls ends after pageTimeout, and no lookup waits for it.
+// TestDiscoveryStalls: a read of discovery that gets no answer is given up after a minute (pageTimeout). No lookup waits for it.
 func TestDiscoveryStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upstream := newFakeCluster(t)

@@ -54,7 +54,7 @@ func newUpstream(t *testing.T) *inmemory.Hop {
 	return inmemory.NewHop(t, plane)
 }
 
-// newFakeCluster returns a newUpstream that also serves built-in APIs and an aggregated API.
+// newFakeCluster is newUpstream, with built-in APIs and an aggregated API, too.
 func newFakeCluster(t *testing.T) *inmemory.Hop {
 	t.Helper()
 	upstream := newUpstream(t)
@@ -81,8 +81,9 @@ func newFakeCluster(t *testing.T) *inmemory.Hop {
 // writeEvent stands for the event of a write, ADDED or MODIFIED, in place of the event's type.
 const writeEvent watch.EventType = ""
 
-// sendEvent makes the upstream send an event to watches, and waits until the bubble is idle. For a write or a deletion, the
-// object is written or deleted. A bookmark carries the object, which watchers must ignore.
+// sendEvent makes the upstream send an event to watches, and waits until the bubble is idle. For writeEvent it writes the object, and
+// for watch.Deleted it deletes the object. For watch.Bookmark it sends a bookmark that carries the object. Watchers must not take
+// that for a change.
 func sendEvent(upstream *inmemory.Hop, kind inmemory.Kind, eventType watch.EventType, o inmemory.Object) {
 	switch eventType {
 	case watch.Bookmark:

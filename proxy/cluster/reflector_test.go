@@ -71,6 +71,7 @@ func (r *recorder) expect(t *testing.T, when string, want ...string) {
 	r.calls = nil
 }
 
+// expectNothing requires that nothing was recorded since the last call.
 func (r *recorder) expectNothing(t *testing.T, when string) {
 	t.Helper()
 	r.expect(t, when)
@@ -105,10 +106,11 @@ func runThings(t *testing.T, upstream *inmemory.Hop, log *slog.Logger, objects .
 	return r, recorded
 }
 
-// isCurrent returns isCurrent as get reports it.
+// isCurrent reports whether the reflector knows all changes of the resource. get says this about every name.
 func (r *reflector[V]) isCurrent() bool {
 	synctest.Wait()
-	return r.get("").isCurrent
+	const anyName = ""
+	return r.get(anyName).isCurrent
 }
 
 // TestReflectorChanges: a reflector calls onChange for an object if the part that it reads has changed, whether an event of the
@@ -223,8 +225,8 @@ func TestWhatIsNoList(t *testing.T) {
 	expect.Same(t, "1", meta.ResourceVersion)
 }
 
-// TestReflectorIsCurrent: a reflector is current while its watch is open and has sent something lately, if only a bookmark, and
-// for snapshot.Skew after the watch has ended.
+// TestReflectorIsCurrent: a reflector is current while its watch is open and has sent something lately, if only a bookmark. It stays
+// current for ten seconds (snapshot.Skew) after the watch has ended.
 func TestReflectorIsCurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upstream := newUpstream(t)
@@ -246,7 +248,7 @@ func TestReflectorIsCurrent(t *testing.T) {
 		}
 		expect.Same(t, 1, upstream.Requests("list "+thingsPath))
 
-		// Without bookmarks, a list follows every maxSilence, and is answered.
+		// Without bookmarks, the reflector lists again after each 80 s of silence (maxSilence), and the list is answered.
 		upstream.Silence(thingsPath)
 		for range int(time.Hour / time.Second) {
 			time.Sleep(time.Second)
@@ -287,7 +289,7 @@ func TestReflectorIsCurrent(t *testing.T) {
 }
 
 // TestReflectorThatMayOnlyList: a reflector that may list, but not watch, is never current. It logs once what to grant. Its
-// tries become rarer, down to one each maxRefusedPause.
+// tries become rarer, down to one in five minutes (maxRefusedPause).
 func TestReflectorThatMayOnlyList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upstream := newUpstream(t)
@@ -385,7 +387,7 @@ func TestReflectorGoesOn(t *testing.T) {
 			upstream.SetStatus(usualAnswers, tt.refused)
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			// Each further watch begins at the newest revision, which a bookmark or a list has told.
+			// Each further watch begins at the newest revision, which the reflector has from a bookmark or a list.
 			for len(wantRevisions) < tt.wantWatches {
 				wantRevisions = append(wantRevisions, strconv.FormatInt(newest, 10))
 			}

@@ -42,8 +42,9 @@ func runServers(t *testing.T, upstream *inmemory.Hop) (*recorder, *Cluster) {
 	return recorded, c
 }
 
-// TestSameTimeline: after a watch broke off, SameTimeline returns same for a revision if an API server that already ran when
-// the watch last sent something has written its Lease at that revision or later. It returns retry if it may still do so.
+// TestSameTimeline: a restored etcd begins another timeline, and API servers are restarted for a restore. A watch broke off, and there
+// is an API server that already ran when the watch last sent something. SameTimeline returns same for a revision if this server has
+// written its Lease at that revision or later. It returns retry if there is such a server at all, since it may still do so.
 func TestSameTimeline(t *testing.T) {
 	const uptime = 10 * time.Minute
 	for name, tt := range map[string]struct {
@@ -51,7 +52,7 @@ func TestSameTimeline(t *testing.T) {
 		holder              string        // of the Lease that the server writes after the break; "": none is written
 		isBefore            bool          // the Lease is written just before the revision in question, not at it
 		knownFor            time.Duration // from when the holder was first seen until the watch last sent something
-		isRefused           bool          // the Leases may not be read any more
+		isForbidden         bool          // the Leases may not be read any more
 		wantSame, wantRetry bool
 	}{
 		"no server has written its Lease":                    {knownFor: uptime, wantRetry: true},
@@ -60,7 +61,7 @@ func TestSameTimeline(t *testing.T) {
 		"the server has started again":                       {holder: secondHolder, knownFor: uptime},
 		"the server was known for too short a time":          {holder: firstHolder, knownFor: minHolderAge - time.Second},
 		"a version whose servers keep their holder":          {version: "v1.34.9", holder: firstHolder, knownFor: uptime},
-		"the Leases may not be read any more":                {holder: firstHolder, knownFor: uptime, isRefused: true},
+		"the Leases may not be read any more":                {holder: firstHolder, knownFor: uptime, isForbidden: true},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			// The server runs for ten minutes.
@@ -77,7 +78,7 @@ func TestSameTimeline(t *testing.T) {
 			if tt.isBefore {
 				revision++
 			}
-			if tt.isRefused {
+			if tt.isForbidden {
 				upstream.SetStatus(http.StatusForbidden, "list "+inmemory.Leases.Path)
 			}
 			same, retry := c.SameTimeline(t.Context(), uint64(revision), firstSeen.Add(tt.knownFor)) // #nosec G115 -- positive
@@ -138,8 +139,8 @@ func TestServersTellOfVersions(t *testing.T) {
 	})
 }
 
-// TestVersionTracker: a change of the version that is answered is reported at once, but not within minReportInterval of the
-// last report. Then the change is reported when minReportInterval is over, with the next answer.
+// TestVersionTracker: a change of the version that is answered is reported at once, but not within two minutes (minReportInterval) of
+// the last report. A change within this time is reported with the first answer after it.
 func TestVersionTracker(t *testing.T) {
 	v136, v137 := version.Info{GitVersion: "v1.36.3"}, version.Info{GitVersion: "v1.37.0"}
 	var v versionTracker

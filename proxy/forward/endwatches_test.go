@@ -76,8 +76,9 @@ func (silentUpstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// TestWatchEndsAfterItsCurrentEvent: endAfterEvent lets a client get the current event as a whole, and nothing after it. A
-// compressed watch ends after a gzip member instead. In a media type whose events cannot be told apart, the watch ends at once.
+// TestWatchEndsAfterItsCurrentEvent: endAfterEvent lets a client get the current event as a whole, and nothing after it. In a
+// compressed watch, the client gets the current gzip member as a whole. In a media type whose events cannot be told apart, the watch
+// ends at once.
 func TestWatchEndsAfterItsCurrentEvent(t *testing.T) {
 	const bufferSize = 7                      // with which the body is copied to the client
 	long := strings.Repeat("x", bufferSize+3) // a part of an event

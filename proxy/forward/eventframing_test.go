@@ -14,14 +14,16 @@ import (
 )
 
 // split gives the parts of a stream to an endFinder, one after the other. It returns the complete events (or gzip members), and
-// what follows them. After each call of next, it checks that next has stopped at the end of an event or of a part, and that
-// inside says which.
+// the bytes after them. For example, the parts "on", "e\ntw" of JSON give the event "one\n" and the rest "tw".
+//
+// It also checks each call of next: next stops at the end of an event, or else at the end of the part. In the second case, inside
+// is true.
 func split(t *testing.T, header http.Header, parts ...string) (whole []string, rest string) {
 	t.Helper()
 	f := newEndFinder(header)
 	for _, part := range parts {
 		for part != "" {
-			n, ended := f.next([]byte(part))
+			n, ended := f.next([]byte(part)) // n bytes were read, up to the end of an event if ended is true
 			if n <= 0 || n > len(part) {
 				t.Fatalf("next read %d of %d bytes", n, len(part))
 			}
@@ -85,7 +87,7 @@ func TestEventFraming(t *testing.T) {
 			// The stream comes in three parts, divided at i and j.
 			stream := strings.Join(tt.whole, "") + tt.rest
 			for i := range len(stream) + 1 {
-				for j := i; j <= len(stream); j += 1 + len(stream)/50 {
+				for j := i; j <= len(stream); j += 1 + len(stream)/50 { // about 50 places, or all of a short stream
 					whole, rest := split(t, header, stream[:i], stream[i:j], stream[j:])
 					if !slices.Equal(whole, tt.whole) || rest != tt.rest {
 						t.Fatalf("divided at %d and %d: got %q and %q, want %q and %q", i, j, whole, rest, tt.whole, tt.rest)

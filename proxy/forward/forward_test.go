@@ -95,8 +95,8 @@ func TestUploadsStream(t *testing.T) {
 	})
 }
 
-// TestExpectContinue: a client that sends "Expect: 100-continue" waits with its body for a 100 (Continue). It gets the 100 only
-// if the upstream reads the body. Over HTTP/2 it gets a 100 in any case, from net/http itself.
+// TestExpectContinue: a client that sends "Expect: 100-continue" sends its body only after a 100 (Continue). Over HTTP/1.1 it gets the
+// 100 only if the upstream reads the body. Over HTTP/2, net/http itself sends a 100 in any case.
 func TestExpectContinue(t *testing.T) {
 	forEachProtocolInBubble(t, func(t *testing.T, over protocols) {
 		front, _ := startProxyInBubble(t, func(w http.ResponseWriter, r *http.Request) {

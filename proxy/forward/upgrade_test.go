@@ -102,7 +102,7 @@ func TestRefusedUpgradeClosesTheConnection(t *testing.T) {
 			t.Fatalf("%s: the answer does not close the connection", request.protocol)
 		}
 		if rest := proxytest.ReadAll(t, reader); rest != "" {
-			t.Errorf("%s: read %q behind the answer", request.protocol, rest)
+			t.Errorf("%s: read %q after the answer, want nothing", request.protocol, rest)
 		}
 	}
 }
@@ -111,7 +111,7 @@ func TestRefusedUpgradeClosesTheConnection(t *testing.T) {
 // a 503, and the connection to the upstream is closed.
 func TestUnaskedProtocolIsNotSwitchedTo(t *testing.T) {
 	ended := make(chan struct{}, 1) // gets a value when a connection to the upstream has ended
-	agree := proxytest.SwitchTo(t, func(rw *bufio.ReadWriter) {
+	switchProtocol := proxytest.SwitchTo(t, func(rw *bufio.ReadWriter) {
 		_, _ = rw.ReadByte()
 		ended <- struct{}{}
 	})
@@ -119,7 +119,7 @@ func TestUnaskedProtocolIsNotSwitchedTo(t *testing.T) {
 		if r.URL.Path != "/unnamed" { // there, the upstream switches without naming a protocol
 			r.Header.Set("Upgrade", "other")
 		}
-		agree(w, r)
+		switchProtocol(w, r)
 	})
 	forwarder := newForwarder(t, upstream.Config())
 	for _, tt := range []struct {
@@ -136,7 +136,7 @@ func TestUnaskedProtocolIsNotSwitchedTo(t *testing.T) {
 		r.Header = tt.asked
 		forwarder.ServeHTTP(w, r)
 		if w.Code != http.StatusServiceUnavailable {
-			t.Errorf("%s, %v: status %d, want 503", tt.path, tt.asked, w.Code)
+			t.Errorf("%s with %v: got %d, want 503", tt.path, tt.asked, w.Code)
 		}
 		<-ended
 	}

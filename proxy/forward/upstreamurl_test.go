@@ -12,7 +12,7 @@ import (
 )
 
 // TestTargetIsForwardedByteForByte: kube-apiserver gets the request target byte for byte as the client sent it, over HTTP/1.1
-// and HTTP/2. The two exceptions are the last cases. ([FuzzForward] has more targets for HTTP/1.1.)
+// and HTTP/2. The last two cases are the only exceptions. ([FuzzForward] has more targets for HTTP/1.1.)
 func TestTargetIsForwardedByteForByte(t *testing.T) {
 	const host = "HOST" // the upstream's address
 	for _, http2 := range []bool{proxytest.HTTP1, proxytest.HTTP2} {

@@ -13,7 +13,7 @@ import (
 )
 
 // The main test of this file is [TestLimiterAgainstModel]. It does the same random steps with a [Limiter] and with a [model],
-// which has the same rules in the plainest form. After each step, it compares the state of every request.
+// a simple and slow form of the same rules. After each step, it compares the state of every request.
 
 // wantIdle requires that nothing is held, that nobody waits, and that no flow is remembered.
 func wantIdle(t *testing.T, l *Limiter) {
@@ -80,7 +80,7 @@ func (a *acquiring) state() string {
 	return holds
 }
 
-// model does what a [Limiter] does in the plainest way: with a list of requests that is searched from the beginning each time.
+// model does what a [Limiter] does, but more simply: it has one list of requests, which it searches from the beginning each time.
 type model struct {
 	config LimiterConfig
 	all    []*modelRequest // in the order of arrival
@@ -156,7 +156,7 @@ func (m *model) acquire(flow byte, cost int64) {
 	}
 }
 
-// wait makes a request wait, which must be the last in the order of arrival. The request may be granted at once. If it is not,
+// wait makes a request wait. The request must be the last in the order of arrival. It may be granted at once. If it is not granted,
 // and MaxWait is 0, it is refused at once.
 func (m *model) wait(r *modelRequest) {
 	r.until = time.Now().Add(m.config.MaxWait)
@@ -241,7 +241,8 @@ func (c *comparison) doStep(t *testing.T) {
 	modelPaused, pausing := c.randomIn(paused)
 	switch n := c.random.IntN(14); {
 	case n < 5: // a new request
-		flow, cost := byte(1+c.random.IntN(4)), c.random.Int64N(c.maxCost+1)
+		flow := byte(1 + c.random.IntN(4))
+		cost := c.random.Int64N(c.maxCost + 1)
 		c.model.acquire(flow, cost)
 		c.calls = append(c.calls, acquire(t, c.limiter, flow, cost))
 	case n < 8 && holding != nil:
@@ -302,7 +303,8 @@ func (c *comparison) check(t *testing.T, when string) {
 			t.Fatalf("%s: flow %d holds %d, want at most %d", when, flow[0], held, c.model.perFlow())
 		}
 	}
-	got, want := c.limiter.Stats(), Stats{InUse: c.model.held(anyFlow), Waiting: c.model.waiting(anyFlow)}
+	got := c.limiter.Stats()
+	want := Stats{InUse: c.model.held(anyFlow), Waiting: c.model.waiting(anyFlow)}
 	if got != want || got.InUse > c.model.config.Capacity {
 		t.Fatalf("%+v, %s: got %+v, want %+v, and no more in use than the capacity", c.model.config, when, got, want)
 	}

@@ -30,7 +30,7 @@ func auditedAlice() user.Info {
 	}
 }
 
-// auditedRequest returns a request with a User-Agent, which is in its event, and with headers that must not be there.
+// auditedRequest returns a request whose User-Agent must be in its event. Its other headers must not be there.
 func auditedRequest(uri string) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, uri, http.NoBody)
 	r.RemoteAddr = "192.0.2.7:1234"
@@ -89,6 +89,7 @@ func writeLine(t *testing.T, event AuditEvent) string {
 
 // FuzzEvent: the event of a request is one line of valid JSON, whatever the client chooses.
 func FuzzEvent(f *testing.F) {
+	// add is f.Add with the names of the arguments.
 	add := func(path, query, agent, id, name, group, key, value string) {
 		f.Add(path, query, agent, id, name, group, key, value)
 	}

@@ -159,7 +159,7 @@ func TestResourceLabel(t *testing.T) {
 // TestSeriesAreBounded: if callers name ever more resources, only the first 512 get series of their own. Requests for the
 // others are counted as resource=other, by reason.
 func TestSeriesAreBounded(t *testing.T) {
-	const bound = 512  // maxResourceValues of package observe
+	const bound = 512  // resources with series of their own (maxResourceValues of package observe)
 	const beyond = 100 // resources after the first 512
 	o, metrics := observetest.New(nil)
 	o.IsServed = func(_, _, _ string) bool { return true }

@@ -41,8 +41,11 @@ func (g *stallGuard) wrap(next http.HandlerFunc) http.Handler {
 	})
 }
 
+// belowAllLevels, as the argument of proxytest.Recorder.Above, makes it return all records.
+const belowAllLevels = slog.LevelDebug - 1
+
 // endedAnswers returns the lines of the log: one for each answer that was ended at the limit.
-func (g *stallGuard) endedAnswers() []string { return g.log.Above(slog.LevelDebug - 1) }
+func (g *stallGuard) endedAnswers() []string { return g.log.Above(belowAllLevels) }
 
 // writeUntilError returns a handler that writes until an error. It sends that error to errs, joined with the error of one
 // more write.

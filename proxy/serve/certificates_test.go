@@ -64,11 +64,11 @@ func configForClient(t *testing.T, settings *tls.Config) *tls.Config {
 	return config
 }
 
-// TestFilesAreReadAgain: the certificate and the CAs in use are those of the files, at both ports, a short while after a
-// change. A file that cannot be used changes nothing, and is logged once. No key is logged.
+// TestFilesAreReadAgain: at most ten seconds after a change of the files (two of kubehttp.ReloadInterval), both ports use the new
+// certificate and the new CAs. A file that cannot be used changes nothing, and is logged once. No key is logged.
 func TestFilesAreReadAgain(t *testing.T) {
 	used := newPair(t)  // the files that the server uses
-	other := newPair(t) // files whose content the test copies there
+	other := newPair(t) // files that the test copies over the used ones
 	records := &proxytest.Recorder{}
 	caFile, ca := newCA(t)
 	firstCAs, err := cert.NewPool(caFile)
@@ -128,7 +128,8 @@ func TestFilesAreReadAgain(t *testing.T) {
 			step.change()
 			awaitReload()
 			for port, settings := range map[string]*tls.Config{"main": certificates.TLS(), "CONNECT": certificates.ConnectTLS()} {
-				if got := configForClient(t, settings).Certificates[0].Certificate[0]; !bytes.Equal(got, step.wantCertificate) {
+				served := configForClient(t, settings).Certificates[0]
+				if leaf := served.Certificate[0]; !bytes.Equal(leaf, step.wantCertificate) {
 					t.Errorf("%s: another certificate is served at the %s port", step.name, port)
 				}
 			}
@@ -144,7 +145,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 			expect.Same(t, 1, len(logged))
 			expect.Says(t, strings.Join(logged, "\n"), step.wantWarningAbout, "the one before stays")
 		}
-		for _, text := range records.Above(slog.LevelDebug - 1) {
+		for _, text := range records.Above(belowAllLevels) {
 			proxytest.AssertNotContains(t, text, "PRIVATE KEY")
 		}
 	})

@@ -58,7 +58,9 @@ func TestCloseWhileDraining(t *testing.T) {
 			r.Header.Set("Connection", "Upgrade")
 			r.Header.Set("Upgrade", tt.upgrade)
 		}
-		CloseConnections(http.NotFoundHandler(), func() bool { return tt.draining }, 0).ServeHTTP(w, r)
+		isDraining := func() bool { return tt.draining }
+		const noGoaway = 0 // the chance of a GOAWAY while not draining
+		CloseConnections(http.NotFoundHandler(), isDraining, noGoaway).ServeHTTP(w, r)
 		if got := w.Header().Get("Connection"); got != tt.want {
 			t.Errorf("draining %t, upgrade %q: Connection is %q, want %q", tt.draining, tt.upgrade, got, tt.want)
 		}

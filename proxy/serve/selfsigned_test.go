@@ -29,7 +29,7 @@ func makeSelfSigned(t *testing.T, dir string, hosts ...string) (tls.Certificate,
 }
 
 // TestSelfSigned: SelfSigned makes a certificate for all names and addresses of the machine, and for the given hosts. It is
-// valid for selfSignedLifetime. Only the owner may read the key.
+// valid for ten years (selfSignedLifetime). Only the owner may read the key.
 func TestSelfSigned(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "folder")
 	pair, roots := makeSelfSigned(t, dir, "proxy.example", "10.1.2.3", "localhost")

@@ -73,7 +73,7 @@ func TestRefusedRequests(t *testing.T) {
 		t.Error("a request came through")
 	}))
 	const (
-		bad        = metav1.StatusReasonBadRequest
+		badRequest = metav1.StatusReasonBadRequest
 		forbidden  = metav1.StatusReasonForbidden
 		notAllowed = metav1.StatusReasonMethodNotAllowed
 		noStatus   = metav1.StatusReason("") // the answer is net/http's own, or goproxy's
@@ -100,18 +100,18 @@ func TestRefusedRequests(t *testing.T) {
 		{to: "port", head: "CONNECT https://" + upstreamName + "/" + toUpstream, wantCode: anyError, wantReason: noStatus},
 		// At the port: CONNECT with two Hosts, with a body, in lower case.
 		{to: "port", head: "CONNECT " + upstreamName + toUpstream + "\r\nHost: b", wantCode: 400, wantReason: noStatus},
-		{to: "port", head: "CONNECT " + upstreamName + toUpstream + "\r\nContent-Length: 5", wantCode: 400, wantReason: bad},
-		{to: "port", head: "CONNECT " + upstreamName + toUpstream + "\r\nTransfer-Encoding: chunked", wantCode: 400, wantReason: bad},
+		{to: "port", head: "CONNECT " + upstreamName + toUpstream + "\r\nContent-Length: 5", wantCode: 400, wantReason: badRequest},
+		{to: "port", head: "CONNECT " + upstreamName + toUpstream + "\r\nTransfer-Encoding: chunked", wantCode: 400, wantReason: badRequest},
 		{to: "port", head: "connect " + upstreamName + toUpstream, wantCode: 400, wantReason: noStatus},
 		// At the port: other methods.
-		{to: "port", head: "GET /api" + toUpstream, wantCode: 400, wantReason: bad},
-		{to: "port", head: "GET http://" + other + "/" + toUpstream, wantCode: 400, wantReason: bad},
+		{to: "port", head: "GET /api" + toUpstream, wantCode: 400, wantReason: badRequest},
+		{to: "port", head: "GET http://" + other + "/" + toUpstream, wantCode: 400, wantReason: badRequest},
 		{to: "port", head: "OPTIONS *" + toUpstream, wantCode: anyError, wantReason: noStatus},
 		{to: "port", head: "PRI * HTTP/2.0", wantCode: anyError, wantReason: noStatus},
 		// In a tunnel.
 		{to: "tunnel", head: "GET /api" + toUpstream + "@evil.example", wantCode: 400, wantReason: noStatus},
 		{to: "tunnel", head: "GET /api" + toUpstream + "\r\nHost: evil.example", wantCode: 400, wantReason: noStatus},
-		{to: "tunnel", head: "GET http://" + other + "/api" + toUpstream, wantCode: 400, wantReason: bad},
+		{to: "tunnel", head: "GET http://" + other + "/api" + toUpstream, wantCode: 400, wantReason: badRequest},
 		{to: "tunnel", head: "CONNECT " + other + toUpstream, wantCode: 405, wantReason: notAllowed},
 		{to: "tunnel without TLS", head: "GET /api" + toUpstream, wantCode: 400, wantReason: noStatus},
 	} {
@@ -129,7 +129,7 @@ func TestRefusedRequests(t *testing.T) {
 		})
 	}
 	// The log has no credentials.
-	for _, text := range p.records.Above(slog.LevelDebug - 1) {
+	for _, text := range p.records.Above(belowAllLevels) {
 		proxytest.AssertNotContains(t, text, "aHVudGVyMg")
 		proxytest.AssertNotContains(t, text, "password")
 	}
@@ -182,8 +182,9 @@ func exchange(t *testing.T, conn net.Conn, head string) *http.Response {
 	return res
 }
 
-// TestIdleTunnelEnds: a tunnel is closed after a while if the client does not begin TLS. The same holds for a connection whose
-// request does not come whole, or whose client does not read the answer to its CONNECT.
+// TestIdleTunnelEnds: a tunnel is closed if its client does not begin TLS. The same holds for a connection whose request does not come
+// whole, or whose client does not read the answer to its CONNECT. All this takes at most 42 s: connectTimeout and
+// readHeaderTimeout.
 func TestIdleTunnelEnds(t *testing.T) {
 	certificates := mustLoad(t, newPair(t), proxytest.DiscardLog())
 	synctest.Test(t, func(t *testing.T) {

@@ -107,13 +107,13 @@ func withHealthRig(t *testing.T, transport proxytest.Transport, test func(*testi
 	})
 }
 
-// await waits until the diagnosis has condition c. It ends the test if this takes longer than within.
-func (rig *healthRig) await(t *testing.T, c Condition, within time.Duration) {
+// await waits until the diagnosis has the wanted condition. It ends the test if this takes longer than within.
+func (rig *healthRig) await(t *testing.T, want Condition, within time.Duration) {
 	t.Helper()
 	begun := time.Now()
-	for rig.Diagnosis().Condition != c {
+	for rig.Diagnosis().Condition != want {
 		if time.Since(begun) > within {
-			t.Fatalf("after %v the condition is %s, want %s; the log:\n%s", within, rig.Diagnosis().Condition, c, rig.log)
+			t.Fatalf("after %v the condition is %s, want %s; the log:\n%s", within, rig.Diagnosis().Condition, want, rig.log)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -181,8 +181,8 @@ func TestHealthTellsEachFailureOnce(t *testing.T) {
 				expect.Same(t, tt.wantCondition, failed.Condition)
 				expect.Same(t, false, failed.NeverOK)
 				expect.Says(t, failed.Problem, tt.wantProblem)
-				if since := time.Since(failed.Since); since < lasts {
-					t.Errorf("the failure is known since %v, want %v", since, lasts)
+				if age := time.Since(failed.Since); age < lasts {
+					t.Errorf("the failure has been known for %v, want at least %v", age, lasts)
 				}
 
 				// After its end, nothing is left of it in the diagnosis.
@@ -203,10 +203,10 @@ func TestHealthTellsEachFailureOnce(t *testing.T) {
 	}
 }
 
-// TestHealthOfAMoment: a failure of less than confirmInterval does not change the condition. A load balancer may be changing
-// API servers, or an API server may not have read its roles yet. A 429 does not change it either, however long it lasts.
+// TestHealthOfAMoment: a failure of less than five seconds (confirmInterval) does not change the condition. A load balancer may be
+// changing API servers, or an API server may not have read its roles yet. A 429 does not change it either, however long it lasts.
 func TestHealthOfAMoment(t *testing.T) {
-	const moment = 4900 * time.Millisecond
+	const moment = confirmInterval - 100*time.Millisecond
 	for name, tt := range map[string]struct {
 		transport proxytest.Transport
 		lasts     time.Duration
@@ -399,9 +399,9 @@ func TestOutageBegins(t *testing.T) {
 	}
 }
 
-// TestOutageEnds: any answer ends an outage, but refusals and errors only after startupTime, since an API server that has just
-// started gives them. An event of an open watch does not end it, since a kube-apiserver that is shutting down keeps its watches
-// to the last.
+// TestOutageEnds: any answer ends an outage, with two exceptions. An API server that has just started refuses requests, or answers with
+// errors, so these count only after 15 s (startupTime). A kube-apiserver that is shutting down keeps its watches to the last, so an
+// event of an open watch does not count.
 func TestOutageEnds(t *testing.T) {
 	for name, tt := range map[string]struct {
 		wantOngoing bool
@@ -448,7 +448,7 @@ func TestOutageEnds(t *testing.T) {
 	}
 }
 
-// TestOutage: Outage has the time at which the upstream was last heard before the outage, and the time of its end.
+// TestOutage: Outage has the time at which the upstream last sent something before the outage, and the time at which the outage ended.
 func TestOutage(t *testing.T) {
 	withHealthRig(t, healthy, func(t *testing.T, rig *healthRig) {
 		rig.beginOutage(t)

@@ -125,8 +125,9 @@ func (r *rotating) mustReload(t *testing.T) {
 	}
 }
 
-// getByEach sends a request by each kind of transport: as a caller who is accepted ("known") or not, or who is impersonated,
-// and as an ordinary request, an upgrade or a SendAs. It returns the errors by the transport's name.
+// getByEach sends a request by each kind of transport. There are nine: for a caller who is accepted ("known"), unknown or
+// impersonated, and for each of them an ordinary request, an upgrade, and a request by SendAs. It returns the errors by the
+// transport's name, such as "known, upgrade".
 func (r *rotating) getByEach(t *testing.T) map[string]error {
 	t.Helper()
 	errs := map[string]error{}
@@ -155,10 +156,10 @@ func (r *rotating) checkEach(t *testing.T, when string) {
 // request returns a caller's request to the API server of up.
 func request(t *testing.T, up *Transports, id auth.Identity, path string) *http.Request {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, up.URL().String()+path, http.NoBody)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, up.URL().String()+path, http.NoBody)
 	expect.NoError(t, err)
-	id.SetHeaders(request.Header)
-	return request
+	id.SetHeaders(r.Header)
+	return r
 }
 
 // get sends a request by a transport. Any answer but a 200 is an error.
@@ -223,7 +224,7 @@ func TestRotatedFiles(t *testing.T) {
 	r.serveWith(t, oldCA)
 	r.current.Load().closeIdle()
 	for transport, err := range r.getByEach(t) {
-		if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); !unknown {
+		if _, ok := errors.AsType[x509.UnknownAuthorityError](err); !ok {
 			t.Errorf("with a CA that was removed, %s: got error %v, want an unknown authority", transport, err)
 		}
 	}

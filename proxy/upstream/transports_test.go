@@ -144,9 +144,9 @@ func TestSentAsTheCaller(t *testing.T) {
 	}
 }
 
-// TestCallersAreSpread: all requests of a caller use one connection. Different callers mostly use different connections.
+// TestCallersAreSpread: all requests of a caller use one of 16 connections (lanes). Different callers mostly use different ones.
 func TestCallersAreSpread(t *testing.T) {
-	const callers = 64 // so many use at least half of the lanes, with a probability near one
+	const callers = 64 // with so many, it is almost certain that at least half of the lanes are used
 	var connections sync.Map
 	handler := func(_ http.ResponseWriter, r *http.Request) { connections.Store(r.RemoteAddr, true) }
 	api := proxytest.StartUpstream(t, proxytest.HTTP2, handler)
@@ -181,8 +181,11 @@ func TestCallersAreSpread(t *testing.T) {
 				expect.NoError(t, get(t, up, up.RoundTripper(id, &kubehttp.Request{}), id, ""))
 			}
 		}
-		var used int
-		connections.Range(func(any, any) bool { used++; return true })
+		used := 0 // the number of connections
+		connections.Range(func(any, any) bool {
+			used++
+			return true
+		})
 		if used < tt.want.least || used > tt.want.most {
 			t.Errorf("%s: %d callers use %d connections, want %d to %d", name, callers, used, tt.want.least, tt.want.most)
 		}

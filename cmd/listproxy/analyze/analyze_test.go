@@ -30,7 +30,7 @@ const (
 )
 
 // event returns a line of kube-apiserver's audit log: alice's program has listed pods (or watched them, if "watch" is in the
-// URI), which took 0.25 s. The changes, unless they are nil, are made to the event before it is written.
+// URI). That took 0.25 s. Each change that is not nil is made to the event before it is written.
 func event(uri string, changes ...func(*auditv1.Event)) string {
 	received := metav1.NewMicroTime(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC))
 	e := auditv1.Event{
@@ -258,7 +258,7 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestTooLongLine: readLog returns an error at a line that is too long. The lines before it count.
+// TestTooLongLine: readLog returns an error at a line that has no end. The lines before it count.
 func TestTooLongLine(t *testing.T) {
 	a := newAnalyzer(&policy.File{})
 	err := a.readLog("log", io.MultiReader(strings.NewReader(event(listURI)), endless{}))
@@ -331,7 +331,7 @@ func TestExports(t *testing.T) {
 		},
 		{name: "JSON array", log: "[" + list + "," + watch + "]", want: oneListAndWatch},
 		{
-			name: "more arrays than maxDepth",
+			name: "an event inside more arrays than maxDepth, which is a line without an event",
 			log:  strings.Repeat("[", maxDepth+2) + list + strings.Repeat("]", maxDepth+2) + "\n" + list,
 			want: counts{Lists: 1, FromMemory: 1, Bad: 1, Seconds: 0.25},
 		},
@@ -398,8 +398,8 @@ func TestUselessLogs(t *testing.T) {
 	}
 }
 
-// TestNames: in a report, names that clients choose for themselves have no escape sequences of terminals, no credentials, and at
-// most maxNameBytes characters. All nodes are one user.
+// TestNames: in a report, names that clients choose for themselves have no escape sequences of terminals and no credentials. They
+// have at most 253 bytes (maxNameBytes). All nodes are one user.
 func TestNames(t *testing.T) {
 	const credential = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"
 	log := event(listURI, func(e *auditv1.Event) {

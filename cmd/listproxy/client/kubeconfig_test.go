@@ -19,10 +19,10 @@ import (
 func kubeconfigOfTests() api.Config {
 	return api.Config{
 		Contexts: map[string]*api.Context{
-			"work":    {Cluster: "work", AuthInfo: "me", Namespace: "team-a"},
-			"home":    {Cluster: "home", AuthInfo: "cert"},
-			"plain":   {Cluster: "plain", AuthInfo: "me"},
-			"noplace": {Cluster: "not in this kubeconfig", AuthInfo: "me"},
+			"work":   {Cluster: "work", AuthInfo: "me", Namespace: "team-a"},
+			"home":   {Cluster: "home", AuthInfo: "cert"},
+			"plain":  {Cluster: "plain", AuthInfo: "me"},
+			"broken": {Cluster: "not in this kubeconfig", AuthInfo: "me"},
 		},
 		Clusters: map[string]*api.Cluster{
 			"work": {
@@ -115,11 +115,11 @@ func TestKubeconfigRefuses(t *testing.T) {
 	t.Setenv("KUBECONFIG", missing) // for the case without --kubeconfig
 	from := "--kubeconfig=" + source
 	for args, wantSays := range map[string]string{
-		"":                          "the kubeconfig (--kubeconfig, or $KUBECONFIG or ~/.kube/config) has no current context: give --context",
-		"--kubeconfig=" + missing:   missing + ": no such file",
-		from:                        "no current context: give --context",
-		from + " --context=away":    `the context "away"`,
-		from + " --context=noplace": `the context "noplace"`,
+		"":                         "the kubeconfig (--kubeconfig, or $KUBECONFIG or ~/.kube/config) has no current context: give --context",
+		"--kubeconfig=" + missing:  missing + ": no such file",
+		from:                       "no current context: give --context",
+		from + " --context=away":   `the context "away"`,
+		from + " --context=broken": `the context "broken"`,
 		from + " --context=plain --via=proxy-url":          "the context's server",
 		from + " --via=socks":                              `--via "socks": choose server or proxy-url`,
 		from + " --server=http://proxy":                    `--server "http://proxy"`,

@@ -26,7 +26,7 @@ func servePage(t *testing.T, code int, body string) string {
 	return server.URL
 }
 
-// serveStatus starts an admin port whose status has one of everything, and returns the port's URL.
+// serveStatus starts an admin port whose status has one row in each of its tables, and returns the port's URL.
 func serveStatus(t *testing.T, healthy bool) string {
 	t.Helper()
 	body, err := json.Marshal(admin.Status{

@@ -243,14 +243,14 @@ func (rig *reviewRig) revokeAllTheTime(t *testing.T) {
 // TestRevokedAllDay: while rights in its namespace are revoked all the time, an answer is used for one second (revokedTTL). So at most
 // one question a second is sent.
 func TestRevokedAllDay(t *testing.T) {
-	const runs = 20 * time.Second
+	const period = 20 * time.Second
 	withUpstream(t, 0, ReviewConfig{TTL: time.Hour}, func(t *testing.T, rig *reviewRig) {
 		rig.revokeAllTheTime(t)
-		for begun := time.Now(); time.Since(begun) < runs; time.Sleep(100 * time.Millisecond) {
+		for begun := time.Now(); time.Since(begun) < period; time.Sleep(100 * time.Millisecond) {
 			rig.expectYes(t, "a", listPods())
 		}
-		if got, most := rig.requests.Load(), int32(runs/revokedTTL); got > most {
-			t.Errorf("got %d reviews in %v, want at most %d", got, runs, most)
+		if got, most := rig.requests.Load(), int32(period/revokedTTL); got > most {
+			t.Errorf("got %d reviews in %v, want at most %d", got, period, most)
 		}
 	})
 }

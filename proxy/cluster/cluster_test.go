@@ -203,12 +203,12 @@ func TestLookupOfMadeUpGroups(t *testing.T) {
 	})
 }
 
-// ofResource returns the scope of a resource.
-func ofResource(group, resource string) snapshot.Scope {
+// resourceScope returns the scope of a resource.
+func resourceScope(group, resource string) snapshot.Scope {
 	return snapshot.OfResource(schema.GroupResource{Group: group, Resource: resource})
 }
 
-// ofV1 returns the scope of version v1 of a group.
-func ofV1(group string) snapshot.Scope {
+// v1Scope returns the scope of version v1 of a group.
+func v1Scope(group string) snapshot.Scope {
 	return snapshot.OfVersion(schema.GroupVersion{Group: group, Version: "v1"})
 }

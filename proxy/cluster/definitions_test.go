@@ -79,7 +79,7 @@ func TestDefinitionsThatChange(t *testing.T) {
 			sendEvent(upstream, inmemory.Definitions, step.event, step.definition.object())
 			var want []string
 			if step.wantInvalidation {
-				want = append(want, fmt.Sprint(reason.Schema, ofResource("x.io", "a")))
+				want = append(want, fmt.Sprint(reason.Schema, resourceScope("x.io", "a")))
 			}
 			recorded.expect(t, step.name, want...)
 		}

@@ -85,12 +85,12 @@ func runThings(t *testing.T, upstream *inmemory.Hop, log *slog.Logger, objects .
 	for _, o := range objects {
 		upstream.Put(things, o)
 	}
-	from, err := newAPI(upstream.Config())
+	client, err := newAPI(upstream.Config())
 	expect.NoError(t, err)
 	recorded := &recorder{}
 	r := &reflector[string]{
 		resource: "things",
-		from:     from, path: thingsPath,
+		from:     client, path: thingsPath,
 		read: readHolder,
 		onChange: func(c valueChange[string]) {
 			none := "none"
@@ -209,9 +209,9 @@ func TestLargeDefinitionsAreReadOneByOne(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoList: readPage returns an error for an answer that is not whole, or not a list of an API server. A list whose
+// TestReadPageRefusesOtherAnswers: readPage returns an error for an answer that is not whole, or not a list of an API server. A list whose
 // items are null is an empty list.
-func TestWhatIsNoList(t *testing.T) {
+func TestReadPageRefusesOtherAnswers(t *testing.T) {
 	for _, body := range []string{
 		``, `{`, `{}`, `[]`, `"ok"`, `<html>`, `{"items":[]}`,
 		`{"metadata":{"resourceVersion":"1"},"items":[{}`, `{"metadata":{"resourceVersion":"1"},"items":[{"spec":1}]}`,
@@ -312,19 +312,19 @@ func TestReflectorThatMayOnlyList(t *testing.T) {
 	})
 }
 
-// TestReflectorWarns: a failure is logged once if it lasts. A failure that ends soon is not logged: an API server that restarts
-// ends streams, and refuses everybody until it has read its roles.
-func TestReflectorWarns(t *testing.T) {
+// TestLastingFailuresAreLogged: a failure that lasts is logged once. A failure that ends soon is not logged: an API server that
+// restarts ends streams, and refuses everybody until it has read its roles.
+func TestLastingFailuresAreLogged(t *testing.T) {
 	for name, tt := range map[string]struct {
 		status   int           // of the answers to lists and watches during a failure; 0: they are answered as usual
-		lasts    time.Duration // from the end of the watch to the end of the failure
+		duration time.Duration // from the end of the watch to the end of the failure
 		wantText string        // in the line of each failure; "": nothing is logged
 	}{
 		"a watch ends early":         {},
-		"not permitted for a moment": {status: http.StatusForbidden, lasts: 30 * time.Second},
-		"not permitted":              {status: http.StatusForbidden, lasts: 3 * time.Minute, wantText: "grant="},
-		"another answer":             {status: http.StatusBadRequest, lasts: 3 * time.Minute, wantText: "could not be followed"},
-		"nobody answers":             {status: http.StatusTooManyRequests, lasts: time.Hour}, // upstream.Health reports that
+		"not permitted for a moment": {status: http.StatusForbidden, duration: 30 * time.Second},
+		"not permitted":              {status: http.StatusForbidden, duration: 3 * time.Minute, wantText: "grant="},
+		"another answer":             {status: http.StatusBadRequest, duration: 3 * time.Minute, wantText: "could not be followed"},
+		"nobody answers":             {status: http.StatusTooManyRequests, duration: time.Hour}, // upstream.Health reports that
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			upstream := newUpstream(t)
@@ -335,7 +335,7 @@ func TestReflectorWarns(t *testing.T) {
 				time.Sleep(time.Hour)
 				upstream.SetStatus(tt.status, "list "+thingsPath, "watch "+thingsPath)
 				upstream.End(thingsPath)
-				time.Sleep(tt.lasts)
+				time.Sleep(tt.duration)
 				upstream.SetStatus(usualAnswers, "list "+thingsPath, "watch "+thingsPath)
 			}
 			time.Sleep(time.Hour)
@@ -349,9 +349,9 @@ func TestReflectorWarns(t *testing.T) {
 	}
 }
 
-// TestReflectorGoesOn: after a watch that came to its timeout, a reflector watches again from the last revision, which came
+// TestReflectorAfterAWatch: after a watch that came to its timeout, a reflector watches again from the last revision, which came
 // with a bookmark. After any other end it lists again.
-func TestReflectorGoesOn(t *testing.T) {
+func TestReflectorAfterAWatch(t *testing.T) {
 	const lists, watches = "list " + thingsPath, "watch " + thingsPath
 	// awaitTimeout waits until the first watch has come to its timeout, and the next one is requested.
 	awaitTimeout := func(upstream *inmemory.Hop, _ string) {

@@ -76,19 +76,19 @@ func TestRoutesChange(t *testing.T) {
 			{name: "a new group", object: inmemory.APIService("v1", "new", ""), wantDeployments: foundNamespaced},
 			{
 				name: "deployments to another server", object: inmemory.APIService("v1", "apps", someService),
-				wantInvalidated: ofV1("apps"), wantDeployments: unknown,
+				wantInvalidated: v1Scope("apps"), wantDeployments: unknown,
 			},
 			{
 				name: "deployments back to kube-apiserver", object: inmemory.APIService("v1", "apps", ""),
-				wantInvalidated: ofV1("apps"), wantDeployments: foundNamespaced,
+				wantInvalidated: v1Scope("apps"), wantDeployments: foundNamespaced,
 			},
 			{
 				name: "the core group to another server", object: inmemory.APIService("v1", "", someService),
-				wantInvalidated: ofV1(""), wantDeployments: foundNamespaced,
+				wantInvalidated: v1Scope(""), wantDeployments: foundNamespaced,
 			},
 			{
 				name: "custom resources to no server", event: watch.Deleted, object: inmemory.APIService("v1", "example.com", ""),
-				wantInvalidated: ofV1("example.com"), wantDeployments: foundNamespaced,
+				wantInvalidated: v1Scope("example.com"), wantDeployments: foundNamespaced,
 			},
 		} {
 			sendEvent(upstream, inmemory.APIServices, step.event, step.object)

@@ -89,9 +89,9 @@ func TestSameTimeline(t *testing.T) {
 	}
 }
 
-// TestServersTellOfLeases: the Cluster reports a new holder of a Lease, a new Lease, and a Lease that is deleted; not a
-// renewal.
-func TestServersTellOfLeases(t *testing.T) {
+// TestLeaseChangesAreReported: the Cluster reports a new holder of a Lease, a new Lease, and a Lease that is deleted. It does not
+// report a renewal.
+func TestLeaseChangesAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upstream := newUpstream(t)
 		recorded, _ := runServers(t, upstream)
@@ -108,9 +108,9 @@ func TestServersTellOfLeases(t *testing.T) {
 	})
 }
 
-// TestServersTellOfVersions: the Cluster reports a change of the version that /version answers, once, also where Leases may not
-// be read. No answer, or one without a version, is no change.
-func TestServersTellOfVersions(t *testing.T) {
+// TestVersionChangesAreReported: the Cluster reports a change of the version that /version answers. It reports the change once, even if
+// it may not read Leases. No answer, or one without a version, is no change.
+func TestVersionChangesAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upstream := newUpstream(t)
 		upstream.SetStatus(http.StatusForbidden, "list "+inmemory.Leases.Path, "watch "+inmemory.Leases.Path)
@@ -214,12 +214,12 @@ func TestStorageVersions(t *testing.T) {
 
 		upstream.Put(storageVersions, storageVersion("apps.deployments", "apps/v1", "True"))
 		upstream.Put(storageVersions, storageVersion("core.pods", "v2", "True")) // from one agreed version to another, which is no news
-		verified.expect(t, "deployments agree", fmt.Sprint(ofResource("apps", "deployments")))
+		verified.expect(t, "deployments agree", fmt.Sprint(resourceScope("apps", "deployments")))
 		expectLookups(lookups{pods: foundNamespaced, deployments: foundNamespaced, widgets: differ})
 
 		upstream.Delete(storageVersions, storageVersion("example.com.widgets", noCommonVersion, noCondition))
 		upstream.Delete(storageVersions, storageVersion("batch.cronjobs", noCommonVersion, noCondition))
-		verified.expect(t, "two StorageVersions are gone", fmt.Sprint(ofResource("example.com", "widgets")))
+		verified.expect(t, "two StorageVersions are gone", fmt.Sprint(resourceScope("example.com", "widgets")))
 		expectLookups(lookups{pods: foundNamespaced, deployments: foundNamespaced, widgets: foundCustom})
 
 		upstream.Put(storageVersions, storageVersion("core.pods", noCommonVersion, "False"))

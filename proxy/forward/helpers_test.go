@@ -109,5 +109,7 @@ func newDrainableServer(forwarder oneCallerForwarder) (*http.Server, *serve.Drai
 	return server, serve.NewDrain(server, forwarder.EndWatches)
 }
 
-// upgrade returns the headers that ask for an upgrade to a protocol.
-func upgrade(to string) http.Header { return http.Header{"Connection": {"Upgrade"}, "Upgrade": {to}} }
+// upgradeHeader returns the headers that ask for an upgrade to a protocol.
+func upgradeHeader(protocol string) http.Header {
+	return http.Header{"Connection": {"Upgrade"}, "Upgrade": {protocol}}
+}

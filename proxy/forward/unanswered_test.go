@@ -66,7 +66,7 @@ func TestUnanswered(t *testing.T) {
 			method: "POST", bodyLength: 2, down: true, wantCode: 503, wantRetryAfter: "1", wantMessage: nothingDone,
 		},
 		"down, an upgrade": {
-			method: "POST", header: upgrade("SPDY/3.1"), down: true, wantCode: 503, wantRetryAfter: "1", wantMessage: nothingDone,
+			method: "POST", header: upgradeHeader("SPDY/3.1"), down: true, wantCode: 503, wantRetryAfter: "1", wantMessage: nothingDone,
 		},
 		"aborted once, a GET":  {method: "GET", aborts: 1, wantCode: 200, wantRequests: 2},
 		"aborted once, a HEAD": {method: "HEAD", aborts: 1, wantCode: 200, wantRequests: 2},
@@ -76,7 +76,7 @@ func TestUnanswered(t *testing.T) {
 		"aborted once, a POST":   {method: "POST", bodyLength: 2, aborts: 1, wantCode: 503, wantMessage: maybeDone, wantRequests: 1},
 		"aborted once, a DELETE": {method: "DELETE", aborts: 1, wantCode: 503, wantMessage: maybeDone, wantRequests: 1},
 		"aborted once, an exec": {
-			method: "GET", header: upgrade("websocket"), aborts: 1, wantCode: 503, wantMessage: maybeDone, wantRequests: 1,
+			method: "GET", header: upgradeHeader("websocket"), aborts: 1, wantCode: 503, wantMessage: maybeDone, wantRequests: 1,
 		},
 		"GOAWAY before a body was read": {method: "PUT", bodyLength: maxKept, goAways: 1, wantCode: 200, wantRequests: 1},
 		"GOAWAY, and no room to keep the body": {

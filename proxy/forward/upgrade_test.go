@@ -128,8 +128,8 @@ func TestUnaskedProtocolIsNotSwitchedTo(t *testing.T) {
 	}{
 		{path: "/exec", asked: http.Header{}},
 		{path: "/unnamed", asked: http.Header{}},
-		{path: "/exec", asked: upgrade("websocket")},
-		{path: "/exec", asked: upgrade("SPDY/3.1")},
+		{path: "/exec", asked: upgradeHeader("websocket")},
+		{path: "/exec", asked: upgradeHeader("SPDY/3.1")},
 	} {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, tt.path, nil)
@@ -151,7 +151,7 @@ func TestImpersonatedUpgrades(t *testing.T) {
 		"h2c": observe.RefusedUpgrade, "websocket, h2c": observe.RefusedUpgrade,
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/exec", nil)
-		r.Header = upgrade(protocol)
+		r.Header = upgradeHeader(protocol)
 		if got, _ := whyRefused(r, proxytest.Jane(auth.NewAuthenticator(nil))); got != want {
 			t.Errorf("%s, impersonated: refused with %q, want %q", protocol, got, want)
 		}

@@ -137,14 +137,14 @@ func FuzzLongRunning(f *testing.F) {
 // TestWithRequest: behind WithRequest, RequestOf returns what was first read, even if the request has been changed since.
 func TestWithRequest(t *testing.T) {
 	called := false
-	changesURL := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	changeURL := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		called = true
 		r.URL = &url.URL{Path: "/api/v1/nodes"}
 		if got := RequestOf(r); !got.EndableWatch || got.Info.Resource != "pods" {
 			t.Errorf("got %+v, want a watch of pods", got)
 		}
 	})
-	WithRequest(changesURL).ServeHTTP(nil, httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true", nil))
+	WithRequest(changeURL).ServeHTTP(nil, httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true", nil))
 	if !called {
 		t.Error("the next handler was not called")
 	}

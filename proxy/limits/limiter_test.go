@@ -239,7 +239,8 @@ func (c *comparison) doStep(t *testing.T) {
 	modelHolding, holding := c.randomIn(holds)
 	modelWaiting, waiting := c.randomIn(waits)
 	modelPaused, pausing := c.randomIn(paused)
-	switch n := c.random.IntN(14); {
+	n := c.random.IntN(14)
+	switch {
 	case n < 5: // a new request
 		flow := byte(1 + c.random.IntN(4))
 		cost := c.random.Int64N(c.maxCost + 1)

@@ -66,8 +66,8 @@ func TestAccessLog(t *testing.T) {
 			var out bytes.Buffer
 			log := telemetry.NewLogger(&out, telemetry.FormatJSON, telemetry.LevelAccess)
 			r := httptest.NewRequest(tt.method, tt.target, nil)
-			at := &net.TCPAddr{IP: net.IPv6loopback, Port: 8443}
-			r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, at))
+			localAddress := &net.TCPAddr{IP: net.IPv6loopback, Port: 8443}
+			r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, localAddress))
 			r.Header.Set("Authorization", "Bearer "+secret)
 			r.Header.Set("User-Agent", "kubectl/v1 "+secret)
 			observetest.Logged(o, log, r, tt.handle)

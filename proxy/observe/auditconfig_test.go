@@ -75,12 +75,12 @@ func TestStandardOutputWithoutReader(t *testing.T) {
 	}
 	process := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$") // #nosec G204 -- the test itself
 	process.Env = append(os.Environ(), child+"=1")
-	out, err := process.StdoutPipe()
+	stdout, err := process.StdoutPipe()
 	expect.NoError(t, err)
-	in, err := process.StdinPipe()
+	stdin, err := process.StdinPipe()
 	expect.NoError(t, err)
 	expect.NoError(t, process.Start())
-	expect.NoError(t, out.Close())
-	expect.NoError(t, in.Close()) // lets the child write
+	expect.NoError(t, stdout.Close())
+	expect.NoError(t, stdin.Close()) // lets the child write
 	expect.NoError(t, process.Wait())
 }

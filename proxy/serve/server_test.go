@@ -117,19 +117,19 @@ func TestConnectionsInUse(t *testing.T) {
 			case <-r.Context().Done():
 			}
 		}), nil, proxytest.DiscardLog())
-		started := httptest.NewUnstartedServer(nil)
-		started.Config = server
-		started.EnableHTTP2 = http2
-		started.Listener = limits.NewConnections(1).Listen(started.Listener)
-		started.StartTLS()
-		t.Cleanup(started.Close)
+		testServer := httptest.NewUnstartedServer(nil)
+		testServer.Config = server
+		testServer.EnableHTTP2 = http2
+		testServer.Listener = limits.NewConnections(1).Listen(testServer.Listener)
+		testServer.StartTLS()
+		t.Cleanup(testServer.Close)
 		// startRequest sends a request on a new connection. The channel gets the error when the answer has come.
 		startRequest := func() <-chan error {
-			client := &http.Client{Transport: started.Client().Transport.(*http.Transport).Clone()}
+			client := &http.Client{Transport: testServer.Client().Transport.(*http.Transport).Clone()}
 			t.Cleanup(client.CloseIdleConnections)
 			done := make(chan error, 1)
 			go func() {
-				res, err := client.Get(started.URL)
+				res, err := client.Get(testServer.URL)
 				if err == nil {
 					err = res.Body.Close()
 				}

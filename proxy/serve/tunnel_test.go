@@ -245,7 +245,8 @@ func (e *earlyConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestTunnels:
+// TestTunnels: three rules hold for tunnels.
+//
 //   - A client may begin its TLS before it has read the answer to its CONNECT.
 //   - The local address of a request in a tunnel is that of the port for CONNECT: the access log has its port.
 //   - At shutdown, an idle tunnel is closed at once, and so is a tunnel that is opened afterwards.

@@ -134,9 +134,9 @@ func (rig *healthRig) get(t *testing.T, path string) io.ReadCloser {
 // maxDelay bounds the time after which a failure, or its end, is known.
 const maxDelay = 20 * time.Second
 
-// TestHealthTellsEachFailureOnce: each failure is known within maxDelay, and logged once with advice, however long it lasts.
+// TestEachFailureIsLoggedOnce: each failure is known within maxDelay, and logged once with advice, however long it lasts.
 // Its end is logged, too. Probes do not become more frequent, and NeverOK is not set, so the replica stays ready.
-func TestHealthTellsEachFailureOnce(t *testing.T) {
+func TestEachFailureIsLoggedOnce(t *testing.T) {
 	unready := "[+]ping ok\n[-]etcd failed: reason withheld\n[-]etcd-readiness failed\nreadyz check failed"
 	for name, tt := range map[string]struct {
 		transport     proxytest.Transport
@@ -169,20 +169,20 @@ func TestHealthTellsEachFailureOnce(t *testing.T) {
 				rig.answerAllBy(tt.transport)
 				rig.await(t, tt.wantCondition, maxDelay)
 				// While it lasts, probes are as frequent as before.
-				const lasts = 10 * time.Minute
-				const least = int64(lasts / (probeInterval + probeTimeout + time.Second)) // with a second of jitter
-				const most = int64(lasts / probeInterval)
+				const duration = 10 * time.Minute
+				const least = int64(duration / (probeInterval + probeTimeout + time.Second)) // with a second of jitter
+				const most = int64(duration / probeInterval)
 				probesBefore := rig.probes.Load()
-				time.Sleep(lasts)
+				time.Sleep(duration)
 				if n := rig.probes.Load() - probesBefore; n < least || n > most {
-					t.Errorf("there were %d probes in %v, want %d to %d", n, lasts, least, most)
+					t.Errorf("there were %d probes in %v, want %d to %d", n, duration, least, most)
 				}
 				failed := rig.Diagnosis()
 				expect.Same(t, tt.wantCondition, failed.Condition)
 				expect.Same(t, false, failed.NeverOK)
 				expect.Says(t, failed.Problem, tt.wantProblem)
-				if age := time.Since(failed.Since); age < lasts {
-					t.Errorf("the failure has been known for %v, want at least %v", age, lasts)
+				if age := time.Since(failed.Since); age < duration {
+					t.Errorf("the failure has been known for %v, want at least %v", age, duration)
 				}
 
 				// After its end, nothing is left of it in the diagnosis.
@@ -203,17 +203,17 @@ func TestHealthTellsEachFailureOnce(t *testing.T) {
 	}
 }
 
-// TestHealthOfAMoment: a failure of less than five seconds (confirmInterval) does not change the condition. A load balancer may be
+// TestShortFailuresAreIgnored: a failure of less than five seconds (confirmInterval) does not change the condition. A load balancer may be
 // changing API servers, or an API server may not have read its roles yet. A 429 does not change it either, however long it lasts.
-func TestHealthOfAMoment(t *testing.T) {
+func TestShortFailuresAreIgnored(t *testing.T) {
 	const moment = confirmInterval - 100*time.Millisecond
 	for name, tt := range map[string]struct {
 		transport proxytest.Transport
-		lasts     time.Duration
+		duration  time.Duration
 	}{
-		"no answer":         {transport: failing(io.EOF), lasts: moment},
-		"forbidden":         {transport: answering(http.StatusForbidden, ""), lasts: moment},
-		"too many requests": {transport: answering(http.StatusTooManyRequests, ""), lasts: time.Minute},
+		"no answer":         {transport: failing(io.EOF), duration: moment},
+		"forbidden":         {transport: answering(http.StatusForbidden, ""), duration: moment},
+		"too many requests": {transport: answering(http.StatusTooManyRequests, ""), duration: time.Minute},
 	} {
 		withHealthRig(t, healthy, func(t *testing.T, rig *healthRig) {
 			rig.await(t, ConditionOK, time.Second)
@@ -221,9 +221,9 @@ func TestHealthOfAMoment(t *testing.T) {
 			for range 100 {
 				rig.answerAllBy(tt.transport)
 				_ = rig.get(t, "/api/v1/pods")
-				time.Sleep(tt.lasts)
+				time.Sleep(tt.duration)
 				if c := rig.Diagnosis().Condition; c != ConditionOK {
-					t.Fatalf("%s for %v: the condition is %s, want OK", name, tt.lasts, c)
+					t.Fatalf("%s for %v: the condition is %s, want OK", name, tt.duration, c)
 				}
 				rig.answerAllBy(healthy)
 				expect.NoError(t, rig.get(t, "/api/v1/pods").Close())
@@ -233,9 +233,9 @@ func TestHealthOfAMoment(t *testing.T) {
 	}
 }
 
-// TestHealthFromTheStart: a failure from the start on is known and logged, too. It sets NeverOK: the fault may be in this
+// TestFailureFromTheStart: a failure from the start on is known and logged, too. It sets NeverOK: the fault may be in this
 // replica's configuration, and not in the upstream.
-func TestHealthFromTheStart(t *testing.T) {
+func TestFailureFromTheStart(t *testing.T) {
 	for name, tt := range map[string]struct {
 		transport     proxytest.Transport
 		wantCondition Condition
@@ -259,8 +259,8 @@ func TestHealthFromTheStart(t *testing.T) {
 	}
 }
 
-// TestHealthOfTheBusy: while a watch receives bytes, the upstream is OK even if no probe is answered.
-func TestHealthOfTheBusy(t *testing.T) {
+// TestWatchProvesHealth: while a watch receives bytes, the upstream is OK even if no probe is answered.
+func TestWatchProvesHealth(t *testing.T) {
 	withHealthRig(t, healthy, func(t *testing.T, rig *healthRig) {
 		rig.await(t, ConditionOK, time.Second)
 		stream, events := io.Pipe()

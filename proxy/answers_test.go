@@ -267,8 +267,8 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 	}
 }
 
-// TestReviewsAskForTheRequest: the review of a request has all attributes by which the upstream would authorize the request, as the
-// client wrote them.
+// TestReviewsAskForTheRequest: the review of a request has all attributes by which the upstream would authorize the request, as
+// the client wrote them.
 func TestReviewsAskForTheRequest(t *testing.T) {
 	const allNamespaces, oneNamespace = "/apis/example.com/v1/widgets", "/apis/example.com/v1/namespaces/n/widgets"
 	for target, want := range map[string]authorizationv1.ResourceAttributes{
@@ -304,8 +304,8 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 	}
 }
 
-// TestNoRoom: an answer waits for room for its bytes in memory. If it gets none in time, it is refused with 429 and Retry-After, and
-// the refusal is counted with its reason. A watch that does not begin with the state needs no room.
+// TestNoRoom: an answer waits for room for its bytes in memory. If it gets none in time, it is refused with 429 and
+// Retry-After, and the refusal is counted with its reason. A watch that does not begin with the state needs no room.
 func TestNoRoom(t *testing.T) {
 	const wait = 5 * time.Second // the time for which an answer waits for room
 	for name, tt := range map[string]struct {
@@ -457,8 +457,8 @@ func TestProofOfWhoCameBefore(t *testing.T) {
 	})
 }
 
-// TestNoAnswerAfterTheCallerLeft: refuse panics with ErrAbortHandler if the caller has closed its half of the connection. If refuse
-// returned, net/http would send an empty 200.
+// TestNoAnswerAfterTheCallerLeft: refuse panics with ErrAbortHandler if the caller has closed its half of the connection. If
+// refuse returned, net/http would send an empty 200.
 func TestNoAnswerAfterTheCallerLeft(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	leave()

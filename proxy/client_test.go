@@ -117,8 +117,8 @@ func (w *modelWorld) openAs(t *testing.T, c *client, query string) {
 	synctest.Wait()
 }
 
-// awaitEnd waits until the watch ends, or until it is as old as maxAge. It returns the ending that was counted, or watchGoesOn if the
-// watch has not ended.
+// awaitEnd waits until the watch ends, or until it is as old as maxAge. It returns the ending that was counted, or watchGoesOn
+// if the watch has not ended.
 func (c *client) awaitEnd(t *testing.T, maxAge time.Duration) watch.Ending {
 	t.Helper()
 	select {
@@ -133,8 +133,8 @@ func (c *client) awaitEnd(t *testing.T, maxAge time.Duration) watch.Ending {
 	return c.world.countedEnding(t)
 }
 
-// countedEnding returns the ending of the only watch that has ended. The collection, which has the counts, may have to be loaded
-// again first.
+// countedEnding returns the ending of the only watch that has ended. The collection, which has the counts, may have to be
+// loaded again first.
 func (w *modelWorld) countedEnding(t *testing.T) watch.Ending {
 	t.Helper()
 	for range 10 { // at most 200 s

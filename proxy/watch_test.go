@@ -185,9 +185,9 @@ func TestStreamingListAfterAWaitInVain(t *testing.T) {
 	})
 }
 
-// TestCrowdAtAColdResource: if 20 lists come while their resource is loaded, 4 are forwarded at once. The other 16 wait for the load,
-// for at most 10 s (maxListWait). A list of a single object does not wait. Neither does a request for a revision that may be older
-// than the load.
+// TestCrowdAtAColdResource: if 20 lists come while their resource is loaded, 4 are forwarded at once. The other 16 wait for the
+// load, for at most 10 s (maxListWait). A list of a single object does not wait. Neither does a request for a revision that may
+// be older than the load.
 func TestCrowdAtAColdResource(t *testing.T) {
 	const (
 		crowd = 20
@@ -257,8 +257,8 @@ func TestCrowdAtAColdResource(t *testing.T) {
 	}
 }
 
-// TestReviewedAgain: a right may expire while the answer waits for its proof or for room (6 s here). Then the right is reviewed again
-// before the answer is sent. If the second review says no, the request is forwarded.
+// TestReviewedAgain: a right may expire while the answer waits for its proof or for room (6 s here). Then the right is reviewed
+// again before the answer is sent. If the second review says no, the request is forwarded.
 func TestReviewedAgain(t *testing.T) {
 	const (
 		room = 1 << 20         // bytes, in all

@@ -96,9 +96,9 @@ func TestWatchEndsDuringItsState(t *testing.T) {
 	}
 }
 
-// TestNothingOfADoubtfulState: writeInitial checks many times whether the state is still valid. Once a check says that it may not be,
-// writeInitial writes no more bytes of its objects, with gzip or without. This is the first,
-// second, third or fourth check.
+// TestNothingOfADoubtfulState: writeInitial checks many times whether the state is still valid. Once a check says that it may
+// not be, writeInitial writes no more bytes of its objects, with gzip or without. This is the first, second, third or fourth
+// check.
 func TestNothingOfADoubtfulState(t *testing.T) {
 	const (
 		size = 2 << 10 // of an object, in bytes

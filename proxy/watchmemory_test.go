@@ -41,8 +41,8 @@ func streamOfEverything(broadcaster *watch.Broadcaster, isDefined func() bool, w
 	return s
 }
 
-// TestLargeEventsAreNotCopied: the state and the events of a watch are written without a copy of a large object, compressed or not,
-// since many clients may get the same object and not read it.
+// TestLargeEventsAreNotCopied: the state and the events of a watch are written without a copy of a large object, compressed or
+// not, since many clients may get the same object and not read it.
 func TestLargeEventsAreNotCopied(t *testing.T) {
 	const size = 1 << 20
 	state := []*index.Object{newObject(1, `{"data":"`+strings.Repeat("y", size)+`"}`)}

@@ -196,8 +196,8 @@ func TestDecisions(t *testing.T) {
 	expectMatches(t, "decisions", count)
 }
 
-// TestCommandsInPages: listproxy accepts each "listproxy ..." command line that a page shows, and the Makefile has the target of
-// each "make TARGET". (TestReadmeWalk in test/e2e/operators runs the command lines of the README's trial.)
+// TestCommandsInPages: listproxy accepts each "listproxy ..." command line that a page shows, and the Makefile has the target
+// of each "make TARGET". (TestReadmeWalk in test/e2e/operators runs the command lines of the README's trial.)
 func TestCommandsInPages(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	expect.NoError(t, err)

@@ -27,8 +27,8 @@ func policyFile(t *testing.T, body string) string {
 	return path
 }
 
-// TestWrongCommandLines: listproxy refuses a command line that cannot be right, with an error that says what is wrong, and prints
-// nothing.
+// TestWrongCommandLines: listproxy refuses a command line that cannot be right, with an error that says what is wrong, and
+// prints nothing.
 func TestWrongCommandLines(t *testing.T) {
 	wrongPolicy := policyFile(t, "defaults:\n  cache: sometimes\n"+
 		"resources:\n- {group: '', resource: pods, historyWindow: 1}\n")

@@ -22,9 +22,9 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// The model has listproxy, as main assembles it, between clients and a control plane in memory. Listers (modellists_test.go) and
-// watchers (modelwatches_test.go) check every answer from memory, while faults (modelfaults_test.go) happen. A restore of etcd begins
-// another timeline, on which the revisions after the restored one are given anew, to other changes.
+// The model has listproxy, as main assembles it, between clients and a control plane in memory. Listers (modellists_test.go)
+// and watchers (modelwatches_test.go) check every answer from memory, while faults (modelfaults_test.go) happen. A restore of
+// etcd begins another timeline, on which the revisions after the restored one are given anew, to other changes.
 
 const (
 	// modelMaxAge bounds the age of a list at resourceVersion=0: the default of --staleness-bound, and the time for the
@@ -43,8 +43,8 @@ const (
 	// modelWatchRevocation bounds the time for which a watch goes on after the right was revoked.
 	modelWatchRevocation = 2 * time.Minute
 	// modelMinRestore is the shortest time in which somebody can stop the API servers, restore etcd and start them. listproxy
-	// relies on this: it takes a watch that opens within 10 s of the end of the last one (minRestoreTime in package snapshot) to be on
-	// the same timeline.
+	// relies on this: it takes a watch that opens within 10 s of the end of the last one (minRestoreTime in package snapshot) to be
+	// on the same timeline.
 	modelMinRestore = 10 * time.Second
 	// modelNoticeLag bounds the time until listproxy notices that an upstream can be reached again.
 	modelNoticeLag = 15 * time.Second
@@ -62,7 +62,8 @@ type model struct {
 	plane  *inmemory.ControlPlane
 	front  *inmemory.Listener // on which listproxy serves clients
 	client *http.Client       // of listproxy
-	// outage returns listproxy's record of the current outage: no API server answers. If there is none, it returns the last outage.
+	// outage returns listproxy's record of the current outage: no API server answers. If there is none, it returns the last
+	// outage.
 	outage   func() clock.Outage
 	releases int // the number of new releases so far; only faults use it
 
@@ -77,8 +78,8 @@ type model struct {
 // currentTimeline returns etcd's current timeline.
 func (m *model) currentTimeline() int { return m.plane.Timelines() - 1 }
 
-// newModel starts listproxy in front of a control plane with this number of servers. All requests of listproxy to them go through the
-// transport that wrap returns. The model ends with the test.
+// newModel starts listproxy in front of a control plane with this number of servers. All requests of listproxy to them go
+// through the transport that wrap returns. The model ends with the test.
 func newModel(t *testing.T, servers int, wrap func(*model, http.RoundTripper) http.RoundTripper) *model {
 	m := &model{
 		t: t, plane: inmemory.New(t), front: inmemory.NewListener(), counts: map[string]int{}, onTheWay: map[int]int{},

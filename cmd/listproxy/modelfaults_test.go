@@ -130,8 +130,8 @@ func (m *model) writeBurst() {
 	lists.Wait()
 }
 
-// restoreEtcd stops all servers, restores etcd to an older revision, and starts the servers. Writes after some of the starts may
-// take etcd past its old revision while other servers are still down.
+// restoreEtcd stops all servers, restores etcd to an older revision, and starts the servers. Writes after some of the starts
+// may take etcd past its old revision while other servers are still down.
 func (m *model) restoreEtcd() {
 	servers := m.plane.Servers()
 	for _, s := range servers {
@@ -191,8 +191,8 @@ func (m *model) isOldAnswerOnTheWay() bool {
 	return false
 }
 
-// unreliableTransport delays listproxy's own requests for widgets, their answers, and each line of an answer. Until isHealthy is
-// set, it also loses some answers, and breaks off others.
+// unreliableTransport delays listproxy's own requests for widgets, their answers, and each line of an answer. Until isHealthy
+// is set, it also loses some answers, and breaks off others.
 type unreliableTransport struct {
 	http.RoundTripper
 	model     *model
@@ -250,7 +250,8 @@ func (u unreliableTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 	return resp, nil
 }
 
-// copyLines copies the body from line by line, with delays, until the body ends or a fault breaks it off. Then it closes from and to.
+// copyLines copies a body, line by line and with delays, until the body ends or a fault breaks it off. Then it closes both
+// ends.
 func (u unreliableTransport) copyLines(ctx context.Context, to *io.PipeWriter, from io.ReadCloser) {
 	defer func() { _ = from.Close() }()
 	lines := bufio.NewReader(from)

@@ -17,8 +17,8 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// Listers of the model (model_test.go) list widgets. A list from memory must have the bytes that inmemory.ControlPlane.WriteList
-// writes for some revision. Two things may differ between API servers:
+// Listers of the model (model_test.go) list widgets. A list from memory must have the bytes that
+// inmemory.ControlPlane.WriteList writes for some revision. Two things may differ between API servers:
 //
 //   - The timeline. Each restore of etcd begins another one: the revisions after the restored one are given anew, to other changes.
 //   - The form of widgets. It is the generation of their definition, and the release of the API server that writes the answer.
@@ -80,8 +80,8 @@ func (q listRequest) query(token string) url.Values {
 // firstPage is the continue token of a request for a list's first page.
 const firstPage = ""
 
-// list requests a list. If the answer comes from memory, list checks it. It returns the list's revision and its continue token, or 0
-// and "" if the answer is no list.
+// list requests a list. If the answer comes from memory, list checks it. It returns the list's revision and its continue token,
+// or 0 and "" if the answer is no list.
 func (m *model) list(ctx context.Context, q listRequest, token string) (revision int64, next string) {
 	sent := sentList{
 		listRequest: q, sentAt: time.Now(), head: m.plane.Revision(), timelines: m.plane.Timelines(),
@@ -151,8 +151,8 @@ func (m *model) checkList(sent sentList, revision int64, body string) {
 	}
 }
 
-// oldestReview returns the earliest time at which the API server can have been asked whether the user may list (a review), if the list
-// is answered now:
+// oldestReview returns the earliest time at which the API server can have been asked whether the user may list (a review), if
+// the list is answered now:
 //
 //   - Outside an outage, modelReviewTTL before now.
 //   - In an outage, twice modelReviewTTL before the time at which listproxy last heard from the upstream. That may be minutes ago,
@@ -168,7 +168,8 @@ func (m *model) oldestReview(sent sentList, now time.Time) time.Time {
 	return now.Add(-modelReviewTTL - modelAnswerTime)
 }
 
-// timelineOf returns the newest timeline on which an API server writes body for the list l at a revision, or false if there is none.
+// timelineOf returns the newest timeline on which an API server writes body for the list l at a revision, or false if there is
+// none.
 func (m *model) timelineOf(l inmemory.List, revision int64, body string, written forms) (found int, ok bool) {
 	for timeline := m.currentTimeline(); timeline >= 0; timeline-- {
 		if m.plane.WriteList(timeline, inmemory.Widgets, revision, l, written.formOf) == body {
@@ -178,8 +179,8 @@ func (m *model) timelineOf(l inmemory.List, revision int64, body string, written
 	return 0, false
 }
 
-// mayBeFromOldTimeline reports whether a list that comes now may show a state of before etcd's last restore. It may if listproxy cannot
-// know of the restore yet. A list that asks for any state may for 95 s after the restore (modelMaxAge).
+// mayBeFromOldTimeline reports whether a list that comes now may show a state of before etcd's last restore. It may if
+// listproxy cannot know of the restore yet. A list that asks for any state may for 95 s after the restore (modelMaxAge).
 func (m *model) mayBeFromOldTimeline(sent sentList, now time.Time) bool {
 	restoredAt := m.lastRestore()
 	if restoredAt.IsZero() {

@@ -21,10 +21,10 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// Watchers of the model (model_test.go) watch widgets, as informers do. A watch from memory must have the events that etcd has on one
-// timeline. A restore of etcd begins another timeline. For example, etcd is at revision 130, and is restored from a backup at 120.
-// Then both timelines have the same changes up to 120, and different ones from 121 on. For some time after the restore, listproxy
-// may not know of it, so a watch may still have events of the previous timeline.
+// Watchers of the model (model_test.go) watch widgets, as informers do. A watch from memory must have the events that etcd has
+// on one timeline. A restore of etcd begins another timeline. For example, etcd is at revision 130, and is restored from a
+// backup at 120. Then both timelines have the same changes up to 120, and different ones from 121 on. For some time after the
+// restore, listproxy may not know of it, so a watch may still have events of the previous timeline.
 
 // eventPattern finds the type of an event, and its object's name, namespace and revision. A bookmark has no name.
 var eventPattern = regexp.MustCompile(
@@ -51,8 +51,8 @@ func (m *model) runWatcher(ctx context.Context, user string) {
 	}
 }
 
-// watch watches from a revision, or fromState, until the watch ends. It checks each event. It returns the revision from which the
-// client can watch again, or 0 if the client must list.
+// watch watches from a revision, or fromState, until the watch ends. It checks each event. It returns the revision from which
+// the client can watch again, or 0 if the client must list.
 func (m *model) watch(ctx context.Context, user string, s inmemory.Select, revision int64) int64 {
 	w := &openWatch{m: m, user: user, Select: s, hasBookmarks: !oneIn(4), from: revision, revision: revision}
 	timelines := m.plane.Timelines()
@@ -103,8 +103,9 @@ type openWatch struct {
 	fromMemory   bool  // the watch is from memory
 	head         int64 // etcd's revision when the watch was requested
 	timeline     int   // the timeline of the last event
-	// timelineUnknown reports that listproxy could not know the current timeline when the watch was requested: no API server answered,
-	// or an answer of an earlier timeline was still on its way. So the watch may be of any timeline that has its events so far.
+	// timelineUnknown reports that listproxy could not know the current timeline when the watch was requested: no API server
+	// answered, or an answer of an earlier timeline was still on its way. So the watch may be of any timeline that has its events
+	// so far.
 	timelineUnknown bool
 	from            int64          // the revision at which the watch started; fromState until the initial events are complete
 	revision        int64          // of the last event
@@ -198,8 +199,8 @@ func (w *openWatch) receiveInitial(e oracle.Event, line string) bool {
 	return true
 }
 
-// checkEvents fails the test unless a timeline has these events: those that have arrived since w.revision, or all initial events. line
-// is the last of them. checkEvents returns false if the watch cannot go on.
+// checkEvents fails the test unless a timeline has these events: those that have arrived since w.revision, or all initial
+// events. line is the last of them. checkEvents returns false if the watch cannot go on.
 func (w *openWatch) checkEvents(events []oracle.Event, line string) bool {
 	last := events[len(events)-1]
 	possible := w.possibleTimelines(signed(last.Revision))
@@ -249,7 +250,8 @@ func (w *openWatch) judge(timeline int, events []oracle.Event) error {
 	return want.Judge(events, mayLackLast)
 }
 
-// expectedState returns what a streaming list must have if its bookmark is at a revision of a timeline: all objects of that time.
+// expectedState returns what a streaming list must have if its bookmark is at a revision of a timeline: all objects of that
+// time.
 func (w *openWatch) expectedState(timeline int, revision uint64) oracle.Watch {
 	want := oracle.Watch{
 		Begins: oracle.FromState, Bookmarks: w.hasBookmarks, EndsInitial: true, MinRevision: unsigned(w.head),
@@ -274,10 +276,12 @@ func (w *openWatch) expectedChanges(timeline int, upTo uint64) oracle.Watch {
 	return want
 }
 
-// possibleTimelines returns the timelines that the next event, at a revision, may belong to, the likeliest first. For example, etcd was
-// restored from 130 to 120. The next event of a watch that is at 118 may be of both timelines: the client has seen nothing yet in
-// which they differ. A watch that is at 125 of the previous timeline can only go on with it. Events are of the current timeline
-// alone if they are initial, if the previous timeline ended before the revision, or if listproxy must know of the restore by now.
+// possibleTimelines returns the timelines that the next event, at a revision, may belong to, the likeliest first. For example,
+// etcd was restored from 130 to 120. The next event of a watch that is at 118 may be of both timelines: the client has seen
+// nothing yet in which they differ. A watch that is at 125 of the previous timeline can only go on with that timeline.
+//
+// Only the current timeline is possible for an initial event, for a revision that the previous timeline has not reached, and
+// once listproxy must know of the restore.
 func (w *openWatch) possibleTimelines(revision int64) []int {
 	plane := w.m.plane
 	current := w.m.currentTimeline()
@@ -301,8 +305,8 @@ func (w *openWatch) possibleTimelines(revision int64) []int {
 	return []int{current, previous}
 }
 
-// mayCross reports whether a watch of an earlier timeline may go on with the event e of the current one. kube-apiserver would send e,
-// too, to a new watch from w.revision. Two things must be true:
+// mayCross reports whether a watch of an earlier timeline may go on with the event e of the current one. kube-apiserver would
+// send e, too, to a new watch from w.revision. Two things must be true:
 //
 //   - The current timeline has e. Its type may differ: for this client an object may be ADDED that is MODIFIED in the timeline.
 //   - The client has the right objects after all changes of the current timeline that follow w.revision.

@@ -50,7 +50,8 @@ func TestEager(t *testing.T) {
 	}, o.cache.eagerCollections)
 }
 
-// TestFlagsThatNameFiles: --client-ca-file turns on client certificates, --audit-log-path the audit log, and --config sets the policy.
+// TestFlagsThatNameFiles: --client-ca-file turns on client certificates, --audit-log-path the audit log, and --config sets the
+// policy.
 func TestFlagsThatNameFiles(t *testing.T) {
 	ca, _, err := serve.SelfSigned(t.TempDir(), nil)
 	expect.NoError(t, err)

@@ -37,8 +37,8 @@ var update = flag.Bool("update", false, "write the golden file anew")
 // hostile is a text by which somebody may try to put a script into the page.
 const hostile = "<script>alert(1)</script>\"'&\x1b"
 
-// fakeCollections stands for the collections of a Source. A test sets their stats and mismatches. Their sizes and self-checks are
-// always the same.
+// fakeCollections stands for the collections of a Source. A test sets their stats and mismatches. Their sizes and self-checks
+// are always the same.
 type fakeCollections struct {
 	stats      []snapshot.CollectionStats
 	mismatches map[snapshot.CollectionKey]snapshot.MismatchStats
@@ -315,8 +315,8 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// TestReadyVerbose: /readyz?verbose has a line for each check. The line says what is wrong, even if the check is OK, as for a failure
-// of the API server.
+// TestReadyVerbose: /readyz?verbose has a line for each check. The line says what is wrong, even if the check is OK, as for a
+// failure of the API server.
 func TestReadyVerbose(t *testing.T) {
 	s := newHealthySource(t)
 	s.Eager = func() []proxy.EagerStats {

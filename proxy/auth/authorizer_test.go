@@ -186,8 +186,8 @@ func TestReviewReplies(t *testing.T) {
 	}
 }
 
-// TestReviewNotAsked: if a review cannot express a question, the decision is No, and no review is sent. If JSON cannot express the
-// question's bytes, a review is sent, but the decision is No, too: the reply is about another question.
+// TestReviewNotAsked: if a review cannot express a question, the decision is No, and no review is sent. If JSON cannot express
+// the question's bytes, a review is sent, but the decision is No, too: the reply is about another question.
 func TestReviewNotAsked(t *testing.T) {
 	token := proxytest.Identify(NewAuthenticator(nil), "Bearer token")
 	notUTF8 := listPods()

@@ -44,8 +44,8 @@ func describeUser(u user.Info) map[string][]string {
 // FuzzImpersonate: kube-apiserver reads a verified user from the headers that writeImpersonation has written for this user, as
 // a member of system:authenticated. writeImpersonation removes the caller's own identity headers, and no other header.
 func FuzzImpersonate(f *testing.F) {
-	// The arguments are a user's name, UID and two groups, and the key and the first value of an extra. A user has no group for "",
-	// and no extra if both its arguments are "".
+	// The arguments are a user's name, UID and two groups, and the key and the first value of an extra. A user has no group for
+	// "", and no extra if both its arguments are "".
 	f.Add("alice", "uid", "g", "h", "key", "value") // every property
 	f.Add("alice", "", "", "", "", "")
 	// Groups that kube-apiserver adds, or has a rule for.

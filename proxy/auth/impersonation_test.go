@@ -27,8 +27,8 @@ import (
 // grant is the right to one kind of request, or to impersonate: {verb: "impersonate", resource: "users", name: "jane"}.
 type grant struct{ verb, group, resource, subresource, namespace, name, labels string }
 
-// grants are the rights of the user "account" at a kube-apiserver, which grants stands for, too. All other users may do everything
-// there. "account" is the impersonator in the tests: a caller, or listproxy's own account.
+// grants are the rights of the user "account" at a kube-apiserver, which grants stands for, too. All other users may do
+// everything there. "account" is the impersonator in the tests: a caller, or listproxy's own account.
 type grants []grant
 
 // Authorize implements [authorizer.Authorizer].
@@ -95,10 +95,10 @@ func (g grants) replyTo(r *http.Request) (*http.Response, error) {
 	return proxytest.AnswerReview(r, status)
 }
 
-// TestImpersonation: Review says yes to a list as another user if kube-apiserver's own impersonation filter lets that list pass, and
-// no if it does not. In the two cases marked stricter, Review says no to a list that would pass. Each case is tried with both
-// impersonators: a caller who sends Impersonate-* headers, and listproxy's account, which sends them for a caller whom it has
-// verified.
+// TestImpersonation: Review says yes to a list as another user if kube-apiserver's own impersonation filter lets that list
+// pass, and no if it does not. In the two cases marked stricter, Review says no to a list that would pass. Each case is tried
+// with both impersonators: a caller who sends Impersonate-* headers, and listproxy's account, which sends them for a caller
+// whom it has verified.
 //
 // The list is one of apps/v1 deployments in the namespace team-a with the label selector a=b. There are two ways to the right
 // to impersonate jane in this list:

@@ -169,9 +169,9 @@ func TestReviewCutByAnOutage(t *testing.T) {
 	})
 }
 
-// TestRevocations: an answer is valid for the TTL, here 10 s, unless rights on which it may depend are revoked after the question, or
-// at most a second (authorizerLag) before it. Then it is valid for one second (revokedTTL) from the question. If the revocation
-// comes later than that, the answer is valid until the revocation.
+// TestRevocations: an answer is valid for the TTL, here 10 s, unless rights on which it may depend are revoked after the
+// question, or at most a second (authorizerLag) before it. Then it is valid for one second (revokedTTL) from the question. If
+// the revocation comes later than that, the answer is valid until the revocation.
 func TestRevocations(t *testing.T) {
 	serviceAccount := func(rig *reviewRig) *Caller {
 		return acceptedCaller(rig.authenticator.NewVerifiedIdentity(&user.DefaultInfo{Name: "system:serviceaccount:of-account:a"}))
@@ -240,8 +240,8 @@ func (rig *reviewRig) revokeAllTheTime(t *testing.T) {
 	})
 }
 
-// TestRevokedAllDay: while rights in its namespace are revoked all the time, an answer is used for one second (revokedTTL). So at most
-// one question a second is sent.
+// TestRevokedAllDay: while rights in its namespace are revoked all the time, an answer is used for one second (revokedTTL). So
+// at most one question a second is sent.
 func TestRevokedAllDay(t *testing.T) {
 	const period = 20 * time.Second
 	withUpstream(t, 0, ReviewConfig{TTL: time.Hour}, func(t *testing.T, rig *reviewRig) {
@@ -355,8 +355,8 @@ func TestReviewsAreBounded(t *testing.T) {
 	})
 }
 
-// TestReviewInAnotherFlow: a question does not wait for an equal question that is queued in another flow. (Questions of listproxy's
-// own account, for example, are the same for all users.)
+// TestReviewInAnotherFlow: a question does not wait for an equal question that is queued in another flow. (Questions of
+// listproxy's own account, for example, are the same for all users.)
 func TestReviewInAnotherFlow(t *testing.T) {
 	const busyFlow, freeFlow = 1, 2
 	withUpstream(t, time.Second, ReviewConfig{TTL: time.Hour}, func(t *testing.T, rig *reviewRig) {
@@ -395,8 +395,9 @@ func TestReviewsCountUntilTheyEnd(t *testing.T) {
 	})
 }
 
-// TestNewcomers: callers who are not accepted yet have separate seats. An address has half of the seats, and an eighth of the queue.
-// A question waits in the queue for at most a second (newcomerWait). Callers of other addresses and accepted callers do not wait.
+// TestNewcomers: callers who are not accepted yet have separate seats. An address has half of the seats, and an eighth of the
+// queue. A question waits in the queue for at most a second (newcomerWait). Callers of other addresses and accepted callers do
+// not wait.
 func TestNewcomers(t *testing.T) {
 	const seats, queue = newcomerSeats / 2, newcomerQueue / 8 // of an address
 	for name, tt := range map[string]struct {

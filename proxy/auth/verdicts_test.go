@@ -86,7 +86,8 @@ func TestAcceptedWhoeverIsImpersonated(t *testing.T) {
 	expectVerdict(t, verdicts, impersonating("bob"), Accepted)
 }
 
-// TestRefusedIsForgotten: the verdict Refused ends after 10 s (refusedTTL), or with an answer that only authenticated callers get.
+// TestRefusedIsForgotten: the verdict Refused ends after 10 s (refusedTTL), or with an answer that only authenticated callers
+// get.
 func TestRefusedIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		verdicts := NewVerdicts()

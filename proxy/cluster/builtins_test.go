@@ -132,7 +132,8 @@ func TestDiscoveryFails(t *testing.T) {
 	}
 }
 
-// TestDiscoveryStalls: a read of discovery that gets no answer is given up after a minute (pageTimeout). No lookup waits for it.
+// TestDiscoveryStalls: a read of discovery that gets no answer is given up after a minute (pageTimeout). No lookup waits for
+// it.
 func TestDiscoveryStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upstream := newFakeCluster(t)

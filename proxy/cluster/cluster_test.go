@@ -81,9 +81,9 @@ func newFakeCluster(t *testing.T) *inmemory.Hop {
 // writeEvent stands for the event of a write, ADDED or MODIFIED, in place of the event's type.
 const writeEvent watch.EventType = ""
 
-// sendEvent makes the upstream send an event to watches, and waits until the bubble is idle. For writeEvent it writes the object, and
-// for watch.Deleted it deletes the object. For watch.Bookmark it sends a bookmark that carries the object. Watchers must not take
-// that for a change.
+// sendEvent makes the upstream send an event to watches, and waits until the bubble is idle. For writeEvent it writes the
+// object, and for watch.Deleted it deletes the object. For watch.Bookmark it sends a bookmark that carries the object. Watchers
+// must not take that for a change.
 func sendEvent(upstream *inmemory.Hop, kind inmemory.Kind, eventType watch.EventType, o inmemory.Object) {
 	switch eventType {
 	case watch.Bookmark:

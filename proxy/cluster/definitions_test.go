@@ -52,8 +52,8 @@ func newFakeClusterWith(t *testing.T, definition crd) *inmemory.Hop {
 	return upstream
 }
 
-// TestDefinitionsThatChange: a change of a definition invalidates the resource if it may change answers about the resource's objects.
-// No other change does.
+// TestDefinitionsThatChange: a change of a definition invalidates the resource if it may change answers about the resource's
+// objects. No other change does.
 func TestDefinitionsThatChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upstream := newFakeClusterWith(t, crd{generation: 1, status: established})
@@ -86,8 +86,8 @@ func TestDefinitionsThatChange(t *testing.T) {
 	})
 }
 
-// TestCustomResources: a custom resource is found, and its fields are known, only while the watch of definitions runs, and for ten
-// seconds (snapshot.Skew) after it. A built-in resource that also has a definition is not found.
+// TestCustomResources: a custom resource is found, and its fields are known, only while the watch of definitions runs, and for
+// ten seconds (snapshot.Skew) after it. A built-in resource that also has a definition is not found.
 func TestCustomResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upstream := newFakeClusterWith(t, crd{generation: 1, status: established})

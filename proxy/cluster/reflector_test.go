@@ -209,8 +209,8 @@ func TestLargeDefinitionsAreReadOneByOne(t *testing.T) {
 	}
 }
 
-// TestReadPageRefusesOtherAnswers: readPage returns an error for an answer that is not whole, or not a list of an API server. A list whose
-// items are null is an empty list.
+// TestReadPageRefusesOtherAnswers: readPage returns an error for an answer that is not whole, or not a list of an API server. A
+// list whose items are null is an empty list.
 func TestReadPageRefusesOtherAnswers(t *testing.T) {
 	for _, body := range []string{
 		``, `{`, `{}`, `[]`, `"ok"`, `<html>`, `{"items":[]}`,
@@ -225,8 +225,8 @@ func TestReadPageRefusesOtherAnswers(t *testing.T) {
 	expect.Same(t, "1", meta.ResourceVersion)
 }
 
-// TestReflectorIsCurrent: a reflector is current while its watch is open and has sent something lately, if only a bookmark. It stays
-// current for ten seconds (snapshot.Skew) after the watch has ended.
+// TestReflectorIsCurrent: a reflector is current while its watch is open and has sent something lately, if only a bookmark. It
+// stays current for ten seconds (snapshot.Skew) after the watch has ended.
 func TestReflectorIsCurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upstream := newUpstream(t)
@@ -349,8 +349,8 @@ func TestLastingFailuresAreLogged(t *testing.T) {
 	}
 }
 
-// TestReflectorAfterAWatch: after a watch that came to its timeout, a reflector watches again from the last revision, which came
-// with a bookmark. After any other end it lists again.
+// TestReflectorAfterAWatch: after a watch that came to its timeout, a reflector watches again from the last revision, which
+// came with a bookmark. After any other end it lists again.
 func TestReflectorAfterAWatch(t *testing.T) {
 	const lists, watches = "list " + thingsPath, "watch " + thingsPath
 	// awaitTimeout waits until the first watch has come to its timeout, and the next one is requested.

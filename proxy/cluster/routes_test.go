@@ -105,8 +105,9 @@ func TestRoutesChange(t *testing.T) {
 	})
 }
 
-// TestRoutesWithoutTheirWatch: after the watch of APIServices ends, routes are used for ten seconds (snapshot.Skew). From then on,
-// only the core group is found, which is kube-apiserver's in any case. When the watch is back, a route that changed meanwhile counts.
+// TestRoutesWithoutTheirWatch: after the watch of APIServices ends, routes are used for ten seconds (snapshot.Skew). From then
+// on, only the core group is found, which is kube-apiserver's in any case. When the watch is back, a route that changed
+// meanwhile counts.
 func TestRoutesWithoutTheirWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lists, watches := "list "+inmemory.APIServices.Path, "watch "+inmemory.APIServices.Path

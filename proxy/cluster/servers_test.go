@@ -42,9 +42,10 @@ func runServers(t *testing.T, upstream *inmemory.Hop) (*recorder, *Cluster) {
 	return recorded, c
 }
 
-// TestSameTimeline: a restored etcd begins another timeline, and API servers are restarted for a restore. A watch broke off, and there
-// is an API server that already ran when the watch last sent something. SameTimeline returns same for a revision if this server has
-// written its Lease at that revision or later. It returns retry if there is such a server at all, since it may still do so.
+// TestSameTimeline: a restored etcd begins another timeline, and API servers are restarted for a restore. A watch broke off,
+// and there is an API server that already ran when the watch last sent something. SameTimeline returns same for a revision if
+// this server has written its Lease at that revision or later. It returns retry if there is such a server at all, since it may
+// still do so.
 func TestSameTimeline(t *testing.T) {
 	const uptime = 10 * time.Minute
 	for name, tt := range map[string]struct {
@@ -89,8 +90,8 @@ func TestSameTimeline(t *testing.T) {
 	}
 }
 
-// TestLeaseChangesAreReported: the Cluster reports a new holder of a Lease, a new Lease, and a Lease that is deleted. It does not
-// report a renewal.
+// TestLeaseChangesAreReported: the Cluster reports a new holder of a Lease, a new Lease, and a Lease that is deleted. It does
+// not report a renewal.
 func TestLeaseChangesAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upstream := newUpstream(t)
@@ -108,8 +109,8 @@ func TestLeaseChangesAreReported(t *testing.T) {
 	})
 }
 
-// TestVersionChangesAreReported: the Cluster reports a change of the version that /version answers. It reports the change once, even if
-// it may not read Leases. No answer, or one without a version, is no change.
+// TestVersionChangesAreReported: the Cluster reports a change of the version that /version answers. It reports the change once,
+// even if it may not read Leases. No answer, or one without a version, is no change.
 func TestVersionChangesAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upstream := newUpstream(t)
@@ -139,8 +140,8 @@ func TestVersionChangesAreReported(t *testing.T) {
 	})
 }
 
-// TestVersionTracker: a change of the version that is answered is reported at once, but not within two minutes (minReportInterval) of
-// the last report. A change within this time is reported with the first answer after it.
+// TestVersionTracker: a change of the version that is answered is reported at once, but not within two minutes
+// (minReportInterval) of the last report. A change within this time is reported with the first answer after it.
 func TestVersionTracker(t *testing.T) {
 	v136, v137 := version.Info{GitVersion: "v1.36.3"}, version.Info{GitVersion: "v1.37.0"}
 	var v versionTracker

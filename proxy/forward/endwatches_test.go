@@ -77,8 +77,8 @@ func (silentUpstream) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // TestWatchEndsAfterItsCurrentEvent: endAfterEvent lets a client get the current event as a whole, and nothing after it. In a
-// compressed watch, the client gets the current gzip member as a whole. In a media type whose events cannot be told apart, the watch
-// ends at once.
+// compressed watch, the client gets the current gzip member as a whole. In a media type whose events cannot be told apart, the
+// watch ends at once.
 func TestWatchEndsAfterItsCurrentEvent(t *testing.T) {
 	const bufferSize = 7                      // with which the body is copied to the client
 	long := strings.Repeat("x", bufferSize+3) // a part of an event

@@ -16,8 +16,8 @@ import (
 // split gives the parts of a stream to an endFinder, one after the other. It returns the complete events (or gzip members), and
 // the bytes after them. For example, the parts "on", "e\ntw" of JSON give the event "one\n" and the rest "tw".
 //
-// It also checks each call of next: next stops at the end of an event, or else at the end of the part. In the second case, inside
-// is true.
+// It also checks each call of next: next stops at the end of an event, or else at the end of the part. In the second case,
+// inside is true.
 func split(t *testing.T, header http.Header, parts ...string) (whole []string, rest string) {
 	t.Helper()
 	f := newEndFinder(header)
@@ -44,8 +44,8 @@ func split(t *testing.T, header http.Header, parts ...string) (whole []string, r
 	return whole, rest
 }
 
-// TestEventFraming: wherever a stream is divided, next finds the end of each event, or of each gzip member. In other media types
-// and encodings, next finds no ends.
+// TestEventFraming: wherever a stream is divided, next finds the end of each event, or of each gzip member. In other media
+// types and encodings, next finds no ends.
 func TestEventFraming(t *testing.T) {
 	lines := []string{`{"type":"ADDED"}` + "\n", "\n", `{"a":1}` + "\n"}
 	var frames []string // each is a length and a protobuf event

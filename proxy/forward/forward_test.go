@@ -95,8 +95,8 @@ func TestUploadsStream(t *testing.T) {
 	})
 }
 
-// TestExpectContinue: a client that sends "Expect: 100-continue" sends its body only after a 100 (Continue). Over HTTP/1.1 it gets the
-// 100 only if the upstream reads the body. Over HTTP/2, net/http itself sends a 100 in any case.
+// TestExpectContinue: a client that sends "Expect: 100-continue" sends its body only after a 100 (Continue). Over HTTP/1.1 it
+// gets the 100 only if the upstream reads the body. Over HTTP/2, net/http itself sends a 100 in any case.
 func TestExpectContinue(t *testing.T) {
 	forEachProtocolInBubble(t, func(t *testing.T, over protocols) {
 		front, _ := startProxyInBubble(t, func(w http.ResponseWriter, r *http.Request) {
@@ -254,8 +254,8 @@ func (c stoppableConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestStoppedClient: a forwarded watch stays open while its client is stopped for an hour. When the client goes on, it reads all
-// events that came meanwhile, few or many.
+// TestStoppedClient: a forwarded watch stays open while its client is stopped for an hour. When the client goes on, it reads
+// all events that came meanwhile, few or many.
 func TestStoppedClient(t *testing.T) { forEachProtocolInBubble(t, testStoppedClient) }
 
 func testStoppedClient(t *testing.T, over protocols) {

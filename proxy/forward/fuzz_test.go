@@ -36,8 +36,8 @@ func (u fixedUpstream) RoundTripper(auth.Identity, *kubehttp.Request) http.Round
 
 func (fixedUpstream) RecordAnswer(auth.Identity, bool, string, int) {}
 
-// sendThrough forwards r. It returns the request as an upstream reads it off the wire, and the raw target in its first line. arrived
-// is nil if nothing arrives: the forwarder refuses r, or net/http does not send it.
+// sendThrough forwards r. It returns the request as an upstream reads it off the wire, and the raw target in its first line.
+// arrived is nil if nothing arrives: the forwarder refuses r, or net/http does not send it.
 func sendThrough(t *testing.T, r *http.Request) (arrived *http.Request, target string) {
 	t.Helper()
 	var outgoing *http.Request

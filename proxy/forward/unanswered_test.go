@@ -178,8 +178,8 @@ func (tt unansweredCase) startFlakyUpstream(t *testing.T, wantBody []byte) *flak
 	return f
 }
 
-// startGoAways starts a server that ends each HTTP/2 connection with a GOAWAY when a part of a body comes. The GOAWAY says that the
-// server has looked at no request.
+// startGoAways starts a server that ends each HTTP/2 connection with a GOAWAY when a part of a body comes. The GOAWAY says that
+// the server has looked at no request.
 func startGoAways(t *testing.T, certificates []tls.Certificate) (address string) {
 	t.Helper()
 	serve := func(_ *http.Server, conn *tls.Conn, _ http.Handler) {
@@ -206,9 +206,9 @@ func startGoAways(t *testing.T, certificates []tls.Certificate) (address string)
 	return server.Listener.Addr().String()
 }
 
-// TestUnauthorized: a 401 about listproxy's own credentials becomes a 503 for a caller whom it impersonates. A caller with a token
-// gets kube-apiserver's 401, and is refused from then on. A 401 of a Service, or of an aggregated API server, says nothing about
-// the caller's credentials.
+// TestUnauthorized: a 401 about listproxy's own credentials becomes a 503 for a caller whom it impersonates. A caller with a
+// token gets kube-apiserver's 401, and is refused from then on. A 401 of a Service, or of an aggregated API server, says
+// nothing about the caller's credentials.
 func TestUnauthorized(t *testing.T) {
 	const aggregated = "/apis/metrics.k8s.io/v1beta1/pods"
 	api := proxytest.StartUpstream(t, proxytest.HTTP2, func(w http.ResponseWriter, r *http.Request) {
@@ -280,8 +280,8 @@ func TestTooManyRequestsPasses(t *testing.T) {
 	expect.Same(t, 1, requests)
 }
 
-// TestWritesAreSentOnce: a write whose connection ends before the answer is not repeated, even with an Idempotency-Key, for which
-// net/http would repeat it over HTTP/1.1. The upstream still gets the key.
+// TestWritesAreSentOnce: a write whose connection ends before the answer is not repeated, even with an Idempotency-Key, for
+// which net/http would repeat it over HTTP/1.1. The upstream still gets the key.
 func TestWritesAreSentOnce(t *testing.T) {
 	var keys []string // of each write
 	forwarder := newForwarder(t, proxytest.StartUpstream(t, proxytest.HTTP1, func(_ http.ResponseWriter, r *http.Request) {

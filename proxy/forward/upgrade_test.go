@@ -107,8 +107,8 @@ func TestRefusedUpgradeClosesTheConnection(t *testing.T) {
 	}
 }
 
-// TestUnaskedProtocolIsNotSwitchedTo: if the upstream switches to a protocol for which the client has not asked, the client gets
-// a 503, and the connection to the upstream is closed.
+// TestUnaskedProtocolIsNotSwitchedTo: if the upstream switches to a protocol for which the client has not asked, the client
+// gets a 503, and the connection to the upstream is closed.
 func TestUnaskedProtocolIsNotSwitchedTo(t *testing.T) {
 	ended := make(chan struct{}, 1) // gets a value when a connection to the upstream has ended
 	switchProtocol := proxytest.SwitchTo(t, func(rw *bufio.ReadWriter) {

@@ -45,8 +45,8 @@ func TestUploadCloseEndsAWaitingRead(t *testing.T) {
 	})
 }
 
-// TestSlowBody: a request whose body takes too long gets kube-apiserver's 504. (A body of unknown length over HTTP/1.1 is left out:
-// net/http may end the connection before the answer.)
+// TestSlowBody: a request whose body takes too long gets kube-apiserver's 504. (A body of unknown length over HTTP/1.1 is left
+// out: net/http may end the connection before the answer.)
 func TestSlowBody(t *testing.T) {
 	upstream := func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
 	for _, tt := range []struct {

@@ -15,7 +15,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestBufferable: Bufferable is true for a request for a resource of Kubernetes' own groups, unless the request is long-running.
+// TestBufferable: Bufferable is true for a request for a resource of Kubernetes' own groups, unless the request is
+// long-running.
 func TestBufferable(t *testing.T) {
 	const pod, lease = "/api/v1/namespaces/a/pods/b", "/apis/coordination.k8s.io/v1/namespaces/a/leases/b"
 	for want, requests := range map[bool][]string{
@@ -39,8 +40,8 @@ func TestBufferable(t *testing.T) {
 	}
 }
 
-// TestLongRunning: a request is short, long-running, or a watch. A watch is long-running, too, and listproxy may end it between two
-// events. A request that asks for an upgrade is long-running, and never a watch, whatever its target is.
+// TestLongRunning: a request is short, long-running, or a watch. A watch is long-running, too, and listproxy may end it between
+// two events. A request that asks for an upgrade is long-running, and never a watch, whatever its target is.
 func TestLongRunning(t *testing.T) {
 	const pod = "/api/v1/namespaces/a/pods/b"
 	type kind struct{ LongRunning, EndableWatch bool }

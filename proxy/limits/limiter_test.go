@@ -80,7 +80,8 @@ func (a *acquiring) state() string {
 	return holds
 }
 
-// model does what a [Limiter] does, but more simply: it has one list of requests, which it searches from the beginning each time.
+// model does what a [Limiter] does, but more simply: it has one list of requests, which it searches from the beginning each
+// time.
 type model struct {
 	config LimiterConfig
 	all    []*modelRequest // in the order of arrival
@@ -156,8 +157,8 @@ func (m *model) acquire(flow byte, cost int64) {
 	}
 }
 
-// wait makes a request wait. The request must be the last in the order of arrival. It may be granted at once. If it is not granted,
-// and MaxWait is 0, it is refused at once.
+// wait makes a request wait. The request must be the last in the order of arrival. It may be granted at once. If it is not
+// granted, and MaxWait is 0, it is refused at once.
 func (m *model) wait(r *modelRequest) {
 	r.until = time.Now().Add(m.config.MaxWait)
 	m.setState(r, waits)

@@ -16,9 +16,9 @@ import (
 // bodyLimit is the time within which the body of a short request must come.
 const bodyLimit = 10 * time.Second
 
-// TestBodyTimeout: a body that has not come within bodyLimit is read no further, and its connection ends. The time of the answer does
-// not count. The next request on the connection has the whole limit again. A long-running request, whose body is a stream, has no
-// limit.
+// TestBodyTimeout: a body that has not come within bodyLimit is read no further, and its connection ends. The time of the
+// answer does not count. The next request on the connection has the whole limit again. A long-running request, whose body is a
+// stream, has no limit.
 func TestBodyTimeout(t *testing.T) {
 	const upload = proxytest.StuckUpload // a short request, to which this test adds the body
 	const stream = "POST /api/v1/namespaces/a/pods/b/exec HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"

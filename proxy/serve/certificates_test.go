@@ -64,8 +64,8 @@ func configForClient(t *testing.T, settings *tls.Config) *tls.Config {
 	return config
 }
 
-// TestFilesAreReadAgain: at most ten seconds after a change of the files (two of kubehttp.ReloadInterval), both ports use the new
-// certificate and the new CAs. A file that cannot be used changes nothing, and is logged once. No key is logged.
+// TestFilesAreReadAgain: at most ten seconds after a change of the files (two of kubehttp.ReloadInterval), both ports use the
+// new certificate and the new CAs. A file that cannot be used changes nothing, and is logged once. No key is logged.
 func TestFilesAreReadAgain(t *testing.T) {
 	used := newPair(t)  // the files that the server uses
 	other := newPair(t) // files that the test copies over the used ones

@@ -182,8 +182,8 @@ func exchange(t *testing.T, conn net.Conn, head string) *http.Response {
 	return res
 }
 
-// TestIdleTunnelEnds: a tunnel is closed if its client does not begin TLS. The same holds for a connection whose request does not come
-// whole, or whose client does not read the answer to its CONNECT. All this takes at most 42 s: connectTimeout and
+// TestIdleTunnelEnds: a tunnel is closed if its client does not begin TLS. The same holds for a connection whose request does
+// not come whole, or whose client does not read the answer to its CONNECT. All this takes at most 42 s: connectTimeout and
 // readHeaderTimeout.
 func TestIdleTunnelEnds(t *testing.T) {
 	certificates := mustLoad(t, newPair(t), proxytest.DiscardLog())

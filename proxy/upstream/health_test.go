@@ -203,8 +203,9 @@ func TestEachFailureIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// TestShortFailuresAreIgnored: a failure of less than five seconds (confirmInterval) does not change the condition. A load balancer may be
-// changing API servers, or an API server may not have read its roles yet. A 429 does not change it either, however long it lasts.
+// TestShortFailuresAreIgnored: a failure of less than five seconds (confirmInterval) does not change the condition. A load
+// balancer may be changing API servers, or an API server may not have read its roles yet. A 429 does not change it either,
+// however long it lasts.
 func TestShortFailuresAreIgnored(t *testing.T) {
 	const moment = confirmInterval - 100*time.Millisecond
 	for name, tt := range map[string]struct {
@@ -399,9 +400,9 @@ func TestOutageBegins(t *testing.T) {
 	}
 }
 
-// TestOutageEnds: any answer ends an outage, with two exceptions. An API server that has just started refuses requests, or answers with
-// errors, so these count only after 15 s (startupTime). A kube-apiserver that is shutting down keeps its watches to the last, so an
-// event of an open watch does not count.
+// TestOutageEnds: any answer ends an outage, with two exceptions. An API server that has just started refuses requests, or
+// answers with errors, so these count only after 15 s (startupTime). A kube-apiserver that is shutting down keeps its watches
+// to the last, so an event of an open watch does not count.
 func TestOutageEnds(t *testing.T) {
 	for name, tt := range map[string]struct {
 		wantOngoing bool
@@ -448,7 +449,8 @@ func TestOutageEnds(t *testing.T) {
 	}
 }
 
-// TestOutage: Outage has the time at which the upstream last sent something before the outage, and the time at which the outage ended.
+// TestOutage: Outage has the time at which the upstream last sent something before the outage, and the time at which the outage
+// ended.
 func TestOutage(t *testing.T) {
 	withHealthRig(t, healthy, func(t *testing.T, rig *healthRig) {
 		rig.beginOutage(t)

@@ -144,7 +144,8 @@ func TestSentAsTheCaller(t *testing.T) {
 	}
 }
 
-// TestCallersAreSpread: all requests of a caller use one of 16 connections (lanes). Different callers mostly use different ones.
+// TestCallersAreSpread: all requests of a caller use one of 16 connections (lanes). Different callers mostly use different
+// ones.
 func TestCallersAreSpread(t *testing.T) {
 	const callers = 64 // with so many, it is almost certain that at least half of the lanes are used
 	var connections sync.Map

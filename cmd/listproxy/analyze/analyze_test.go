@@ -398,8 +398,8 @@ func TestUselessLogs(t *testing.T) {
 	}
 }
 
-// TestNames: in a report, names that clients choose for themselves have no escape sequences of terminals and no credentials. They
-// have at most 253 bytes (maxNameBytes). All nodes are one user.
+// TestNames: in a report, names that clients choose for themselves have no escape sequences of terminals and no credentials.
+// They have at most 253 bytes (maxNameBytes). All nodes are one user.
 func TestNames(t *testing.T) {
 	const credential = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"
 	log := event(listURI, func(e *auditv1.Event) {

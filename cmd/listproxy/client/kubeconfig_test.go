@@ -39,8 +39,8 @@ func kubeconfigOfTests() api.Config {
 	}
 }
 
-// TestKubeconfig: listproxy kubeconfig prints the chosen context of a kubeconfig, with the proxy as the server or as the proxy-url,
-// and with the given CA. It warns if the user has a client certificate.
+// TestKubeconfig: listproxy kubeconfig prints the chosen context of a kubeconfig, with the proxy as the server or as the
+// proxy-url, and with the given CA. It warns if the user has a client certificate.
 func TestKubeconfig(t *testing.T) {
 	dir := t.TempDir()
 	source := filepath.Join(dir, "config")
@@ -104,8 +104,8 @@ func TestKubeconfig(t *testing.T) {
 	}
 }
 
-// TestKubeconfigRefuses: for a command line or a kubeconfig that cannot be right, listproxy kubeconfig returns an error that says
-// what to change, and prints nothing.
+// TestKubeconfigRefuses: for a command line or a kubeconfig that cannot be right, listproxy kubeconfig returns an error that
+// says what to change, and prints nothing.
 func TestKubeconfigRefuses(t *testing.T) {
 	dir := t.TempDir()
 	source, missing := filepath.Join(dir, "config"), filepath.Join(dir, "missing")

@@ -46,8 +46,8 @@ func serveStatus(t *testing.T, healthy bool) string {
 	return servePage(t, http.StatusOK, string(body))
 }
 
-// TestStatusCommand: listproxy status prints what the status page says. It fails if listproxy is not healthy or does not answer.
-// Its output and its error have no control characters and no password.
+// TestStatusCommand: listproxy status prints what the status page says. It fails if listproxy is not healthy or does not
+// answer. Its output and its error have no control characters and no password.
 func TestStatusCommand(t *testing.T) {
 	const isHealthy = true
 	healthy := serveStatus(t, isHealthy)

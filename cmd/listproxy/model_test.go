@@ -61,7 +61,7 @@ type model struct {
 	t      *testing.T
 	plane  *inmemory.ControlPlane
 	front  *inmemory.Listener // on which listproxy serves clients
-	client *http.Client       // of listproxy
+	client *http.Client       // sends the requests of listproxy's clients
 	// outage returns listproxy's record of the current outage: no API server answers. If there is none, it returns the last
 	// outage.
 	outage   func() clock.Outage

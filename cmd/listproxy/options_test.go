@@ -209,7 +209,9 @@ func TestMemoryLimit(t *testing.T) {
 func TestCompressedBound(t *testing.T) {
 	const noBound = 0
 	for stored, want := range map[int64]int64{
-		noBound: 256 * mebibyte, 64 * kibibyte: 8 * kibibyte, 2 * gibibyte: 256 * mebibyte,
+		noBound:       256 * mebibyte,
+		64 * kibibyte: 8 * kibibyte,
+		2 * gibibyte:  256 * mebibyte,
 	} {
 		expect.Same(t, want, compressedBound(stored))
 	}

@@ -22,8 +22,8 @@ func newPort(t *testing.T, hosts ...string) http.Handler {
 	return New(s, metrics, []string{"config=policy.yaml", "secure-port=8443"}, hosts)
 }
 
-// ask sends port a request, and returns the response. The request comes through kubectl port-forward. change may make another
-// one of it before it is sent.
+// ask sends port a request, and returns the response. The request comes through kubectl port-forward. change is applied to it
+// before it is sent.
 func ask(port http.Handler, method, target string, change func(*http.Request)) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, http.NoBody)
 	r.Host = "localhost:8081"

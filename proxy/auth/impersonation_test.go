@@ -27,8 +27,8 @@ import (
 // grant is the right to one kind of request, or to impersonate: {verb: "impersonate", resource: "users", name: "jane"}.
 type grant struct{ verb, group, resource, subresource, namespace, name, labels string }
 
-// grants are the rights of the user "account" at a kube-apiserver, which grants stands for, too. All other users may do
-// everything there. "account" is the impersonator in the tests: a caller, or listproxy's own account.
+// grants stands for a kube-apiserver at which the user "account" has exactly these rights, and all other users may do
+// everything. In the tests, "account" is the impersonator: a caller, or listproxy's own account.
 type grants []grant
 
 // Authorize implements [authorizer.Authorizer].

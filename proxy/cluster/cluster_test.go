@@ -118,7 +118,7 @@ func runCluster(t *testing.T, upstream *inmemory.Hop, config Config) *Cluster {
 	return c
 }
 
-// found is the result of Lookup.
+// found is the result of Lookup: the entry of a resource, or the reason to forward its requests.
 type found struct {
 	Entry  Entry
 	Reason reason.Reason

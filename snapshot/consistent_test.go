@@ -155,7 +155,7 @@ func TestProbeBeforeAResumedStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, "a", "b")
 		c, unavailable := newCollections(t, p, func(c *Config) {
-			c.SameTimeline = func(context.Context, uint64, time.Time) (same, soon bool) { return true, false }
+			c.SameTimeline = func(context.Context, uint64, time.Time) (same, proofMayCome bool) { return true, false }
 		}).Use(widgets)
 		expect.Same(t, reason.None, unavailable)
 		synctest.Wait()

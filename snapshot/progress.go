@@ -43,7 +43,7 @@ var errNoBookmark = errors.New("a progress watch ended without a bookmark")
 //
 //	the event               the watch has seen all changes up to
 //	the first bookmark      the bookmark's revision
-//	a change after target   target
+//	a change after target   the target
 //
 // An error of onChange ends the watch, too. If the watch lasts until its timeout without a bookmark, watchProgress returns
 // errNoBookmark together with the changes that have come.

@@ -38,7 +38,7 @@ func newCollections(t *testing.T, upstream http.RoundTripper, changes ...func(*C
 		Base:             &url.URL{Scheme: "https", Host: "upstream"},
 		Limits:           Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond},
 		Outage:           noOutage,
-		SameTimeline:     func(context.Context, uint64, time.Time) (same, soon bool) { return false, false },
+		SameTimeline:     func(context.Context, uint64, time.Time) (same, proofMayCome bool) { return false, false },
 		Settings:         func(schema.GroupVersionResource) Settings { return Settings{} },
 		SelectableFields: func(context.Context, schema.GroupVersionResource) ([]wire.Field, error) { return nil, nil },
 		Log:              slog.New(slog.DiscardHandler),

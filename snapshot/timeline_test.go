@@ -93,24 +93,24 @@ func TestSameServersSameTimeline(t *testing.T) {
 	const never = 100 // more calls than a feed makes
 	for name, tt := range map[string]struct {
 		unprovenCalls int  // the number of calls that return false before one returns true
-		soon          bool // these calls also return that a Lease may come soon
+		proofMayCome  bool // these calls also return that a Lease may come soon
 		wantLoads     int
 	}{
 		"a server still runs":                                 {wantLoads: 1},
-		"a server still runs, which its next Lease shows":     {unprovenCalls: leasePauses, soon: true, wantLoads: 1},
-		"a next Lease is expected, and does not come":         {unprovenCalls: never, soon: true, wantLoads: 2},
+		"a server still runs, which its next Lease shows":     {unprovenCalls: leasePauses, proofMayCome: true, wantLoads: 1},
+		"a next Lease is expected, and does not come":         {unprovenCalls: never, proofMayCome: true, wantLoads: 2},
 		"no server still runs, and no next Lease is expected": {unprovenCalls: never, wantLoads: 2},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			calls := 0
 			p := newPlane(t, "a", "b")
 			c, _ := newCollections(t, p, func(c *Config) {
-				c.SameTimeline = func(_ context.Context, revision uint64, currentAt time.Time) (same, soon bool) {
+				c.SameTimeline = func(_ context.Context, revision uint64, currentAt time.Time) (same, proofMayCome bool) {
 					if age := time.Since(currentAt); revision != loadedAt || age > time.Minute {
 						t.Errorf("SameTimeline: got revision %d, current %v ago; want %d, at most a minute ago", revision, age, loadedAt)
 					}
 					calls++
-					return calls > tt.unprovenCalls, tt.soon
+					return calls > tt.unprovenCalls, tt.proofMayCome
 				}
 			}).Use(widgets)
 			synctest.Wait()

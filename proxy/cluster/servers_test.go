@@ -44,21 +44,21 @@ func runServers(t *testing.T, upstream *inmemory.Hop) (*recorder, *Cluster) {
 
 // TestSameTimeline: a restored etcd begins another timeline, and API servers are restarted for a restore. A watch broke off,
 // and there is an API server that already ran when the watch last sent something. SameTimeline returns same for a revision if
-// this server has written its Lease at that revision or later. It returns retry if there is such a server at all, since it may
+// this server has written its Lease at that revision or later. It returns proofMayCome if there is such a server at all, since it may
 // still do so.
 func TestSameTimeline(t *testing.T) {
 	const uptime = 10 * time.Minute
 	for name, tt := range map[string]struct {
-		version             string        // of the server; "": one with which a server has a new holder at each start
-		holder              string        // of the Lease that the server writes after the break; "": none is written
-		isBefore            bool          // the Lease is written just before the revision in question, not at it
-		knownFor            time.Duration // from when the holder was first seen until the watch last sent something
-		isForbidden         bool          // the Leases may not be read any more
-		wantSame, wantRetry bool
+		version                    string        // of the server; "": one with which a server has a new holder at each start
+		holder                     string        // of the Lease that the server writes after the break; "": none is written
+		isBefore                   bool          // the Lease is written just before the revision in question, not at it
+		knownFor                   time.Duration // from when the holder was first seen until the watch last sent something
+		isForbidden                bool          // the Leases may not be read any more
+		wantSame, wantProofMayCome bool
 	}{
-		"no server has written its Lease":                    {knownFor: uptime, wantRetry: true},
-		"a server has renewed its Lease":                     {holder: firstHolder, knownFor: uptime, wantSame: true, wantRetry: true},
-		"a server has renewed its Lease before the revision": {holder: firstHolder, isBefore: true, knownFor: uptime, wantRetry: true},
+		"no server has written its Lease":                    {knownFor: uptime, wantProofMayCome: true},
+		"a server has renewed its Lease":                     {holder: firstHolder, knownFor: uptime, wantSame: true, wantProofMayCome: true},
+		"a server has renewed its Lease before the revision": {holder: firstHolder, isBefore: true, knownFor: uptime, wantProofMayCome: true},
 		"the server has started again":                       {holder: secondHolder, knownFor: uptime},
 		"the server was known for too short a time":          {holder: firstHolder, knownFor: minHolderAge - time.Second},
 		"a version whose servers keep their holder":          {version: "v1.34.9", holder: firstHolder, knownFor: uptime},
@@ -82,9 +82,9 @@ func TestSameTimeline(t *testing.T) {
 			if tt.isForbidden {
 				upstream.SetStatus(http.StatusForbidden, "list "+inmemory.Leases.Path)
 			}
-			same, retry := c.SameTimeline(t.Context(), uint64(revision), firstSeen.Add(tt.knownFor)) // #nosec G115 -- positive
-			if same != tt.wantSame || retry != tt.wantRetry {
-				t.Errorf("got same %t and retry %t, want %t and %t", same, retry, tt.wantSame, tt.wantRetry)
+			same, proofMayCome := c.SameTimeline(t.Context(), uint64(revision), firstSeen.Add(tt.knownFor)) // #nosec G115 -- positive
+			if same != tt.wantSame || proofMayCome != tt.wantProofMayCome {
+				t.Errorf("got same %t and proofMayCome %t, want %t and %t", same, proofMayCome, tt.wantSame, tt.wantProofMayCome)
 			}
 		})
 	}

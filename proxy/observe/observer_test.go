@@ -159,13 +159,13 @@ func TestResourceLabel(t *testing.T) {
 // TestSeriesAreBounded: if callers name ever more resources, only the first 512 get series of their own. Requests for the
 // others are counted as resource=other, by reason.
 func TestSeriesAreBounded(t *testing.T) {
-	const bound = 512  // resources with series of their own (maxResourceValues of package observe)
-	const beyond = 100 // resources after the first 512
+	const bound = 512        // resources with series of their own (maxResourceValues of package observe)
+	const furtherNames = 100 // resources after the first 512
 	o, metrics := observetest.New(nil)
 	o.IsServed = func(_, _, _ string) bool { return true }
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	reasons := []reason.Reason{reason.Consistent, reason.Warming, reason.NotAllowed}
-	for i := range bound + beyond {
+	for i := range bound + furtherNames {
 		for _, why := range reasons {
 			observetest.Request(o, r, func(s observetest.Seen) {
 				s.SetDecision(&policy.Request{Version: "v1", Resource: fmt.Sprint("kind-", i)}, policy.Any, why)
@@ -176,7 +176,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	got := proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"])
 	expect.Same(t, (bound+1)*len(reasons), len(got)) // for each reason, one more series: resource=other
 	for _, why := range reasons {
-		want := fmt.Sprintf("code=200,decision=forward,reason=%s,resource=other,semantics=any,verb=other %d", why, beyond)
+		want := fmt.Sprintf("code=200,decision=forward,reason=%s,resource=other,semantics=any,verb=other %d", why, furtherNames)
 		if !slices.Contains(got, want) {
 			t.Errorf("there is no series %q", want)
 		}

@@ -344,8 +344,12 @@ func TestReusedPiecesFit(t *testing.T) {
 	c := newTestCompressor(t, 0)
 	list, events := format{envelope: envelope}, format{envelope: envelope, events: true}
 	// index.Object.KeyHash decides where pieces begin, and differs from process to process. So the usual size is tried often.
-	const small, usual, large = 300, 3000, 20_000 // sizes of an object in bytes
-	const tries = 12                              // of the usual size
+	const ( // sizes of an object in bytes
+		small = 300
+		usual = 3000
+		large = 20_000
+	)
+	const tries = 12 // of the usual size
 	for try, size := range append(slices.Repeat([]int{usual}, tries), small, large) {
 		forThreePieces := max(3, 3*pieceTarget/size) // as many objects as about three pieces have
 		objects := newObjects(1+1000*try, forThreePieces, size)

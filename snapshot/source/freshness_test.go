@@ -51,9 +51,9 @@ var (
 	probeRequested event = (*Freshness).ProbeRequested
 	probeSent      event = func(f *Freshness) { f.ProbeSent(Probe{Number: f.lastProbe.Number + 1, Sent: start}) }
 	probeAnswered  event = func(f *Freshness) { f.ProbeAnswered(start, upstream) }
-	// sentAndAnswered: the next probe is sent and answered. No request waits for it.
+	// In sentAndAnswered, the next probe is sent and answered. No request waits for it.
 	sentAndAnswered = inOrder(probeSent, probeAnswered)
-	// awaitedAndAnswered: a list waits for the next probe, which is sent and answered.
+	// In awaitedAndAnswered, a list waits for the next probe, which is sent and answered.
 	awaitedAndAnswered = awaitedAndAnsweredAt(theStart)
 )
 
@@ -97,13 +97,13 @@ func streamReached(revision uint64) event { return func(f *Freshness) { f.StateR
 // What happens to progress watches. (A progress watch is a short watch for its bookmark, which shows how far the state has got.)
 var (
 	progressOpened event = (*Freshness).ProgressOpened
-	// progressHadNews: a progress watch has ended with a bookmark at a higher revision than the state.
+	// In progressHadNews, a progress watch ends with a bookmark at a higher revision than the state.
 	progressHadNews event = func(f *Freshness) {
 		const isAboveState = true
 		f.ProgressSentBookmark(isAboveState)
 	}
 	progressTimedOut event = func(f *Freshness) { f.ProgressTimedOut(start) }
-	// withoutBookmark: a progress watch is opened, and reaches its timeout without a bookmark.
+	// In withoutBookmark, a progress watch is opened, and reaches its timeout without a bookmark.
 	withoutBookmark = inOrder(progressOpened, progressTimedOut)
 )
 
@@ -121,7 +121,7 @@ var (
 	openProgressWatch = Action{Step: OpenProgressWatch}
 	leaveStream       = Action{Step: LeaveStream}
 	waitForEvent      = Action{Step: Wait}
-	// waitForSchedule: wait until the schedule's next probe is due, a fifth of the bound of 90 s after the last one.
+	// The action waitForSchedule is to wait for the schedule's next probe, a fifth of the bound of 90 s after the last one.
 	waitForSchedule = waitUntil(18 * time.Second)
 )
 

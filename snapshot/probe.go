@@ -88,7 +88,8 @@ func (f *feed) handleProbe(revision uint64, err error) error {
 	case err == nil:
 		f.freshness.ProbeAnswered(now, revision)
 	case source.IsBusy(err):
-		// The stream goes on, although nothing proves the state: another stream would only add to the upstream's load.
+		// The stream goes on, although nothing proves the state: another stream would only add to the upstream's load. The next
+		// probe follows after RefusedProbePause, or after the answer's Retry-After if that is longer.
 		f.log.Debug("probe refused", "error", err)
 		f.freshness.ProbeRefused(now, source.RetryPause(f.freshness.RefusedProbePause(), err))
 	case errors.Is(err, errOtherTimeline): // the stream is of the old timeline

@@ -26,7 +26,7 @@ const minRestoreTime = 10 * time.Second
 // A timeline is one history of etcd. A restored backup begins another one, which may have reached 130 as well. So
 // [feed.proveTimeline] must succeed, unless the time since the last load or watch is too short for a restore.
 //
-// Once the watch is open, the probe counts as one on the new stream.
+// Once the watch is open, the probe's revision is recorded, as if the probe had been sent while the watch was read.
 func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	current, err := f.probeWithoutStream(ctx)
 	if err != nil {
@@ -43,10 +43,10 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 			return nil, err
 		}
 	}
-	f.freshness.StreamOpened(time.Now()) // before ProbeAnswered, since it forgets earlier answers
+	f.freshness.StreamOpened(time.Now()) // StreamOpened forgets earlier answers, so ProbeAnswered follows it
 	f.freshness.ProbeAnswered(time.Now(), current)
-	// With a stream, a state ages even in an outage (see View.age). So the proof is recorded before the collection counts as
-	// streaming.
+	// The proof is recorded before the caller sets the view to streaming: a streaming state ages even in an outage (see View.age),
+	// and without the proof it could be too old at once.
 	f.recordProof()
 	return s, nil
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot/index"
 )
 
 // LoadKind says for which loads a request waits.
@@ -60,17 +59,9 @@ func (c *Collection) LoadError() error {
 	return nil
 }
 
-const (
-	// forwardSlotsPerLoad is the number of lists that are forwarded during a load. All others wait, so a crowd of lists costs
-	// the upstream little more than the load.
-	forwardSlotsPerLoad = 4
-	// maxSmallListBytes is the size up to which a list is small: the number of bytes that kube-apiserver encodes for it. Lists
-	// above it are the large ones of --consistent-lists=true. A small list is forwarded in some milliseconds, while a proof that
-	// memory has the newest state may take a second.
-	maxSmallListBytes = 256 << 10
-	// maxSmallForwards is the number of small lists of one collection that are forwarded at the same time.
-	maxSmallForwards = 4
-)
+// forwardSlotsPerLoad is the number of lists that are forwarded during a load. All others wait, so a crowd of lists costs the
+// upstream little more than the load.
+const forwardSlotsPerLoad = 4
 
 // TakeForwardSlot takes one of the few slots for lists that are forwarded during a load instead of waiting for the state. It
 // returns false if no slot is left, or if no [FirstLoad] is under way. Slots are not given back: each load has new ones.
@@ -81,45 +72,4 @@ func (c *Collection) TakeForwardSlot() bool {
 		return false
 	}
 	return c.forwardSlotsLeft.Add(-1) >= 0 // negative if other lists have taken the last slots meanwhile
-}
-
-// beginSmallForward asks whether a small list q may be forwarded at once, although memory could answer it after a wait. If so,
-// it counts q as in flight, and returns done, which the caller must call after q was forwarded. If q must wait, it returns nil:
-// q is not small, or maxSmallForwards (4) small lists of the collection are being forwarded already.
-func (c *Collection) beginSmallForward(v *View, q index.Query) (done func()) {
-	if v.unavailable != reason.None || v.newest.Work(q) > maxSmallListBytes {
-		return nil
-	}
-	if c.smallListsInFlight.Add(1) > maxSmallForwards {
-		c.smallListsInFlight.Add(-1)
-		return nil
-	}
-	return func() { c.smallListsInFlight.Add(-1) }
-}
-
-// BeginForwardUnproven is for a list that needs the newest state. Such a list waits until a probe with a number above
-// afterProbe has proven the state (see [Collection.Consistent]). Before the wait, BeginForwardUnproven asks whether a small
-// list may be forwarded instead. If so, it returns done, which the caller must call afterwards. It returns nil if the list must
-// wait, or if the state is proven already.
-func (c *Collection) BeginForwardUnproven(q index.Query, afterProbe uint64) (done func()) {
-	v := c.view.Load()
-	if v.isProvenAfter(afterProbe) {
-		return nil
-	}
-	return c.beginSmallForward(v, q)
-}
-
-// BeginForwardPage is for a later page of a list at a revision, which waits until memory has reached the revision. Before the
-// wait, BeginForwardPage asks whether a small page may be forwarded instead. If so, it returns done, which the caller must call
-// afterwards. It returns nil if the page must wait, or if memory has reached the revision already.
-func (c *Collection) BeginForwardPage(q index.Query, revision uint64) (done func()) {
-	v := c.view.Load()
-	if v.To >= revision {
-		return nil
-	}
-	done = c.beginSmallForward(v, q)
-	if done != nil {
-		c.requestProbe() // so that memory reaches the revision before the next page is asked for
-	}
-	return done
 }

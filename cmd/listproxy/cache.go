@@ -81,8 +81,8 @@ func (o *cacheOptions) Validate() error {
 
 // checkTimes returns an error for each duration that is too short.
 func (o *cacheOptions) checkTimes() error {
-	// If nothing proves for half of the staleness bound that a state is current, the feed opens a short watch, whose bookmark may
-	// prove it. The short watch takes three seconds (source.ShortWatch), and must end within the other half of the bound.
+	// A feed proves again and again that its state is current. If the bound is short, and nothing has proven the state for half of
+	// it, the feed opens a watch of three seconds (source.ShortWatch). This watch must end within the other half of the bound.
 	const minStaleness = 2 * source.ShortWatch
 	var selfCheckError error
 	if o.selfCheckInterval != 0 && o.selfCheckInterval < time.Second {

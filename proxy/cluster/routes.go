@@ -23,11 +23,11 @@ var coreV1 = schema.GroupVersion{Version: "v1"}
 type route string
 
 const (
-	// routeUnknown means that there is no APIService for the group and version.
-	routeUnknown    route = ""
 	routeBuiltin    route = "kube-apiserver"
 	routeCustom     route = "kube-apiserver (custom resources)"
 	routeAggregated route = "another server"
+	// routeUnknown is no APIService's route. routeOf returns it beside a reason to forward.
+	routeUnknown route = ""
 )
 
 // routeOf returns the route of a group and version that kube-apiserver itself serves, or the reason to forward.
@@ -59,12 +59,12 @@ func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
 	return routeUnknown, reason.Warming // the APIServices are not known yet, or not any more
 }
 
-// routeChanged invalidates a group and version if another server, or none, answers for it from now on. An API server that has
-// not learned of the change yet still passes requests to the former server. Therefore [snapshot.Collections.Invalidate] lets
-// nobody load the objects again before [snapshot.Skew], ten seconds, has passed, and verifies them later.
+// routeChanged invalidates a group and version if another server, or none, answers for it from now on. For up to
+// [snapshot.Skew], ten seconds, an API server may not have learned of the change, and still pass requests to the former server.
+// Therefore [snapshot.Collections.Invalidate] loads the objects again only after this time, and verifies them later.
 func (c *Cluster) routeChanged(change valueChange[route]) {
 	if isBuiltin(change.before) || isBuiltin(change.after) {
-		c.wakeDiscovery() // discovery is read for all versions with this route
+		c.wakeDiscovery() // it reads which resources kube-apiserver serves in the versions with this route
 	}
 	if change.before == nil {
 		return // the objects of a new group and version are not in memory yet

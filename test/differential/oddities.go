@@ -45,9 +45,10 @@ func (g *generator) setUnusualForm(q *question) {
 		q.Header.Set("Accept", pick(g, all...))
 		q.Representation = forwardedForm
 	}
-	isFixed := !q.effectiveSemantics().changesWithTime() // YAML and CBOR do not tell the comparison their revision
+	// The comparison cannot read the revision of a list in YAML or CBOR, so such a list must be at a fixed revision.
+	hasFixedRevision := !q.effectiveSemantics().changesWithTime()
 	n := g.rng.IntN(12)
-	switch { // the first case that applies
+	switch { // the first case that applies; without a fixed revision, 5 and 6 are oddAccepts
 	case n < 3:
 		accept(
 			"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
@@ -57,7 +58,7 @@ func (g *generator) setUnusualForm(q *question) {
 	case n < 5:
 		accept("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json")
 		q.HasAges = true
-	case n < 7 && isFixed:
+	case n < 7 && hasFixedRevision:
 		accept("application/yaml", "application/cbor", "application/cbor,application/json", "application/yaml"+asMetadata)
 	case n < 9:
 		accept(oddAccepts()...)
@@ -109,7 +110,7 @@ func (g *generator) setUnusualParameter(q *question) {
 		q.Semantics = exact
 	}
 	if unusual.name == "continue" {
-		q.Query.Del("resourceVersionMatch")
+		q.Query.Del("resourceVersionMatch") // kube-apiserver would refuse both together, whatever the token
 	}
 }
 
@@ -148,9 +149,9 @@ func (g *generator) spellUnusually(q *question) {
 	spell()
 }
 
-// oddAccepts returns Accept headers that may be read in more ways than one: both the router of kube-apiserver and its content
-// negotiation read them. None begins or ends with a space or a tab. HTTP/2 forbids such a header (RFC 9113, 8.2.1), and
-// HTTP/1.1, over which listproxy forwards the first request of a caller, drops the space.
+// oddAccepts returns Accept headers that may be read in more ways than one. Two parts of kube-apiserver read such a header: its
+// router, and its content negotiation. None of these headers begins or ends with a space or a tab: HTTP/2 forbids that (RFC 9113,
+// 8.2.1), and HTTP/1.1, over which listproxy forwards the first request of a caller, drops the space.
 func oddAccepts() []string {
 	return []string{
 		// No media type, or one that kube-apiserver does not write.

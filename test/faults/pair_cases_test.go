@@ -26,8 +26,8 @@ const (
 	// oldVersion of kube-apiserver is upgraded to that of test/controlplane/tools.
 	oldVersion = "1.35.4"
 	// joinDelay is the time for which an upgraded API server is ready, but gets no connections. Its new Lease makes listproxy
-	// compare its states with lists once, and that is over by then. So when connections come, only /version can tell of the new
-	// version.
+	// compare what it keeps with lists, once. After joinDelay this is over. So when the server gets connections, listproxy can
+	// learn only from /version that a new version answers.
 	joinDelay = 20 * time.Second
 	// mixedVersionsTime is the time for which both versions answer behind one address.
 	mixedVersionsTime = 75 * time.Second
@@ -54,7 +54,7 @@ func pairCases() []faultCase {
 			prepare: (*scene).balancePair, fault: whileResetting(resetInterval, (*scene).restartBoth),
 		},
 		{
-			// The outage after the kill may be over before an answer can say so.
+			// The outage after the kill may be so short that no answer mentions it.
 			name: "one_of_two_slow", suite: makeTestAll, stage: pairStage, breaksOften: true,
 			prepare: (*scene).balanceWithSlowOne, fault: (*scene).restartFastOne,
 		},
@@ -131,7 +131,8 @@ func (s *scene) balanceOldPair() {
 	cfg.Host = s.servers[0].URL()
 	oldServer := ask.MustNew(s, cfg, requestTimeout)
 	s.Verifier.SetReferences(s.direct, oldServer)
-	oldHasField, newHasField := s.requireNewField(oldServer) == nil, s.requireNewField(s.direct) == nil
+	oldHasField := s.requireNewField(oldServer) == nil
+	newHasField := s.requireNewField(s.direct) == nil
 	if oldHasField || !newHasField {
 		s.Fatal("both versions write pods alike: this test would not see which version wrote an object")
 	}

@@ -37,7 +37,7 @@
 // # Files
 //
 //   - collections.go, janitor.go, invalidation.go: which collections there are, and for how long; stats.go: what is counted
-//   - collection.go, view.go, snapshot.go, consistent.go, watches.go, waitorforward.go, smalllists.go: what requests ask of a
+//   - collection.go, view.go, snapshot.go, consistent.go, watches.go, waitorforward.go, largelists.go: what requests ask of a
 //     collection
 //   - feed.go, learn.go, load.go, bridge.go, resume.go, timeline.go, reader.go, probe.go, progress.go, failure.go,
 //     backoffs.go: the feed, in the order of its life

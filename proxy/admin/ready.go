@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
@@ -82,6 +83,19 @@ func (s *Source) newChecks(health upstream.Diagnosis, upstreamOK bool) []Check {
 		checks = append(checks, Check{Name: "collection/" + e.String(), OK: e.Ready, Message: e.WhyNotLoaded})
 	}
 	return checks
+}
+
+// checkFeeds returns the check "feeds", which is OK if no collection is stale. A stale collection is not kept current by its
+// feed, the watch that brings its changes. If a collection is unavailable for another reason, its feed is not at fault.
+func checkFeeds(collections []Collection) Check {
+	stale := 0
+	for _, c := range collections {
+		if c.State == string(reason.Stale) {
+			stale++
+		}
+	}
+	return newCheck("feeds", stale == 0, fmt.Sprintf("nothing new was heard of %d of the collections for longer than "+
+		"--staleness-bound, so lists of their newest state are forwarded (stale)", stale))
 }
 
 // describeFailure returns the condition of the API server, its cause, and what to do, in one line, or "" if the condition is

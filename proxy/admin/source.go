@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"fmt"
 	"math"
 	"runtime/debug"
 	"time"
@@ -149,17 +148,4 @@ func newCollection(c snapshot.CollectionStats, now time.Time) Collection {
 		collection.HistoryLength = secondsSince(c.Oldest, now)
 	}
 	return collection
-}
-
-// checkFeeds returns the check "feeds", which is OK if no collection is stale. A stale collection is not kept current by its
-// feed, the watch that brings its changes. If a collection is unavailable for another reason, its feed is not at fault.
-func checkFeeds(collections []Collection) Check {
-	stale := 0
-	for _, c := range collections {
-		if c.State == string(reason.Stale) {
-			stale++
-		}
-	}
-	return newCheck("feeds", stale == 0, fmt.Sprintf("nothing new was heard of %d of the collections for longer than "+
-		"--staleness-bound, so lists of their newest state are forwarded (stale)", stale))
 }

@@ -33,8 +33,7 @@ func (f *Forwarder) EndWatches(spread time.Duration) {
 }
 
 // endAtShutdown makes w end at a random time: within endSpread after the call of EndWatches, or within endSpread from now if
-// EndWatches was called already. The caller must call stop when w is over. The result of stop says whether EndWatches has not
-// been called yet, and is not needed.
+// EndWatches was called already. The caller must call stop when w is over, and can ignore its result.
 func (f *Forwarder) endAtShutdown(w *forwardedWatch) (stop func() bool) {
 	return context.AfterFunc(f.shutdown, func() {
 		delay := rand.N(f.endSpread)

@@ -274,9 +274,5 @@ func (f *Freshness) EarliestProof() time.Time { return later(f.probePauseEnd, f.
 // ProbePauseEnd returns the end of the pause after a probe that was refused or failed.
 func (f *Freshness) ProbePauseEnd() time.Time { return f.probePauseEnd }
 
-// RefusedProbePause returns the shortest pause after a probe that the upstream refused, for example with 429. It is half the
-// time between two scheduled probes: about 8 s with a bound of 90 s.
-func (f *Freshness) RefusedProbePause() time.Duration { return f.schedule.pause / 2 }
-
 // StreamHeardAt returns the time at which the stream last sent something, or was opened.
 func (f *Freshness) StreamHeardAt() time.Time { return f.heardAt }

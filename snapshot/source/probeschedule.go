@@ -34,6 +34,10 @@ func newProbeSchedule(bound time.Duration, spread float64) probeSchedule {
 	return probeSchedule{pause: pause, progressAge: bound / 2}
 }
 
+// RefusedProbePause returns the shortest pause after a probe that the upstream refused, for example with 429. It is half the
+// time between two scheduled probes: about 8 s with a bound of 90 s.
+func (f *Freshness) RefusedProbePause() time.Duration { return f.schedule.pause / 2 }
+
 // next returns the time at which to send the next probe. lastSent is the time at which the last one was sent, and currentAt is
 // the time at which the state was last known to be current.
 //

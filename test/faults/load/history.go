@@ -49,15 +49,16 @@ func RecordHistory(
 		if err != nil {
 			return nil, err
 		}
+		first := from
 		if from == 0 {
-			from = newest.Revision
+			first = newest.Revision
 		}
-		states := make([]state, newest.Revision-from+1)
+		states := make([]state, newest.Revision-first+1)
 		var reads errgroup.Group
 		reads.SetLimit(4)
 		for i := range states {
 			reads.Go(func() error {
-				revision := from + uint64(i) // #nosec G115 -- an index
+				revision := first + uint64(i) // #nosec G115 -- an index
 				list, err := Read(ctx, direct, kind.Path("")+"?"+ask.Exactly(revision))
 				states[i] = state{revision: revision, objects: list.Objects}
 				return err

@@ -6,10 +6,10 @@ import (
 )
 
 const (
-	// maxSmallListBytes separates small lists from large ones (--consistent-lists=true answers the large ones). It is the number
-	// of bytes that kube-apiserver encodes for a list. A small list is forwarded in some milliseconds, while a proof that memory
-	// has the newest state may take a second.
-	maxSmallListBytes = 256 << 10
+	// largeListBytes separates large lists, which --consistent-lists=true answers, from small ones: a list is large if
+	// kube-apiserver encodes more bytes than this for it. A small list is forwarded in some milliseconds, while a proof that
+	// memory has the newest state may take a second.
+	largeListBytes = 256 << 10
 	// maxSmallForwards is the number of small lists of one collection that are forwarded at the same time.
 	maxSmallForwards = 4
 )
@@ -18,7 +18,7 @@ const (
 // it counts q as in flight, and returns done, which the caller must call after q was forwarded. If q must wait, it returns nil:
 // q is not small, or maxSmallForwards (4) small lists of the collection are being forwarded already.
 func (c *Collection) beginSmallForward(v *View, q index.Query) (done func()) {
-	if v.unavailable != reason.None || v.newest.Work(q) > maxSmallListBytes {
+	if v.unavailable != reason.None || v.newest.Work(q) > largeListBytes {
 		return nil
 	}
 	if c.smallListsInFlight.Add(1) > maxSmallForwards {

@@ -21,7 +21,7 @@ import (
 //	p.intercept(answerKind(kindWatch, refuse(http.StatusServiceUnavailable)))
 
 // interceptor sees each request before the API server does. It returns the time for which the answer is held back, and an
-// answer instead of the server's; nil: the server answers. It may write to the plane.
+// answer instead of the server's; nil: the server answers. So with 0 and nil, nothing unusual happens. It may write to the plane.
 type interceptor func(p *plane, r *http.Request) (hold time.Duration, instead *http.Response)
 
 // intercept makes an interceptor see all requests from now on; nil: the API server answers all of them.

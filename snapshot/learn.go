@@ -46,7 +46,7 @@ func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.F
 		return form, nil
 	case errors.Is(err, errNoEndBookmark):
 		f.pagesOnlyUntil = time.Now().Add(pagesOnlyDuration)
-	case source.IsAnswer(err) && !refusesResource(err): // the upstream gives no streaming lists, at least now
+	case source.IsAnswer(err) && !refusesResource(err): // the upstream gives no streaming lists, at least now: go on below
 	default:
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (f *feed) learnStreamingList(ctx context.Context, form *watch.Form) error {
 //
 //	the first event                      learnEndBookmark returns
 //	the bookmark                         the bookmark
-//	one that listproxy could not write   nil, without an error
+//	not as listproxy would write it      nil, without an error
 //	another bookmark                     errNoEndBookmark
 //	none before the stream's timeout     errNoEndBookmark
 func (f *feed) learnEndBookmark(ctx context.Context, s *source.Stream) (*wire.Bookmark, error) {

@@ -47,7 +47,7 @@ type Compressor struct {
 }
 
 const (
-	// gzipLevel is the level that kube-apiserver uses (endpoints/handlers/responsewriters).
+	// gzipLevel is the level that kube-apiserver uses (endpoints/handlers/responsewriters). gzipHeader (member.go) names it.
 	gzipLevel = 1
 	// usualCompressedSize is the usual size of a compressed segment in bytes. The number of the cache's counters follows from
 	// it.

@@ -35,7 +35,8 @@ func newProbeSchedule(bound time.Duration, spread float64) probeSchedule {
 }
 
 // RefusedProbePause returns the shortest pause after a probe that the upstream refused, for example with 429. It is half the
-// time between two scheduled probes: about 8 s with a bound of 90 s.
+// time between two scheduled probes: about 8 s with a bound of 90 s. It is also the longest pause after a progress watch that
+// failed.
 func (f *Freshness) RefusedProbePause() time.Duration { return f.schedule.pause / 2 }
 
 // next returns the time at which to send the next probe. lastSent is the time at which the last one was sent, and currentAt is

@@ -229,7 +229,7 @@ func (c *Cluster) startNode(ctx context.Context) error {
 	return nil
 }
 
-// startComponents starts the programs of Kubernetes besides the control plane's own. Each has a kubeconfig with a certificate.
+// startComponents starts the programs of Kubernetes besides etcd and kube-apiserver. Each has a kubeconfig with a certificate.
 func (c *Cluster) startComponents() error {
 	for _, p := range []struct {
 		name   string

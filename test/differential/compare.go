@@ -26,7 +26,7 @@ import (
 
 const (
 	// bound is listproxy's --staleness-bound. A list at anyRevision that is asked for at 12:00:20 and comes from memory must
-	// have each write that was confirmed until 12:00:10.
+	// have each write that was confirmed until 12:00:10. (The tests allow a second more, oracle.Tolerance.)
 	bound = 10 * time.Second
 	// patience is the longest wait for something that must come. It only ends a test that fails.
 	patience = 5 * time.Minute
@@ -195,8 +195,8 @@ func (c *comparator) indexEnds(ctx context.Context, q question, answers pair) bo
 	return err == nil && len(list.Objects) == 0
 }
 
-// compareOnce sends a question to both sides once and returns how the answers differ. If the answer changes with time,
-// listproxy is asked first. Then kube-apiserver is asked for the same list at exactly the revision of listproxy's answer.
+// compareOnce sends a question to both sides once and returns how the answers differ. listproxy is asked first. If the answer
+// changes with time, kube-apiserver is asked for the same list at exactly the revision of listproxy's answer.
 func (c *comparator) compareOnce(ctx context.Context, q question) (answers pair, _ *difference) {
 	asked := time.Now()
 	var err error

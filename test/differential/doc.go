@@ -23,8 +23,8 @@
 // kube-apiserver reads two kinds of requests in a special way:
 //
 //   - A list with a revision and a limit, and without a resourceVersionMatch, is Exact. But if it selects a single key
-//     (metadata.name= in one namespace), it ignores the revision, and is read from etcd at the newest one. Such a list is
-//     compared as a consistent one.
+//     (metadata.name= in one namespace), it is read from etcd at the newest revision, and the revision that it names is only a
+//     lower bound. Such a list is compared as a consistent one.
 //   - A first page of pods with spec.nodeName= is read from an index, unless the page is exact. It has no token if no more pods
 //     of the node follow, while an exact page has a token if any pods follow. So the page may lack the token if everything else
 //     is equal, and kube-apiserver says that no pods of the node follow.
@@ -51,7 +51,7 @@
 // metadata.namespace. Lists that are not of metadata may also select by the fields of the type, and, for built-in resources,
 // ask for a shard.
 //
-// Three sorts of lists need not come from memory: odd requests, the single key above, and a page with metadata.namespace=
+// Among those that need not come from memory are odd requests, the single key above, and a page with metadata.namespace=
 // across namespaces. (kube-apiserver begins the latter in that namespace, and continues it in the whole resource.)
 //
 // [watchRequest.shouldHit] decides for watches. Watches from a recent revision come from memory, and streaming lists at

@@ -102,8 +102,8 @@ func (q question) atRevision(revision uint64, obeysLimitAtZero bool) question {
 }
 
 // effectiveSemantics returns the semantics by which kube-apiserver answers. They differ from those that the question names in
-// one case: a legacyExact list of a single key (metadata.name=) ignores its revision, and is read from etcd at the newest
-// revision (storage.ValidateListOptions).
+// one case: a legacyExact list of a single key (metadata.name=) is read from etcd at the newest revision, and the revision that it
+// names is only a lower bound (storage/etcd3).
 func (q question) effectiveSemantics() semantics {
 	if q.Semantics == legacyExact && q.readsSingleKey() {
 		return consistent
@@ -179,7 +179,7 @@ func (q question) shouldHit() bool {
 	case q.Odd, q.Representation == forwardedForm:
 		return false
 	case q.effectiveSemantics() != q.Semantics:
-		return false // kube-apiserver ignores the revision that the list names
+		return false // kube-apiserver reads a single key at the newest revision
 	case q.Representation.isMetadata() && q.selectsTypeFields():
 		return false // a collection of metadata does not hold the fields of the type
 	case q.Query.Has("shardSelector") && (q.Representation.isMetadata() || q.Resource.Group == cluster.Group):

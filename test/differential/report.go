@@ -72,7 +72,7 @@ type report struct {
 	all        int // the number of comparisons
 	answerable int // those whose question listproxy should answer from memory
 	hits       int // the answerable ones that were answered from memory
-	behind     int // the answerable ones that were forwarded because memory did not have the required revision yet
+	behind     int // the answerable ones that were forwarded because memory was too old, or was not proven in time
 
 	counts      map[string]int         // comparisons by representation, selector and so on, and events such as "walks"
 	users       map[string]int         // comparisons by the user's name

@@ -37,7 +37,7 @@ func clientCases() []faultCase {
 			name: "memory_tight", suite: makeTestAll, shell: "export GOMEMLIMIT=24MiB", args: []string{"--cache-bytes", "256Ki"},
 			mayForward: true, fault: func(s *scene) time.Time { s.waitDuringFault(); return time.Now() },
 		},
-		// With this limit no file may have even one byte: the kernel ends a process that writes to one (SIGXFSZ).
+		// With this limit not one byte can be written to any file: the kernel ends a process that tries (SIGXFSZ).
 		{name: "no_disk", shell: "ulimit -f 0", fault: func(s *scene) time.Time {
 			s.hop.CutAll() // listproxy has to connect and load again
 			begun := time.Now()

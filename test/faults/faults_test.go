@@ -52,8 +52,8 @@ type faultCase struct {
 	// What may happen, and what must.
 
 	breaksOften bool // see [load.Load.BreaksOften]
-	// replacesEtcd means that the fault replaces etcd. The new etcd begins a new timeline: it gives the same revisions to other
-	// states.
+	// replacesEtcd means that the fault replaces etcd. The new etcd begins a new timeline: it gives revisions of the old one to
+	// other states, unless its revisions were raised (etcd_restored_and_bumped).
 	replacesEtcd bool
 	// mayForward allows listproxy to forward every request. Answers from memory during the fault are compared all the same.
 	mayForward bool

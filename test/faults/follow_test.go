@@ -225,6 +225,7 @@ type brokenError struct{ error }
 type errorEvent struct{ error }
 
 // apply is the [handler] that changes the state by an event. The event must fit the state: only ADDED creates an object.
+// Its revision must be higher than the previous one.
 func (w *watcher) apply(e events.Event, previous uint64) (uint64, error) {
 	switch e.Type {
 	case watch.Error:

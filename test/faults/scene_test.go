@@ -197,7 +197,7 @@ func (s *scene) recordBeforeCompaction() (resume func()) {
 
 // recordBeforeReplacement is called just before etcd is replaced. It is like recordBeforeCompaction, with two differences:
 //
-//   - It records the states at all revisions that listproxy may have in memory, since the new etcd gives these revisions to
+//   - It records the states at all revisions that listproxy may have in memory, since the new etcd may give these revisions to
 //     other states.
 //   - It makes the ledger forget all writes. The new etcd does not have them, and an answer without them must not be called
 //     too old. Such an answer may come before this test sees the API server again, so the ledger forgets them beforehand.

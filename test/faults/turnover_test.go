@@ -143,7 +143,7 @@ func (t *turnover) runCallers(ctx context.Context) {
 }
 
 // runCaller runs one caller with its own token and connection, who sends lists and a watch. During generation-7, for example,
-// the caller is the service account generation-7. It lists in the namespace generation-7, which is empty, and selects the
+// the caller is the service account generation-7. It lists in the namespace generation-7, which does not exist, and selects the
 // objects with the label generation=generation-7. So listproxy sees a new caller, a new namespace and a new selector in each
 // generation.
 func (t *turnover) runCaller(ctx context.Context, generation string) error {

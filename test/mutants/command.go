@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// command has arguments of go test, such as "./snapshot -run TestHistory". The tests must pass on the unchanged code. At least
+// command has arguments of go test, such as "./snapshot -run ^TestHistories$". The tests must pass on the unchanged code. At least
 // one must fail on a mutant, the code with one deliberate mistake.
 type command string
 

@@ -235,7 +235,8 @@ func (w Watch) withoutBookmarks(got []Event) (changes []Event, lastBookmark uint
 }
 
 // checkBookmark returns an error if the bookmark e must not come after these changes and after an earlier bookmark at the
-// revision lastBookmark. isInitial says that the initial events have not ended before e.
+// revision lastBookmark. isInitial says that the initial events have not ended before e. They come in the order of keys, so the
+// last of them may have any revision up to e's.
 func (w Watch) checkBookmark(e Event, changes []Event, lastBookmark uint64, isInitial bool) error {
 	minRevision := max(lastBookmark, w.Revision)
 	switch {

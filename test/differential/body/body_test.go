@@ -29,8 +29,8 @@ func configMaps(t *testing.T, meta metav1.ListMeta, names ...string) []byte {
 
 // TestTokens: two lists that differ only in their continue tokens are told from lists that differ in more.
 //
-//   - SameButToken is true if both have a token, and both tokens have the same revision and the same start key. Only one start key
-//     may begin with a slash.
+//   - SameButToken is true if both have a token, and both tokens have the same revision and the same start key. A slash at the
+//     beginning of a start key does not count.
 //   - OnlyTokenMissing is true if only the second list has a token.
 func TestTokens(t *testing.T) {
 	newToken := func(revision int64, start string) string {

@@ -120,7 +120,7 @@ var oddQueries = []string{
 func encodeToken(content string) string { return base64.RawURLEncoding.EncodeToString([]byte(content)) }
 
 // tokenAttacks have continue tokens that no page had. In their JSON, "rv" is a revision (-1: the newest), and "start" is the
-// key behind which the page begins. Some starts lead out of the namespace, and some revisions are unknown.
+// key with which the page begins. Some starts lead out of the namespace, and some revisions are unknown.
 func tokenAttacks() []attack {
 	contents := []string{
 		"x", `{"v":"meta.k8s.io/v1","rv":-1}`, `{"v":"meta.k8s.io/v1","rv":-1,"start":"open-0\u0000"}{}`,

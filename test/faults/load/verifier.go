@@ -38,7 +38,7 @@ type Hit struct {
 //
 //   - reference: an API server whose answers are right
 //   - confirmed body: the bytes of an answer that a reference has sent, too. They need not be asked for again
-//   - timeline: the history of one etcd. A replaced etcd begins a new timeline, and gives the same revisions to other states
+//   - timeline: the history of one etcd. A replaced etcd begins a new timeline, and may give the same revisions to other states
 //   - lost history: states that kube-apiserver no longer has after a compaction, or after etcd was replaced ([LostHistory])
 type Verifier struct {
 	oracle.Queue[Hit] // not yet compared

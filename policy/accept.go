@@ -80,9 +80,9 @@ func isRouted(accept string) bool {
 	return false
 }
 
-// negotiate returns the choice for a built-in or a custom resource. The clauses are sorted, the preferred one first. Like the
-// API server, negotiate takes the first clause, or for a custom resource the first one that does not ask for protobuf. It takes
-// that clause even in these cases:
+// negotiate returns the choice for a built-in or a custom resource. The clauses are sorted, the preferred one first. negotiate
+// takes the first clause, or for a custom resource the first that does not ask for protobuf of whole objects. The API server
+// does so, too, but skips clauses that it cannot serve. negotiate takes that clause even in these cases:
 //
 //   - The clause has q=0. In HTTP that means "not acceptable", but the API server takes it.
 //   - listproxy does not know the clause. The API server may know it, so the choice is to forward the request.

@@ -51,9 +51,9 @@ type ConsistentLists string
 const (
 	// ConsistentNone forwards all these lists.
 	ConsistentNone ConsistentLists = "false"
-	// ConsistentLarge answers large lists from memory. It forwards small lists, of up to 256 KiB (snapshot/largelists.go):
-	// kube-apiserver answers them before listproxy could prove that memory has the newest state. Only a few are forwarded at the
-	// same time. Further small lists are answered from memory, too.
+	// ConsistentLarge answers large lists from memory. It forwards small lists, which cost kube-apiserver no more than 256 KiB
+	// do (snapshot/largelists.go): kube-apiserver answers them before listproxy could prove that memory has the newest state.
+	// Only a few are forwarded at the same time. Further small lists are answered from memory, too.
 	ConsistentLarge ConsistentLists = "true"
 	// ConsistentAll answers all these lists from memory.
 	ConsistentAll ConsistentLists = "always"

@@ -163,8 +163,8 @@ func checkSingle(t *testing.T, r *Request, namespaced bool, want scope) {
 // want is the scope that the upstream reads. decision says how listproxy would serve the list.
 func checkServed(t *testing.T, r *Request, namespaced bool, atZero LimitAtZero, want scope, decision Decision) {
 	t.Helper()
-	// 1. The upstream refuses metadata.namespace for resources of the cluster, and for PodCertificateRequests, the only
-	// resource of their group in these tests.
+	// 1. The upstream refuses metadata.namespace for nodes, the only resource of the cluster in these tests, and for
+	// PodCertificateRequests, the only resource of their group in these tests.
 	noNamespaceField := !namespaced || r.Group == "certificates.k8s.io"
 	isRefused := r.selectsNamespace() && noNamespaceField
 

@@ -42,11 +42,12 @@ func (r *Request) Single(namespaced bool) (namespace, name string, isSingle bool
 // from memory would differ (k8s.io/apiserver, registry.Store.ListPredicate and storage/etcd3). Otherwise it returns None.
 // namespaced says whether the resource has namespaces. The special cases are:
 //
-//   - kube-apiserver refuses metadata.namespace: the resource has no namespaces, or does not accept that field.
+//   - The field selector names metadata.namespace, but the resource has no namespaces, or kube-apiserver refuses that field of
+//     the resource. (Of some resources without namespaces, kube-apiserver accepts the field, and selects nothing.)
 //   - The list is of a single object, and has a limit and a revision, but no resourceVersionMatch: limit=1&resourceVersion=5.
 //     In other lists, this means "exactly at revision 5". But kube-apiserver reads a single object in its newest state.
-//   - The list is over all namespaces, has pages, and selects metadata.namespace=x. kube-apiserver reads the first page from
-//     the namespace x, and later pages from all namespaces.
+//   - The list is of objects in all namespaces, has pages, and selects metadata.namespace=x. kube-apiserver reads the first
+//     page from the namespace x, and later pages from all namespaces.
 //
 // checkSelectors does not check other fields, since it does not know which fields the resource has.
 func (r *Request) checkSelectors(namespaced bool, limitAtZero LimitAtZero) reason.Reason {

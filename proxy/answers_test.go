@@ -162,8 +162,8 @@ func TestPageToComeIsForwardedAtOnce(t *testing.T) {
 
 // TestForwardedInPlaceOfAReview: a list that memory cannot answer is forwarded without a review. If the upstream answers 200,
 // the caller has the right to list. So Cache-Status may tell what memory has, and a second list is answered from memory without
-// a review. If the upstream refuses the first list, Cache-Status says only "not-allowed" or "unknown-caller", and the second
-// list is reviewed.
+// a review, unless the answer had a Warning, or the right has expired or was revoked since. If the upstream refuses the first
+// list, Cache-Status says only "not-allowed" or "unknown-caller", and the second list is reviewed.
 func TestForwardedInPlaceOfAReview(t *testing.T) {
 	const (
 		consistent = "fwd=bypass; detail=consistent"

@@ -21,7 +21,7 @@ import (
 
 // decide decides whether a request can be answered from memory. It returns the reason to forward the request, or [reason.None].
 // In this package, such a reason is called why. Each stage may find one. The reason is sent in Cache-Status, but some reasons
-// tell what memory has, and not every caller may know that:
+// tell what memory has or the cluster serves, and not every caller may know that:
 //
 //	stage                    looks at                                        who may learn the reason
 //	1 Evaluate               the request, and the rule for its resource      everybody
@@ -68,8 +68,8 @@ func (h *Handler) decide(r *http.Request) (*decision, reason.Reason) {
 	return d, h.setState(r.Context(), d)
 }
 
-// decision is what decide finds out about a request. It is kept until the request is answered from memory or forwarded. Only the
-// goroutine of the request uses it.
+// decision is what decide finds out about a request. It is kept until the request is answered from memory or forwarded. Only
+// the goroutine of the request uses it.
 type decision struct {
 	caller *caller
 	// asked is the list or watch that the client asks for.
@@ -94,8 +94,8 @@ type decision struct {
 
 	// The fields of this group are for a request that is forwarded.
 
-	// answerProvesRight reports that a 200 from kube-apiserver proves the caller's right to list ([Handler.listAnswerHook]). It is
-	// false for watches, and for lists that one of the stages 1 to 4 forwards.
+	// answerProvesRight reports that a 200 from kube-apiserver proves the caller's right to list ([Handler.listAnswerHook]). It
+	// is false for watches, and for lists that one of the stages 1 to 4 forwards.
 	answerProvesRight bool
 	// unreviewed reports that the reason to forward the request was found before the caller's right was known. Only callers
 	// with the right may learn this reason.
@@ -176,7 +176,8 @@ func queryFor(d *decision) index.Query {
 		Labels: asked.Labels,
 		Fields: asked.Fields,
 		Shards: asked.Shards,
-		// At kube-apiserver, pages of these two semantics end with the cache's index. Pages of Any (resourceVersion=0) do not.
+		// At kube-apiserver, pages of these two semantics end with the cache's index. It has pages of Any (resourceVersion=0)
+		// only where it does not cache the resource, and so has no index.
 		EndsWithIndex: d.Semantics == policy.NotOlderThan || d.Semantics == policy.Consistent,
 		Indented:      asked.Indented(d.entry.Custom),
 	}

@@ -19,8 +19,8 @@ const (
 	// maxWatchWait is the longest time for which a watch waits for the load and the proof together. A watch waits longer than a
 	// list, since a forwarded watch would stay at the upstream for minutes.
 	maxWatchWait = 30 * time.Second
-	// revisionWait is the longest time for which a watch waits until memory has its revision. kube-apiserver's cache waits as long
-	// (storage/cacher, blockTimeout).
+	// revisionWait is the longest time for which a watch waits until memory has its revision. kube-apiserver's cache waits as
+	// long (storage/cacher, blockTimeout).
 	revisionWait = 3 * time.Second
 	// startPause is the pause between two attempts to start a collection while many others are being started.
 	startPause = 200 * time.Millisecond
@@ -35,7 +35,8 @@ const (
 //	Exact          the state at d.Revision                                resourceVersion=7&resourceVersionMatch=Exact
 //	Continue       the state at d.Revision, which is in the token         continue=...
 //	Consistent     a state with all that was written before the request   none
-//	After          a state after which all changes are known (watches)    resourceVersion=7
+//	After          the newest one, if all changes after d.Revision are    resourceVersion=7
+//	               known (watches)
 //
 // Consistent needs a proof that the state is new enough. For this, a probe asks kube-apiserver for its current revision after
 // the request came. When the state has reached this revision, it is proven.
@@ -95,8 +96,8 @@ func (d *decision) maxWait() time.Duration {
 	return maxListWait
 }
 
-// loadTimeLeft returns the time for which the request may still wait for the collection's load. It returns 0 if the request must not
-// wait, or if there is no load.
+// loadTimeLeft returns the time for which the request may still wait for the collection's load. It returns 0 if the request
+// must not wait, or if there is no load.
 func (d *decision) loadTimeLeft(collection *snapshot.Collection) time.Duration {
 	if !d.mayWaitForLoad() {
 		return 0
@@ -128,8 +129,8 @@ func (h *Handler) startCollection(ctx context.Context, d *decision, deadline tim
 	}
 }
 
-// awaitLoad waits until the collection is loaded, if it is being loaded and the request may wait. It returns the reason to forward
-// the request, or None.
+// awaitLoad waits until the collection is loaded, if it is being loaded and the request may wait. It returns the reason to
+// forward the request, or None.
 func awaitLoad(ctx context.Context, d *decision, deadline time.Time) reason.Reason {
 	wait := min(d.loadTimeLeft(d.collection), time.Until(deadline))
 	if wait <= 0 {

@@ -6,7 +6,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// Most lists wait until memory can answer them. This file finds the lists that are forwarded instead. There are two causes:
+// A list that memory cannot answer yet mostly waits. This file finds lists that are forwarded instead, for two causes. (A third
+// is in [Handler.awaitLoad]: the first lists during a load.)
 //
 //   - Memory will not have the state for which the list asks. For example, a list asks for exactly revision 3, and memory has
 //     the revisions from 7 on.
@@ -15,7 +16,8 @@ import (
 // Both causes are looked for before the review of the caller's right ([Handler.checkBeforeReview]). The second is looked for
 // again before each wait ([Handler.readState]).
 
-// checkBeforeReview returns the reason to forward a list without a review, or None if a review must follow. It sets d.unreviewed.
+// checkBeforeReview returns the reason to forward a list without a review, or None if a review must follow. It sets
+// d.unreviewed.
 //
 // A list that memory cannot answer is forwarded, whatever a review would say. kube-apiserver then authorizes the list itself,
 // and its answer shows whether the caller has the right ([Handler.listAnswerHook]). So such a list needs no review. If the
@@ -59,7 +61,7 @@ func (h *Handler) checkMemory(d *decision, collection *snapshot.Collection) reas
 //   - The request is neither a later page of a list (Continue) nor a list of the newest state (Consistent). With ConsistentAll,
 //     lists of the newest state are excluded, too.
 //   - The list need not wait: memory has reached the page's revision, or its state is proven to be new enough.
-//   - The list is not small, or all places are taken.
+//   - The list is not small, all places are taken, or memory has no state.
 func reserveSmallForward(d *decision, collection *snapshot.Collection) reason.Reason {
 	// A forwarded watch would stay at the upstream for minutes. With ConsistentAll, memory answers small lists, too.
 	mustWaitForProof := d.asked.Watch || d.Rule.ConsistentLists == policy.ConsistentAll

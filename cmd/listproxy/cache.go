@@ -81,8 +81,9 @@ func (o *cacheOptions) Validate() error {
 
 // checkTimes returns an error for each duration that is too short.
 func (o *cacheOptions) checkTimes() error {
-	// A feed proves again and again that its state is current. If the bound is short, and nothing has proven the state for half of
-	// it, the feed opens a watch of three seconds (source.ShortWatch). This watch must end within the other half of the bound.
+	// A feed proves again and again that its state is current. If the bound is short, and nothing has proven the state for half
+	// of it, the feed opens a watch of three seconds (source.ShortWatch). This watch must end within the other half of the
+	// bound.
 	const minStaleness = 2 * source.ShortWatch
 	var selfCheckError error
 	if o.selfCheckInterval != 0 && o.selfCheckInterval < time.Second {
@@ -96,15 +97,15 @@ func (o *cacheOptions) checkTimes() error {
 	)
 }
 
-// revisionWait is the longest time that a request waits for a revision that memory has not reached yet. Then it is forwarded.
+// listRevisionWait is the longest time that a list waits for a revision that memory has not reached yet. Then it is forwarded.
 // For example, a client updates a pod, learns from the answer that the pod is now at revision 500, and lists pods at 500 or
 // later. Usually the event of that update reaches memory a few milliseconds later. If the event takes longer, forwarding is
 // faster.
-const revisionWait = 100 * time.Millisecond
+const listRevisionWait = 100 * time.Millisecond
 
 // applyTo sets the fields of c that the flags and the policy determine.
 func (o *cacheOptions) applyTo(c *snapshot.Config) {
-	c.Limits = snapshot.Limits{History: o.historyWindow, Staleness: o.stalenessBound, Wait: revisionWait}
+	c.Limits = snapshot.Limits{History: o.historyWindow, Staleness: o.stalenessBound, Wait: listRevisionWait}
 	c.MaxBytes = o.maxBytes.Value()
 	c.IdleTimeout = o.idleTimeout
 	c.SelfCheckInterval = o.selfCheckInterval

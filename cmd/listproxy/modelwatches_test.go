@@ -51,8 +51,8 @@ func (m *model) runWatcher(ctx context.Context, user string) {
 	}
 }
 
-// watch watches from a revision, or fromState, until the watch ends. It checks each event. It returns the revision from which
-// the client can watch again, or 0 if the client must list.
+// watch watches from a revision, or fromState, until the watch ends. It checks what arrives (see receive). It returns the
+// revision from which the client can watch again, or 0 if the client must list.
 func (m *model) watch(ctx context.Context, user string, s inmemory.Select, revision int64) int64 {
 	w := &openWatch{m: m, user: user, Select: s, hasBookmarks: !oneIn(4), from: revision, revision: revision}
 	timelines := m.plane.Timelines()
@@ -104,8 +104,8 @@ type openWatch struct {
 	head         int64 // etcd's revision when the watch was requested
 	timeline     int   // the timeline of the last event
 	// timelineUnknown reports that listproxy could not know the current timeline when the watch was requested: no API server
-	// answered, or an answer of an earlier timeline was still on its way. So the watch may be of any timeline that has its events
-	// so far.
+	// answered, or an answer of an earlier timeline was still on its way. So the watch may be of any timeline that has its
+	// events so far.
 	timelineUnknown bool
 	from            int64          // the revision at which the watch started; fromState until the initial events are complete
 	revision        int64          // of the last event

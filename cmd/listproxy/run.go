@@ -60,11 +60,11 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	return a.serve(ctx, o.serving.shutdownDelay, o.serving.drainTimeout)
 }
 
-// serve runs all parts until ctx ends or a part fails. Then it shuts down, and returns the first failure, if there was one. A shutdown
-// has three steps:
+// serve runs all parts until ctx ends or a part fails. Then it shuts down, and returns the first failure, if there was one. A
+// shutdown has three steps:
 //
-//  1. /readyz fails, so that load balancers send no more clients. For the time of delay, requests are still served, but new watches
-//     are forwarded, and answers close their connections. This step ends early if a part fails or has failed.
+//  1. /readyz fails, so that load balancers send no more clients. For the time of delay, requests are still served, but new
+//     watches are forwarded, and answers close their connections. This step ends early if a part fails or has failed.
 //  2. Watches are ended, and other requests have up to timeout to end.
 //  3. The admin port closes, and the other parts stop.
 func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
@@ -98,8 +98,9 @@ func (a *app) endWatches(period time.Duration) {
 	a.forward.EndWatches(period)
 }
 
-// start starts all parts, each in its own goroutine. Servers run until they are closed, and the other parts until ctx ends. When a
-// server fails, the channel partFailed is closed, and parts.Wait returns the server's error. The other parts go on.
+// start starts all parts, each in its own goroutine. Servers run until they are closed, and the other parts until ctx ends.
+// When a server fails, the channel partFailed is closed, as it is when ctx ends. parts.Wait returns the server's error. The
+// other parts go on.
 func (a *app) start(
 	ctx context.Context, mainServer, adminServer *http.Server,
 ) (parts *errgroup.Group, partFailed <-chan struct{}) {

@@ -43,10 +43,9 @@ type Source struct {
 	Eager func() []proxy.EagerStats
 	// Compression returns the counts of the compressor.
 	Compression func() gzip.CompressorStats
-	// ReviewLookups counts lookups of a caller's right. A hit found an answer that was remembered. A miss had to ask the API
-	// server.
+	// ReviewLookups counts lookups of a caller's right. A hit found an answer that was remembered, a miss found none.
 	ReviewLookups func() (hits, misses uint64)
-	// Inflight returns the state of each limiter of requests, by its name in metrics.
+	// Inflight returns the state of each limiter, of requests or bytes, by its name in metrics.
 	Inflight func() map[string]limits.Stats
 	// Connections has the connections of each port, by the port's name.
 	Connections map[string]*limits.Connections

@@ -115,7 +115,8 @@ func hasToken(r *http.Request) bool {
 	acceptAll := func(context.Context, string) (*authenticator.Response, bool, error) { return nil, true, nil }
 	// kube-apiserver's own authenticator for WebSockets removes an accepted token from the request. So it gets a copy.
 	webSockets := websocket.NewProtocolAuthenticator(authenticator.TokenFunc(acceptAll))
-	_, found, _ := webSockets.AuthenticateRequest(r.Clone(r.Context())) // an error means that the token is malformed
+	// An error means that kube-apiserver takes no token from the request: it is malformed, or there are two, for example.
+	_, found, _ := webSockets.AuthenticateRequest(r.Clone(r.Context()))
 	return found
 }
 

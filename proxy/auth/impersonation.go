@@ -26,7 +26,8 @@ const maxImpersonationQuestions = 64
 //     kube-apiserver has let him send the review as jane. So listproxy asks only about the second half.
 //
 // For nodes and service accounts, kube-apiserver has further modes of constrained impersonation, with other verbs. listproxy
-// does not ask about these verbs. A node or a service account can be impersonated through listproxy only by right 1.
+// does not ask about these verbs. So only right 1 proves that a node or a service account may be impersonated. A request that
+// relies on another mode is forwarded, and kube-apiserver decides.
 func (a *Authorizer) proveImpersonation(
 	ctx context.Context, who *Caller, attrs *Attributes,
 ) (proof []answer[Decision], proven bool, err error) {

@@ -29,8 +29,8 @@ type ReviewConfig struct {
 	// Timeout bounds the time for one question, including the wait for a seat (see reviewCache). Zero means ten seconds.
 	Timeout time.Duration
 	// AsOf returns the time at which the age of answers is measured. Usually this is now. In an outage, while the upstream does
-	// not answer, it is the time at which the upstream last sent something, so that answers do not age. After MaxOutage it is
-	// now again. A nil AsOf always stands for now.
+	// not answer, it is the time at which the upstream last sent something before the outage, so that answers do not age. After
+	// MaxOutage it is now again. A nil AsOf always stands for now.
 	AsOf func(now time.Time) time.Time
 	// MaxOutage is the time for which answers do not age in an outage.
 	MaxOutage time.Duration
@@ -65,8 +65,8 @@ type question[V any] struct {
 
 // reviewCache asks the upstream, and remembers the answers. It is safe for concurrent use.
 //
-//	flight     one question at the upstream, shared by the requests of a flow that ask it at the same time
-//	seat       the permission to have one flight
+//	flight     one question on its way to the upstream, shared by the requests of a flow that ask it at the same time
+//	seat       the permission to have one question at the upstream; a flight waits for it
 //	flow       the requests that share one part of the seats, usually those of one user (see FlowOf)
 //	accepted   a caller whose credentials the upstream is known to accept
 //	newcomer   any other caller
@@ -89,8 +89,8 @@ type reviewCache[V any] struct {
 
 const (
 	defaultTimeout = 10 * time.Second
-	// maxKey is the length, in bytes, of the longest key under which an answer is remembered. Only a question with selectors of
-	// about 4 KB has a longer key.
+	// maxKey is the length, in bytes, of the longest key under which an answer is remembered. Only a question with selectors or
+	// names of about 4 KiB has a longer key.
 	maxKey = 4 << 10
 	// maxAttempts is the number of answers that a request waits for. It fails if none of them is still valid on arrival.
 	maxAttempts = 3
@@ -116,9 +116,9 @@ const (
 	acceptedQueue = 16 << 10
 	// newcomerSeats is the number of questions about newcomers that may be in flight.
 	newcomerSeats = 128
-	// newcomerQueue is the number of questions about newcomers that may wait for a seat. All newcomers from one address are one
-	// flow, which may take an eighth of the queue: 512 places. After a restart of listproxy, all callers with tokens are
-	// newcomers.
+	// newcomerQueue is the number of questions about newcomers that may wait for a seat. All newcomers from one address (of
+	// IPv6, from one /64 network) are one flow, which may take an eighth of the queue. That is 512 places, enough after a
+	// restart of listproxy, when all callers with tokens are newcomers.
 	newcomerQueue = 4 << 10
 	// newcomerWait bounds the time for which a question about a newcomer waits for a seat.
 	newcomerWait = time.Second

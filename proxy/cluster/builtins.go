@@ -95,7 +95,8 @@ func (c *Cluster) wakeDiscovery() {
 }
 
 // readDiscovery reads the resources of all built-in groups and versions, and stores them in c.builtins. If a read fails, it
-// stores nothing. A 404 is a result and no failure. So is a 403, unless the last read had the resources of the group and version.
+// stores nothing. A 404 is a result and no failure. So is a 403, unless the last good read had the resources of the group and
+// version.
 func (c *Cluster) readDiscovery(ctx context.Context) error {
 	previous := c.knownBuiltins()
 	versions := builtinsByVersion{}

@@ -70,8 +70,9 @@ type Config struct {
 	// Revoked is called when rights in a namespace may have been revoked by a change of a Role or RoleBinding, or rights in all
 	// namespaces ("") by a change of a ClusterRole or ClusterRoleBinding. It is called from several goroutines.
 	Revoked func(namespace string)
-	// AsOf returns the time at which ages are measured. Usually this is now. In an outage, it is the time at which an API
-	// server last sent something, so that nothing grows older. A nil AsOf always stands for now.
+	// AsOf returns the time at which ages are measured. Usually this is now. In an outage, and for up to five seconds after it,
+	// it is the time at which an API server last sent something before the outage, so that nothing grows older. A nil AsOf
+	// always stands for now.
 	AsOf func(now time.Time) time.Time
 	Log  *slog.Logger
 }
@@ -159,7 +160,8 @@ func (c *Cluster) DefinitionsReady() bool { return c.definitions.ready() }
 func (c *Cluster) ServersReady() bool { return c.leases.ready() }
 
 // Lookup returns the entry of a resource if kube-apiserver itself serves it, if it can be listed and watched, and if changes of
-// its definition and route are noticed. For any other resource it returns the reason to forward:
+// its definition and route are noticed (of the core group, not those of the route: see routeOf). For any other resource it
+// returns the reason to forward:
 //
 //	[reason.Warming]           the resource is not known yet, or not any more
 //	[reason.UnknownResource]   the resource is not served, cannot be listed and watched, is a subresource, or may be served by

@@ -325,7 +325,8 @@ type knowledge[V any] struct {
 	value  V    // the object's value, or zero if exists is false
 	exists bool // the object was in the last list, or came in an event, and was not deleted since
 	// isCurrent means that the reflector knows all changes of the resource, perhaps without those of the last [snapshot.Skew]
-	// (ten seconds). Otherwise the object may meanwhile have been changed, created or deleted.
+	// (ten seconds) or, if its stream is dead and this was not noticed yet, of maxKnownAge. Otherwise the object may meanwhile
+	// have been changed, created or deleted.
 	isCurrent bool
 }
 

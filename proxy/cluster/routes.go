@@ -61,7 +61,8 @@ func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
 
 // routeChanged invalidates a group and version if another server, or none, answers for it from now on. For up to
 // [snapshot.Skew], ten seconds, an API server may not have learned of the change, and still pass requests to the former server.
-// Therefore [snapshot.Collections.Invalidate] loads the objects again only after this time, and verifies them later.
+// Therefore [snapshot.Collections.Invalidate] lets nobody load the objects again before this time is over, and has them
+// verified later.
 func (c *Cluster) routeChanged(change valueChange[route]) {
 	if isBuiltin(change.before) || isBuiltin(change.after) {
 		c.wakeDiscovery() // it reads which resources kube-apiserver serves in the versions with this route

@@ -12,7 +12,7 @@ import (
 // bound on bodies (MaxRequestBodyBytes in k8s.io/apiserver/pkg/server/config.go).
 const maxKept = 3 << 20
 
-// errNotKept means that the request cannot be sent again: a part of its body was sent already, and was not kept.
+// errNotKept means that the request cannot be sent again: its body was not kept, and the transport has begun to read it.
 var errNotKept = errors.New(
 	"the API server closed the connection before it looked at the request, whose body was not kept")
 
@@ -32,9 +32,9 @@ type upload struct {
 	readErr   atomic.Pointer[error] // the error of reading body; nil after io.EOF
 }
 
-// readUpload returns the body of r. If the body is to be kept, readUpload reads it first. If reserve is nil, the body is not kept.
-// After an error of reading, r must not be sent. release gives back the memory from reserve. The caller must call release, even
-// after an error.
+// readUpload returns the body of r. If the body is to be kept, readUpload reads it first. If reserve is nil, the body is not
+// kept. After an error of reading, r must not be sent. release gives back the memory from reserve. The caller must call
+// release, even after an error.
 func readUpload(r *http.Request, reserve Reserve) (u *upload, release func(), err error) {
 	u = &upload{body: r.Body}
 	releaseNothing := func() {}
@@ -58,8 +58,8 @@ func readUpload(r *http.Request, reserve Reserve) (u *upload, release func(), er
 	return u, release, nil
 }
 
-// newAttempt returns the body, from its beginning, for one attempt to send it. It returns errNotKept if the body is not kept and a
-// Read of it has begun.
+// newAttempt returns the body, from its beginning, for one attempt to send it. It returns errNotKept if the body is not kept
+// and a Read of it has begun.
 func (u *upload) newAttempt() (io.ReadCloser, error) {
 	if u.kept != nil {
 		return io.NopCloser(bytes.NewReader(u.kept)), nil

@@ -34,7 +34,7 @@ func (rec *Record) writeAccessLog(log *slog.Logger) {
 	if namespace := kubehttp.LoggedNamespace(r); namespace != "" {
 		attrs = append(attrs, slog.String("namespace", namespace))
 	}
-	// A watch is a list with ?watch=true. The target leaves out the query, so it says "list".
+	// The target leaves out the query. So it says "list" for a watch that only the query (watch=true) asks for.
 	if kubehttp.RequestOf(r).EndableWatch {
 		attrs = append(attrs, slog.Bool("watch", true))
 	}

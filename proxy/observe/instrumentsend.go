@@ -9,7 +9,7 @@ import (
 )
 
 // InstrumentSend adds metrics and spans to send, which asks the API server who a caller is, or what the caller may do (a
-// review). Requests are counted by purpose. Only reviews are timed, since nearly every caller's request waits for one. The span
+// review). Requests are counted by purpose. Only reviews are timed, since callers' requests wait for them. The span
 // of a request is a child of the span in the call's context. It ends when the answer begins.
 func (o *Observer) InstrumentSend(purpose Purpose, send auth.SendAs) auth.SendAs {
 	return func(ctx context.Context, id auth.Identity, r *http.Request) (*http.Response, error) {

@@ -57,9 +57,10 @@ func (o *Observer) Observe(next http.Handler, log *slog.Logger) http.Handler {
 	})
 }
 
-// StartProof measures how long a list of the newest state waits for a proof: before the list is answered from memory, listproxy
-// must prove that memory has this state. StartProof is called before the wait, and starts a span. It returns the context of the
-// wait. After the wait, the caller must call end with [reason.None] if there is a proof, or the reason why there is none.
+// StartProof measures how long a list or streaming list of the newest state waits for a proof: before it is answered from
+// memory, listproxy must prove that memory has this state. StartProof is called before the wait, and starts a span. It returns
+// the context of the wait. After the wait, the caller must call end with [reason.None] if there is a proof, or the reason why
+// there is none.
 func (o *Observer) StartProof(ctx context.Context) (_ context.Context, end func(why reason.Reason)) {
 	start := time.Now()
 	ctx, span := StartStep(ctx, spanProof)

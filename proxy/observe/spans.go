@@ -17,7 +17,8 @@ import (
 const tracerName = "github.com/listproxy/listproxy"
 
 // spans makes the spans of callers' requests (begin), and those of requests to the API server (sendInSpan). A request's path,
-// query, headers and addresses may hold secrets, so its span has only the resource. A nil *spans means that tracing is off.
+// query, headers and addresses may hold secrets, so of these its span has only the resource. A nil *spans means that tracing is
+// off.
 type spans struct{ tracer trace.Tracer }
 
 // propagator reads and writes traceparent and tracestate (https://www.w3.org/TR/trace-context). It leaves baggage alone:

@@ -25,7 +25,8 @@ const (
 	// selfSignedLifetime is the lifetime of a self-signed certificate. It is long, since clients keep a copy of the
 	// certificate.
 	selfSignedLifetime = 10 * 365 * 24 * time.Hour
-	// renewBefore is the time to expiry at which a certificate is replaced, together with its key: 30 days.
+	// renewBefore is the shortest time to expiry for which SelfSigned keeps a certificate: 30 days. Otherwise it makes a new
+	// one, with a new key.
 	renewBefore = 30 * 24 * time.Hour
 )
 

@@ -9,7 +9,7 @@ const (
 	ConditionUnknown Condition = "unknown"
 	// ConditionOK means that the upstream answers, and allows listproxy what it needs.
 	ConditionOK Condition = "ok"
-	// ConditionUnreachable means that no answer comes, or that TLS fails, since another server is at the address.
+	// ConditionUnreachable means that no answer comes, or that TLS fails, for example since another server is at the address.
 	ConditionUnreachable Condition = "unreachable"
 	// ConditionUnauthorized means that the upstream refuses listproxy's credentials (401).
 	ConditionUnauthorized Condition = "unauthorized"

@@ -85,8 +85,8 @@ func startWatch(t *testing.T, up *Transports, watcher auth.Identity) <-chan erro
 
 // TestHalfOpenConnections: at one moment, all connections begin to lose their bytes without an error. Those of short requests
 // are closed so soon that no caller loses the lock of a leader election, even if its client waits for an answer without a
-// bound. A watch lasts at least as long as on a connection of client-go's own, 30 s: the API server may only stand still for a
-// moment.
+// bound. A watch lasts for at least 30 s, after which client-go would send its first ping: the API server may only stand still
+// for a moment.
 func TestHalfOpenConnections(t *testing.T) {
 	const (
 		callers = 20

@@ -23,9 +23,9 @@ import (
 //
 //   - The [Condition] is for people. Every ten seconds Health probes the upstream: it sends GET /readyz with listproxy's own
 //     credentials. The condition becomes bad after two failed probes in a row, five seconds apart, and good after one good
-//     probe. Health also observes the answers to listproxy's other requests ([Health.Observe]). If one of them comes while a
-//     probe gets no answer, the upstream counts as OK. If they refuse every resource, the condition is [ConditionForbidden],
-//     even if the upstream is ready. Each change is logged.
+//     probe. Health also observes the answers to listproxy's other requests ([Health.Observe]). If anything of them comes while
+//     a probe gets no answer, even an event of an open watch, the upstream counts as OK. If they refuse every resource, the
+//     condition is [ConditionForbidden], even if the upstream is ready. Each change is logged.
 //   - A [Health.Outage] is a time without answers, in which listproxy answers from memory for longer. A single failed request
 //     begins it, and a single answer ends it (see traffic).
 type Health struct {
@@ -182,8 +182,8 @@ func (h *Health) probe(ctx context.Context) (Condition, error) {
 }
 
 // conditionOf returns the condition of an upstream that answers a probe with status, and the problem. resourceRefused means
-// that its last answer about a resource was a 403. resourceOpen means that it is answering a request for a resource now, such as
-// a watch, so it does not refuse every resource.
+// that its last answer about a resource was a 403. resourceOpen means that it is answering a request for a resource now, such
+// as a watch, so it does not refuse every resource.
 func conditionOf(status int, resourceRefused, resourceOpen bool) (Condition, error) {
 	switch { // the first case that holds decides
 	case status == http.StatusUnauthorized:

@@ -6,8 +6,8 @@ import (
 )
 
 // TestAsOf: in an outage, AsOf returns the time at which an API server was last heard, until this is as long ago as the bound.
-// At other times it returns now. AsOfWithoutStream does the same, but counts a time after the outage as part of it: as much time
-// as the outage has lasted, but at most maxReopenTime, 5 s.
+// At other times it returns now. AsOfWithoutStream does the same, but counts a time after the outage as part of it: as much
+// time as the outage has lasted, but at most maxReopenTime, 5 s.
 func TestAsOf(t *testing.T) {
 	const bound = 60 * time.Second
 	const moment = time.Nanosecond
@@ -22,7 +22,7 @@ func TestAsOf(t *testing.T) {
 		want              time.Duration // the time that AsOf returns; 0 is the time at which an API server was last heard
 		wantWithoutStream time.Duration // the same for AsOfWithoutStream
 	}{
-		"no outage": {outage: Outage{LastHeard: heard}, now: 1 * time.Second, want: 1 * time.Second, wantWithoutStream: 1 * time.Second},
+		"no outage": {outage: Outage{}, now: 1 * time.Second, want: 1 * time.Second, wantWithoutStream: 1 * time.Second},
 
 		"in an outage, just before the bound": {outage: lasting, now: bound - moment, want: 0, wantWithoutStream: 0},
 		"in an outage, at the bound":          {outage: lasting, now: bound, want: bound, wantWithoutStream: bound},

@@ -21,7 +21,7 @@ import (
 //
 // If e changes, pieces 1 and 2 are compressed again.
 //
-// If objects are added or removed, a later piece gets another index in the segment's next version: for example, piece 3
+// If objects are added or removed, a later piece may get another index in the segment's next version: for example, piece 3
 // becomes piece 4. It is reused there if both indexes are 2 or more. With the index 0 or 1, the bytes would differ: in a
 // list, the first object of piece 0 has no comma before it, and piece 1 may refer to this object.
 type segment struct {
@@ -34,8 +34,8 @@ type segment struct {
 	deflated []byte
 	// crc is the checksum (CRC-32) of the uncompressed bytes, and length is their number modulo 2³².
 	crc, length uint32
-	// shift is the crcShift of the number of uncompressed bytes. crcJoin needs it to join crc to the checksum of the bytes before
-	// the segment.
+	// shift is the crcShift of the number of uncompressed bytes (not modulo 2³²). crcJoin needs it to join crc to the checksum
+	// of the bytes before the segment.
 	shift uint32
 }
 

@@ -24,8 +24,9 @@ type Version struct {
 	// Put is the object that was created or updated; nil for a deletion, and for a state that was loaded. It is set even if
 	// listproxy serves no watches, and Change is zero.
 	Put *Object
-	// SupersededBytes is the number of bytes that only the previous version uses, and that are freed with it: the object that
-	// was replaced or removed, and the old nodes of the trees.
+	// SupersededBytes is the number of bytes that count as freed when the previous version is forgotten as the oldest: those of
+	// the object that was replaced or removed, of the old nodes of the trees and, after a deletion, of this version's own
+	// event.
 	SupersededBytes int64
 }
 

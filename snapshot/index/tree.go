@@ -197,7 +197,7 @@ func (t Tree) ascendRequired(required signature, from, end string, yield func(*O
 	})
 }
 
-// ascendIndex is Ascend for the objects whose indexed field has a value. It reads no other objects.
+// ascendIndex is Ascend for the objects whose indexed field has a value. It visits no other objects.
 func (t Tree) ascendIndex(value, from, end string, yield func(*Object) bool) {
 	t.byField.AscendGreaterOrEqual(indexEntry{value: value, key: from}, func(e indexEntry) bool {
 		isPastEnd := end != "" && e.key >= end

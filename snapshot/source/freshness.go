@@ -52,8 +52,8 @@ type Freshness struct {
 	awaitedProbe uint64
 	// awaitedAt is the time at which awaitedProbe last rose.
 	awaitedAt time.Time
-	// repeatProgressUntil is the end of the time in which one progress watch may follow another at once: repeatProgressFor, 3 s,
-	// after the last request for the newest state.
+	// repeatProgressUntil is the end of the time in which one progress watch may follow another at once: repeatProgressFor, 3
+	// s, after the last request for the newest state.
 	repeatProgressUntil time.Time
 	// probePauseEnd is the end of the pause after a probe that was refused or failed.
 	probePauseEnd time.Time
@@ -86,8 +86,8 @@ type streamState struct {
 	pending []probeAnswer
 	// progressOpen reports whether a progress watch is open.
 	progressOpen bool
-	// progressWasAhead reports whether the bookmark of the last progress watch was at a higher revision than the state, so that
-	// the watch was of use.
+	// progressWasAhead reports whether the last progress watch was of use: its bookmark was at a higher revision than the
+	// state, and the timeline was certain.
 	progressWasAhead bool
 }
 
@@ -188,7 +188,7 @@ const progressDelay = 100 * time.Millisecond
 const repeatProgressFor = 3 * time.Second
 
 // nextProgress returns the time at which to open a progress watch. It returns never if one is open, and if no case applies. The
-// first case that applies counts. In a pause after a progress watch that failed, the time is the end of the pause.
+// first case that applies counts. After a progress watch that failed, the time is not before the end of the pause.
 //
 //	case                                                         a progress watch is due
 //	The bookmark of the last one was ahead of the state, a       now
@@ -222,9 +222,9 @@ func (f *Freshness) requestWaits(now time.Time, proven Probe) bool {
 	return f.awaitedProbe > proven.Number && now.Sub(f.awaitedAt) < longestWait
 }
 
-// needsProbe reports whether a request waits for a probe that must still be sent. If the awaited probe or a later one is
-// pending, the request needs no other. But if the awaited probe was refused or failed, or its answer was dropped with the
-// stream, a new probe must take its place.
+// needsProbe reports whether a request waits for a probe, and no pending answer serves it. No probe may be in flight. If the
+// awaited probe or a later one is pending, the request needs no other. But if the awaited probe was refused or failed, or its
+// answer was dropped with the stream, a new probe must take its place.
 func (f *Freshness) needsProbe(now time.Time, proven Probe) bool {
 	servesRequest := func(a probeAnswer) bool { return a.probe.Number >= f.awaitedProbe }
 	return f.requestWaits(now, proven) && !slices.ContainsFunc(f.pending, servesRequest)

@@ -105,7 +105,7 @@ func (f *Freshness) StateReached(revision uint64) (proof Probe) {
 func (f *Freshness) ProgressOpened() { f.progressOpen = true }
 
 // ProgressSentBookmark records that the progress watch has ended with a bookmark. wasAhead reports whether the bookmark was
-// at a higher revision than the state.
+// at a higher revision than the state, and counts: none counts while the timeline is uncertain.
 func (f *Freshness) ProgressSentBookmark(wasAhead bool) {
 	f.progressOpen = false
 	f.progressWasAhead = wasAhead
@@ -114,7 +114,7 @@ func (f *Freshness) ProgressSentBookmark(wasAhead bool) {
 }
 
 // minProgressPause is the shortest pause after a progress watch that failed. The pause doubles with each failure in a row: 1,
-// 2, 4 s and so on, up to RefusedProbePause, about 8 s.
+// 2, 4 s and so on, up to RefusedProbePause (about 8 s with a bound of 90 s).
 const minProgressPause = time.Second
 
 // ProgressFailed records that the progress watch has ended without a bookmark, and begins a pause. retryAfter is the shortest

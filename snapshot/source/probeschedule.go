@@ -25,9 +25,9 @@ func newProbeSchedule(bound time.Duration, spread float64) probeSchedule {
 	longestPause := bound / 5
 	pause := longestPause - time.Duration(spread*float64(longestPause/5))
 	// A bookmark of the stream proves as much as a progress watch, and costs the upstream nothing. After a probe, the stream's
-	// next bookmark comes within BookmarkEvery, 65 s. If the bound leaves time for this bookmark, the feed opens a progress watch
-	// only when two short watches, 6 s, are left of the bound. With a bound of 90 s, the bookmark comes within 18 s + 65 s, and
-	// 6 s are left after 84 s.
+	// next bookmark comes within BookmarkEvery, 65 s. If the bound leaves time for this bookmark, the feed opens a progress
+	// watch only when two short watches, 6 s, are left of the bound. With a bound of 90 s, the bookmark comes within 18 s + 65
+	// s, and 6 s are left after 84 s.
 	if latestAge := bound - 2*ShortWatch; latestAge > BookmarkEvery+pause {
 		return probeSchedule{pause: pause, progressAge: latestAge}
 	}
@@ -35,8 +35,8 @@ func newProbeSchedule(bound time.Duration, spread float64) probeSchedule {
 }
 
 // RefusedProbePause returns the shortest pause after a probe that the upstream refused, for example with 429. It is half the
-// time between two scheduled probes: about 8 s with a bound of 90 s. It is also the longest pause after a progress watch that
-// failed.
+// time between two scheduled probes: about 8 s with a bound of 90 s. The pauses after progress watches that failed
+// double up to this pause, too.
 func (f *Freshness) RefusedProbePause() time.Duration { return f.schedule.pause / 2 }
 
 // next returns the time at which to send the next probe. lastSent is the time at which the last one was sent, and currentAt is

@@ -89,7 +89,7 @@ func (s *Source) List(ctx context.Context, namespace string, query url.Values) (
 }
 
 // listBackoff has the five pauses between the six tries of [Source.ListRetrying]: 0.1, 0.2, 0.4, 0.8 and 1.6 seconds, each up
-// to half longer at random.
+// to half longer at random. A longer Retry-After counts instead.
 var listBackoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 5}
 
 // ListRetrying is like [Source.List], but tries again after a pause if the upstream is busy ([IsBusy]). It is for a list whose

@@ -127,7 +127,7 @@ func (e *Envelope) Separator() string { return e.Encoding.separator() }
 
 // Render returns a whole list.
 func (e *Envelope) Render(meta ListMeta, items [][]byte) []byte {
-	itemsSize := 0       // In protobuf, the list head states this size.
+	itemsSize := 0       // In protobuf, the list head states a size that includes this one.
 	var scratch [16]byte // more than an item head
 	for i, item := range items {
 		itemsSize += len(e.AppendItemHead(scratch[:0], i, len(item))) + len(item)

@@ -41,7 +41,7 @@ func findJSONRevision(item []byte) (begin, end int) {
 }
 
 // Revise implements Encoding. In protobuf, the length of the metadata comes before the metadata, and a revision with more or
-// fewer digits changes this length. So the revised part begins with the length:
+// fewer digits changes this length. So the revised part begins with the tag and the length of the metadata:
 //
 //	before   the item up to the metadata; mostly empty, since the metadata is the first field
 //	revised  the tag and the new length of the metadata, its fields before the revision (like the name), the new revision

@@ -399,7 +399,7 @@ func TestUselessLogs(t *testing.T) {
 }
 
 // TestNames: in a report, names that clients choose for themselves have no escape sequences of terminals and no credentials.
-// They have at most 253 bytes (maxNameBytes). All nodes are one user.
+// Names of more than 253 bytes (maxNameBytes) are cut. All nodes are one user.
 func TestNames(t *testing.T) {
 	const credential = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"
 	log := event(listURI, func(e *auditv1.Event) {

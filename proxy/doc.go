@@ -14,8 +14,8 @@
 //   - Memory has copies of the cluster's resources ([snapshot.Collections]). A state is all objects of one resource at one
 //     revision.
 //   - A review asks kube-apiserver whether a caller may read something (SelfSubjectAccessReview).
-//   - A probe asks kube-apiserver for its current revision. A state that has reached this revision is proven to be new enough for
-//     all requests that came before the probe.
+//   - A probe asks kube-apiserver for its current revision. A state that has reached this revision is proven to be new enough
+//     for all requests that came before the probe.
 //   - A seat is the right of a request to be handled now. Room is the right to hold the bytes of an answer ([limits.Limits]).
 //   - A reason to forward a request ([reason.Reason]) is called why in the code.
 //

@@ -58,9 +58,9 @@ type Handler struct {
 	writers writerPool
 }
 
-// Chain returns the handler of all requests, from all listeners. As in kube-apiserver's DefaultBuildHandlerChain, each line wraps
-// the handler from the line before, so a request passes the lines from the last to the first. A filter that refuses a request
-// answers it.
+// Chain returns the handler of all requests, from all listeners. As in kube-apiserver's DefaultBuildHandlerChain, each line
+// wraps the handler from the line before, so a request passes the lines from the last to the first. A filter that refuses a
+// request answers it.
 func (h *Handler) Chain() http.Handler {
 	var handler http.Handler = http.HandlerFunc(h.respond)      // the end: answers from memory or forwards
 	handler = h.withSeat(handler)                               // waits for a seat, which is the right to be handled now
@@ -160,8 +160,8 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	observe.RecordOf(r.Context()).SetRefused(label)
 	if r.Context().Err() != nil {
-		// The caller may still read, if it has closed only its half of the connection. Without the panic, it would read an empty
-		// 200.
+		// The caller may still read, if it has closed only its half of the connection. Without the panic, it would read an
+		// empty 200.
 		panic(http.ErrAbortHandler)
 	}
 	h.logRateLimited("too much is in flight", err)

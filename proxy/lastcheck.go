@@ -33,8 +33,8 @@ func (h *Handler) currentConditions(d *decision) *conditions {
 }
 
 // lastCheck returns None if the answer that was decided may be written under the current conditions. If it may not, lastCheck
-// returns the reason to forward the request. The caller must not wait between lastCheck and the answer: reviews, loads, proofs, the
-// wait for room and the audit log come before.
+// returns the reason to forward the request. The caller must not wait between lastCheck and the answer: reviews, loads, proofs,
+// the wait for room and the audit log come before.
 func lastCheck(d *decision, current *conditions) reason.Reason {
 	if current.whyNoEntry != reason.None {
 		return current.whyNoEntry

@@ -147,8 +147,8 @@ func (w *Warmup) record(s *eagerState, whyNotLoaded string, now time.Time) {
 	s.Ready = s.Ready || isGraceOver || whyNotLoaded == ""
 }
 
-// logChangeLocked logs whyNotLoaded if it differs from the last one, which is still in s. Once the collection is ready, it logs no
-// changes. When the grace of a refusal is over, it logs one warning, and sets s.refusalLogged.
+// logChangeLocked logs whyNotLoaded if it differs from the last one, which is still in s. Once the collection is ready, it logs
+// no changes. When the grace of a refusal is over, it logs one warning, and sets s.refusalLogged.
 func (w *Warmup) logChangeLocked(s *eagerState, whyNotLoaded string, isGraceOver bool) {
 	switch {
 	case isGraceOver && !s.refusalLogged:

@@ -23,8 +23,8 @@ import (
 
 // watchStream is the answer from memory to a watch. It has two parts:
 //
-//  1. The initial events: ADDED for each object of the state, and then a bookmark if the client wants bookmarks. Many watches have
-//     no initial events.
+//  1. The initial events: ADDED for each object of the state, and then a bookmark if the client wants bookmarks. Many watches
+//     have no initial events.
 //  2. The changes after the state.
 //
 // Three names tell whether there are initial events:
@@ -101,8 +101,8 @@ func (h *Handler) whyNotWatch(d *decision) reason.Reason {
 	return reason.None
 }
 
-// beginWatch returns the stream that answers a watch from memory, or the reason to forward the watch. The stream must be served, and
-// then releases initial. If beginWatch returns a reason, nothing was written, and the caller must release initial.
+// beginWatch returns the stream that answers a watch from memory, or the reason to forward the watch. The stream must be
+// served, and then releases initial. If beginWatch returns a reason, nothing was written, and the caller must release initial.
 func (h *Handler) beginWatch(w *serve.AnswerWriter, r *http.Request, d *decision, initial *body) (*watchStream, reason.Reason) {
 	form := d.state.WatchForm()
 	s := &watchStream{
@@ -134,15 +134,16 @@ func (h *Handler) beginWatch(w *serve.AnswerWriter, r *http.Request, d *decision
 	return s, reason.None
 }
 
-// startWatcher sets s.watcher, and returns None if the answer may be written. If it may not, startWatcher closes the watcher, and
-// returns the reason to forward the watch.
+// startWatcher sets s.watcher, and returns None if the answer may be written. If it may not, startWatcher closes the watcher,
+// and returns the reason to forward the watch.
 func (s *watchStream) startWatcher(d *decision) reason.Reason {
 	h := s.handler
 	after := d.state.Revision // the revision after which the client gets the changes
 	if d.Semantics == policy.After {
 		after = d.Revision
 	}
-	// The watcher keeps the function IsDefined for hours. The function must not keep d in memory, so it uses these two variables.
+	// The watcher keeps the function IsDefined for hours. The function must not keep d in memory, so it uses these two
+	// variables.
 	resource := resourceOf(d.asked)
 	entry := d.entry
 	s.watcher = d.state.Watch(d.query, watch.Options{
@@ -161,8 +162,8 @@ func (s *watchStream) startWatcher(d *decision) reason.Reason {
 	return why
 }
 
-// timeLeft returns the time after which a watch must end. timeout is the client's timeout, counted from the arrival of the request,
-// or 0 if the client names none.
+// timeLeft returns the time after which a watch must end. timeout is the client's timeout, counted from the arrival of the
+// request, or 0 if the client names none.
 func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
 	if timeout == 0 {
 		return minWatchTimeout + rand.N(minWatchTimeout) // #nosec G404 -- no secret
@@ -340,8 +341,8 @@ func (s *watchStream) writeChanges() (more bool) {
 	return b.More
 }
 
-// writeBatch writes a batch without a flush. In a gzip stream, it stores the events uncompressed, since compression for each client
-// would cost more than it saves.
+// writeBatch writes a batch without a flush. In a gzip stream, it stores the events uncompressed, since compression for each
+// client would cost more than it saves.
 func (s *watchStream) writeBatch(b *watch.Batch) {
 	s.uncompressed += b.Size()
 	s.events += b.Events

@@ -22,8 +22,8 @@ const (
 	maxFullPause = 40 * time.Minute
 	// maxUnprovenPause bounds the pause after errUnproven.
 	maxUnprovenPause = 2 * time.Minute
-	// stableAfter is the time after which a loaded state counts as stable, so that the backoffs full and unproven begin anew. It
-	// is as long as their longest pause.
+	// stableAfter is the time after which a loaded state counts as stable, so that the backoffs full and unproven begin anew.
+	// It is as long as their longest pause.
 	stableAfter = maxFullPause
 	// refusalGrace is the duration for which a state is kept after the first 403. An API server that has just started answers
 	// 403 to everybody until it has read its roles. That takes less than refusalGrace.

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxBridgedChanges bounds the changes between the known and the loaded state that readChangesTo keeps in memory. If there are
-	// more, clients' watches end.
+	// maxBridgedChanges bounds the changes between the known and the loaded state that readChangesTo keeps in memory. If there
+	// are more, clients' watches end.
 	maxBridgedChanges = 10_000
 	// bridgeDeliveryTime is the time that clients' watches have to deliver these changes.
 	bridgeDeliveryTime = time.Second

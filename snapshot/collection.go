@@ -60,7 +60,8 @@ type Collection struct {
 	lastUse atomic.Pointer[time.Time]
 	// smallListsInFlight is the number of small lists that are being forwarded.
 	smallListsInFlight atomic.Int32
-	// forwardSlotsLeft is the number of lists that may still be forwarded during the current load. All others wait for the load.
+	// forwardSlotsLeft is the number of lists that may still be forwarded during the current load. All others wait for the
+	// load.
 	forwardSlotsLeft atomic.Int32
 
 	// From requests to the feed. These channels wake it, and have room for one value (see notify):

@@ -34,8 +34,8 @@ type Config struct {
 	Limits    Limits
 	// Outage returns the upstream's current outage, or the zero value.
 	Outage func() clock.Outage
-	// SameTimeline is called after a stream has ended or broken. The stream had reached the revision, and last sent something at
-	// heardAt. same reports whether there is a proof that etcd was not restored from a backup since. If same is false,
+	// SameTimeline is called after a stream has ended or broken. The stream had reached the revision, and last sent something
+	// at heardAt. same reports whether there is a proof that etcd was not restored from a backup since. If same is false,
 	// proofMayCome reports whether a call some seconds later may find a proof. See feed.proveTimeline.
 	SameTimeline func(ctx context.Context, revision uint64, heardAt time.Time) (same, proofMayCome bool)
 	// MaxBytes bounds the bytes that all collections store together; 0 means no bound.
@@ -63,8 +63,8 @@ type Settings struct {
 }
 
 const (
-	// startsPerSecond and startsAtOnce, a burst, bound how fast clients' requests can start collections. Even a client with rights
-	// in only one namespace can ask for every resource in every representation, and each start loads all namespaces.
+	// startsPerSecond and startsAtOnce, a burst, bound how fast clients' requests can start collections. Even a client with
+	// rights in only one namespace can ask for every resource in every representation, and each start loads all namespaces.
 	startsPerSecond = 5
 	startsAtOnce    = 32
 	// maxCollections bounds the number of collections, including those of [Collections.Keep].

@@ -19,7 +19,8 @@ const (
 	// The pause after a page is pauseFactor times as long as its comparison took, and at least minPause.
 	pauseFactor = 4
 	minPause    = 50 * time.Millisecond
-	// pageTries is the largest number of tries for one page. Each try compares the state that is the newest when the try begins.
+	// pageTries is the largest number of tries for one page. Each try compares the state that is the newest when the try
+	// begins.
 	pageTries = 3
 	// confirmPause is the pause before a page with other objects is compared again.
 	confirmPause = 2 * time.Second
@@ -40,8 +41,8 @@ type comparedPages struct {
 	//	could not be compared                  the page after it, so that one page does not hold up all others
 	//	was not tried: the state was dropped   the same page
 	next string
-	// revision is the revision at which the last page was compared. If the state needs no comparison, it is the state's revision.
-	// It is 0 if the state was dropped.
+	// revision is the revision at which the last page was compared. If the state needs no comparison, it is the state's
+	// revision. It is 0 if the state was dropped.
 	revision uint64
 }
 

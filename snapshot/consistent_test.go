@@ -229,8 +229,8 @@ func TestUpstreamWithoutBookmarks(t *testing.T) {
 // by an unknown field, or no proof can come in time.
 func TestWhyNotConsistent(t *testing.T) {
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
-	// The state is proven by the last probe. So it is proven for a list that came before that probe, and not for a list that came
-	// after it. A list knows the number of the last probe that was sent before the list came.
+	// The state is proven by the last probe. So it is proven for a list that came before that probe, and not for a list that
+	// came after it. A list knows the number of the last probe that was sent before the list came.
 	lastProbe := c.shared.probes.Last()
 	proven, notProven := lastProbe-1, lastProbe
 	expectWhyNot := func(name string, q index.Query, afterProbe uint64, want reason.Reason) {

@@ -20,8 +20,8 @@
 //     must be a proof that the timeline is the same: an API server has run all the time, or the upstream sends the newest
 //     change again. Without a proof, or if the upstream has forgotten later changes (410), another state is loaded. The known
 //     states stay until the interval begins anew at the loaded state.
-//   - While there is no stream, only a list that accepts any state (resourceVersion=0) is answered. In an outage, a request that
-//     names a revision is answered, too.
+//   - While there is no stream, only a list that accepts any state (resourceVersion=0) is answered. In an outage, a request
+//     that names a revision is answered, too.
 //   - Everything is dropped after an event that cannot be decoded, comes out of order or contradicts the state: for example,
 //     it adds an object twice, or modifies an unknown one.
 //   - If a probe gives a revision below the highest one seen, the revision is read again a second later, over another

@@ -20,8 +20,8 @@ var (
 	errFirstObject = errors.New("the first object of an empty collection: its form could not be learned")
 	// errReloadRequested means that [Collection.requestReload] was called: the API servers may write the state in other bytes.
 	errReloadRequested = errors.New("the API servers write it differently now")
-	// errUnproven means that a stream could go on, but nothing shows that the upstream has the same timeline. (A timeline is one
-	// history of etcd. A restored backup begins another one.)
+	// errUnproven means that a stream could go on, but nothing shows that the upstream has the same timeline. (A timeline is
+	// one history of etcd. A restored backup begins another one.)
 	errUnproven = errors.New("the upstream may have another timeline")
 )
 

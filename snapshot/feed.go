@@ -39,8 +39,8 @@ type feed struct {
 	// mustLoad reports whether the next session must load a state, even if one is known.
 	mustLoad bool
 	// timelineKnownAt is the last time at which etcd certainly had the state's timeline. (A timeline is one history of etcd. A
-	// restored backup begins another one.) It is the end of a load, or of a stream that ended at its timeout. It is zero after a
-	// stream that ended in another way.
+	// restored backup begins another one.) It is the end of a load, or of a stream that ended at its timeout. It is zero after
+	// a stream that ended in another way.
 	timelineKnownAt time.Time
 	// pagesOnlyUntil is the time until which states are loaded in pages, without an attempt at a streaming list.
 	pagesOnlyUntil time.Time
@@ -60,11 +60,12 @@ const (
 	watchTimeout = 5 * time.Minute
 	// pagesOnlyDuration is the duration for which states are loaded in pages after a streaming list without its bookmark.
 	pagesOnlyDuration = time.Hour
-	// minStreamLife is the time after which a stream counts as progress, if it was resumed without a load. After a shorter stream
-	// the feed pauses, and the pauses grow.
+	// minStreamLife is the time after which a stream counts as progress, if it was resumed without a load. After a shorter
+	// stream the feed pauses, and the pauses grow.
 	minStreamLife = time.Second
-	// steadyStreamLife is the time after which a stream counts as progress, if the session began with a load. It is longer, since
-	// a load is expensive: if each load is followed by a stream of only ten seconds, the pauses between the loads must grow.
+	// steadyStreamLife is the time after which a stream counts as progress, if the session began with a load. It is longer,
+	// since a load is expensive: if each load is followed by a stream of only ten seconds, the pauses between the loads must
+	// grow.
 	steadyStreamLife = time.Minute
 )
 
@@ -203,8 +204,8 @@ func (f *feed) checkLoaded(ctx context.Context, loaded *stateLoad, highestBefore
 
 // resetBackoffs makes the next pauses short again if the session has shown that earlier failures are over.
 func (f *feed) resetBackoffs(end sessionEnd) {
-	// A resumed stream need not last for minStreamLife (1 s) if it has sent something. A kube-apiserver that has just started ends
-	// a watch that is more than ten events behind. A pause would put the feed further behind.
+	// A resumed stream need not last for minStreamLife (1 s) if it has sent something. A kube-apiserver that has just started
+	// ends a watch that is more than ten events behind. A pause would put the feed further behind.
 	hasResumed := !end.beganWithLoad && (end.readFor >= minStreamLife || end.hasAdvanced)
 	isSteady := end.readFor >= steadyStreamLife
 	if hasResumed || isSteady {

@@ -107,7 +107,8 @@ func TestFeed(t *testing.T) {
 	for name, tt := range map[string]feedCase{
 		"nothing changes": {wantRevision: loadedAt},
 		"watches end at their timeouts": {
-			// The load's streaming list is the first stream. Each stream lasts 5 to 10 minutes, so in 30 minutes there are 4 to 7.
+			// The load's streaming list is the first stream. Each stream lasts 5 to 10 minutes, so in 30 minutes there are 4 to
+			// 7.
 			duration: 6 * watchTimeout, wantWatches: bounds{least: 4, most: 7},
 		},
 		"the first object changes between the list and the watch that learn its form": {intercept: firstObjectChanges},
@@ -142,8 +143,8 @@ func TestFeedOfBrokenStreams(t *testing.T) {
 		return 0, respond(http.StatusOK, event("MODIFIED", "b", p.write("b"))+event("MODIFIED", "b", p.write("b")))(r)
 	}
 	const incomplete = `{"type":`
-	// Each case lasts a minute. With growing pauses, there are few requests in it. If the pauses do not grow, there are more than
-	// three watches a second.
+	// Each case lasts a minute. With growing pauses, there are few requests in it. If the pauses do not grow, there are more
+	// than three watches a second.
 	fewWatches, fewProbes := bounds{least: 3, most: 30}, bounds{least: 1, most: 30}
 	const leastWatches = 195
 	for name, tt := range map[string]feedCase{
@@ -300,7 +301,8 @@ func TestFeedsAreWoken(t *testing.T) {
 		"a probe is requested": func(_ context.Context, c *Collection) { c.requestProbe() },
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			// The stream ends after a change that the feed has seen. Watches are refused, so the feed does not see the next change.
+			// The stream ends after a change that the feed has seen. Watches are refused, so the feed does not see the next
+			// change.
 			p := newPlane(t, "a", "b")
 			c := runFeed(t, p, justLoaded)
 			const retryAtOnce time.Duration = 0

@@ -21,7 +21,8 @@ import (
 //	p.intercept(answerKind(kindWatch, refuse(http.StatusServiceUnavailable)))
 
 // interceptor sees each request before the API server does. It returns the time for which the answer is held back, and an
-// answer instead of the server's; nil: the server answers. So with 0 and nil, nothing unusual happens. It may write to the plane.
+// answer instead of the server's; nil: the server answers. So with 0 and nil, nothing unusual happens. It may write to the
+// plane.
 type interceptor func(p *plane, r *http.Request) (hold time.Duration, instead *http.Response)
 
 // intercept makes an interceptor see all requests from now on; nil: the API server answers all of them.
@@ -243,8 +244,8 @@ func answerAsBuiltIn(serverKnowsShards bool) interceptor {
 		if isOfShard {
 			metadata += fmt.Sprintf(`,"shardInfo":{"selector":%q}`, wire.AllShards)
 		}
-		// The API server in memory writes a custom resource, whose fields have another order. Only the items are taken: they are
-		// between the two texts below, which each of its lists has.
+		// The API server in memory writes a custom resource, whose fields have another order. Only the items are taken: they
+		// are between the two texts below, which each of its lists has.
 		_, items, _ := strings.Cut(p.list(p.Revision(), wanted), `"items":[`)
 		items, _, _ = strings.Cut(items, `],"kind":`)
 		return 0, respond(http.StatusOK, fmt.Sprintf(list, p.Revision(), metadata, items))(r)

@@ -32,8 +32,8 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 	}
 	otherRevision := func(list string) string { return strings.Replace(list, fmt.Sprint(firstAt), fmt.Sprint(emptyAt), 1) }
 	for name, tt := range map[string]struct {
-		// answerExactList answers the exact list instead of the API server. rightList is the API server's answer. If answerExactList
-		// is nil, the API server answers.
+		// answerExactList answers the exact list instead of the API server. rightList is the API server's answer. If
+		// answerExactList is nil, the API server answers.
 		answerExactList func(rightList string) answerer
 		busyAtFirst     bool          // the first exact list is answered 429
 		wantLoss        reason.Reason // the cause of the only loss of the state; None: no state is lost

@@ -163,8 +163,8 @@ var stepKinds = []stepKind{
 		l.setBroken(l.known && s.oneIn(2))
 		return nil
 	}},
-	// The upstream stops answering, which breaks the stream. If it has stopped before, it answers again instead; the stream stays
-	// broken until a later step opens it.
+	// The upstream stops answering, which breaks the stream. If it has stopped before, it answers again instead; the stream
+	// stays broken until a later step opens it.
 	{name: "outage", weight: 6, run: func(l *life, _ step) error {
 		if l.outage.Ongoing {
 			l.outage.Ongoing = false

@@ -28,17 +28,17 @@ const (
 	// loadSlotTimeout is the time after which a load gives its slot back and goes on. A slow load (a conversion webhook may
 	// be slow) must not keep other feeds from loading.
 	loadSlotTimeout = 10 * time.Second
-	// oversizeFactor allows for rough estimates (see mayFit): if the whole budget has room for 5 GiB, a state is loaded up to an
-	// estimate of 10 GiB.
+	// oversizeFactor allows for rough estimates (see mayFit): if the whole budget has room for 5 GiB, a state is loaded up to
+	// an estimate of 10 GiB.
 	oversizeFactor = 2
-	// maxLikelyMean is the largest mean size of an object, in bytes, with which a state's size is estimated. For example, if the
-	// first few of a thousand objects have 1 MiB each, the estimate is 16 MiB, and not 1 GiB (see mayFit).
+	// maxLikelyMean is the largest mean size of an object, in bytes, with which a state's size is estimated. For example, if
+	// the first few of a thousand objects have 1 MiB each, the estimate is 16 MiB, and not 1 GiB (see mayFit).
 	maxLikelyMean = 16 << 10
-	// loadPageBytes is the estimated size of a page. Larger pages would hold much memory that the budget does not see: it counts a
-	// page only once the page was read.
+	// loadPageBytes is the estimated size of a page. Larger pages would hold much memory that the budget does not see: it
+	// counts a page only once the page was read.
 	loadPageBytes = 32 << 20
-	// minLoadPage and maxLoadPage bound the limit of a page, in objects. Smaller pages would cost the upstream too much: for each
-	// page, kube-apiserver 1.36 walks all objects after the page.
+	// minLoadPage and maxLoadPage bound the limit of a page, in objects. Smaller pages would cost the upstream too much: for
+	// each page, kube-apiserver 1.36 walks all objects after the page.
 	minLoadPage = 50
 	maxLoadPage = 2000
 )
@@ -60,8 +60,9 @@ type stateLoad struct {
 	meanSize int64
 	state    index.Tree
 	revision uint64
-	// probe is the request for the state, which counts as a probe: the state has everything that was written before this request
-	// was sent. (kube-apiserver answers such a list or streaming list with what etcd has when the request comes, or later.)
+	// probe is the request for the state, which counts as a probe: the state has everything that was written before this
+	// request was sent. (kube-apiserver answers such a list or streaming list with what etcd has when the request comes, or
+	// later.)
 	probe source.Probe
 	// size is the number of bytes of the objects that have come. The budget counts these bytes already.
 	size int64

@@ -199,8 +199,8 @@ func TestLoadsThatTrickle(t *testing.T) {
 				}
 			}
 
-			// The slow loads are not repeated before lastingPause is over. This pause began when they ended, about loadSlotTimeout
-			// ago. The last look is about loadSlotTimeout before its end.
+			// The slow loads are not repeated before lastingPause is over. This pause began when they ended, about
+			// loadSlotTimeout ago. The last look is about loadSlotTimeout before its end.
 			time.Sleep(lastingPause - 2*loadSlotTimeout)
 			synctest.Wait()
 			if slowLoads != maxLoads {

@@ -16,8 +16,8 @@ import (
 // A life (life_test.go) changes a collection and a model in the same way, step by step. checks_test.go compares the two.
 
 const (
-	// modelHistory is the time for which states are kept. The collection keeps 256 checkpoints for it (a revision and its time),
-	// so it keeps one for each second.
+	// modelHistory is the time for which states are kept. The collection keeps 256 checkpoints for it (a revision and its
+	// time), so it keeps one for each second.
 	modelHistory = 256 * time.Second
 	// modelStaleness is the age at which the newest state may no longer be given.
 	modelStaleness = 90 * time.Second
@@ -59,11 +59,11 @@ type model struct {
 	known    bool      // the collection has a state
 	applied  Interval  // from the revision of the load to the last one that the feed has applied
 	advances []advance // of the interval's end, since the load
-	// probes are the requests for the upstream's newest revision since the load, or since the stream was opened again: when they
-	// were sent, and what was answered.
+	// probes are the requests for the upstream's newest revision since the load, or since the stream was opened again: when
+	// they were sent, and what was answered.
 	probes []checkpoint
-	// currentAt is the time up to which the state has everything: that of the last probe whose answer the interval has reached, or
-	// of the request for the load.
+	// currentAt is the time up to which the state has everything: that of the last probe whose answer the interval has reached,
+	// or of the request for the load.
 	currentAt    time.Time
 	slow, broken bool          // the feed's stream is slow or broken, so that it sends no changes
 	delayed      []stateChange // the changes that the stream has still to send

@@ -25,8 +25,8 @@ const (
 // runProbe sends a probe and returns the upstream's current revision. It returns [errOtherTimeline] if the revision is below
 // the highest one seen before the probe.
 func (f *feed) runProbe(ctx context.Context) (uint64, error) {
-	// This must be read before the probe is sent: while the answer is on its way, the stream may raise the highest revision, and
-	// the answer would look too low.
+	// This must be read before the probe is sent: while the answer is on its way, the stream may raise the highest revision,
+	// and the answer would look too low.
 	highestBefore := f.collection.highestSeenRevision()
 	revision, err := f.readRevision(ctx, f.source)
 	if err != nil {

@@ -89,8 +89,8 @@ func (r *reader) handleProgress(seen progress, err error) error {
 	_, isInconsistent := errors.AsType[wire.InconsistencyError](err)
 	switch {
 	case err == nil:
-		// If the timeline (history of etcd) is uncertain, the watch may have seen another timeline than the stream. Then nothing
-		// is kept.
+		// If the timeline (history of etcd) is uncertain, the watch may have seen another timeline than the stream. Then
+		// nothing is kept.
 		if !r.freshness.TimelineUncertain(now) {
 			r.pendingProgress = seen
 		}
@@ -131,8 +131,8 @@ func (c *Collection) applyProgress(seen progress) (pending progress, err error) 
 		return seen, nil
 	}
 	for _, revision := range seen.revisions {
-		// Changes up to From are in the state at From. Above From, each change that the stream has sent has a version of its own.
-		// If the stream has not sent this change, Find returns an earlier version.
+		// Changes up to From are in the state at From. Above From, each change that the stream has sent has a version of its
+		// own. If the stream has not sent this change, Find returns an earlier version.
 		if revision > v.From && v.versions.Find(revision).Revision != revision {
 			return progress{}, wire.Inconsistent("a watch tells of a change at revision %d, which the stream has passed over", revision)
 		}

@@ -28,10 +28,11 @@ type reader struct {
 	// calls are the calls in flight, at most one of each kind.
 	calls       sync.WaitGroup
 	cancelCalls context.CancelFunc
-	// endedCalls has a function for each call that has ended, which handles the call's result. The reader runs the function in its
-	// own goroutine, so that only this goroutine changes the feed.
+	// endedCalls has a function for each call that has ended, which handles the call's result. The reader runs the function in
+	// its own goroutine, so that only this goroutine changes the feed.
 	endedCalls chan func() error
-	// pendingProgress is what the last progress watch has seen, until the stream has sent the same changes; zero if there is none.
+	// pendingProgress is what the last progress watch has seen, until the stream has sent the same changes; zero if there is
+	// none.
 	pendingProgress progress
 	// alarm fires when the next step is due.
 	alarm *time.Timer

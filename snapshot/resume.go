@@ -45,8 +45,8 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	}
 	f.freshness.StreamOpened(time.Now()) // StreamOpened forgets earlier answers, so ProbeAnswered follows it
 	f.freshness.ProbeAnswered(time.Now(), current)
-	// The proof is recorded before the caller sets the view to streaming: a streaming state ages even in an outage (see View.age),
-	// and without the proof it could be too old at once.
+	// The proof is recorded before the caller sets the view to streaming: a streaming state ages even in an outage (see
+	// View.age), and without the proof it could be too old at once.
 	f.recordProof()
 	return s, nil
 }

@@ -60,8 +60,8 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 // with the first page again. A page that differs is compared once more.
 func TestSelfCheckGoesAround(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// There is one page more than a self-check compares. So the first check compares all pages but the last, the second check the
-		// last, and the third check begins anew.
+		// There is one page more than a self-check compares. So the first check compares all pages but the last, the second
+		// check the last, and the third check begins anew.
 		const objects = (checkPages + 1) * pageObjects
 		w := newCheckedWidgets(t, objects, checkEvery)
 		w.waitForChecks(t, 3)

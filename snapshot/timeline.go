@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// proveTimeline looks at the Leases again up to leasePauses times, each time after a leasePause. Two pauses are 12 s together.
-	// Each API server that runs writes its Lease every 10 s, so all of them have written by then.
+	// proveTimeline looks at the Leases again up to leasePauses times, each time after a leasePause. Two pauses are 12 s
+	// together. Each API server that runs writes its Lease every 10 s, so all of them have written by then.
 	leasePauses = 2
 	leasePause  = 6 * time.Second
 )

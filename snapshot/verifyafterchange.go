@@ -13,8 +13,8 @@ const (
 	verifyLoops = 2
 	// verifyPoll is the interval at which a verifyLoop looks for a collection that must be verified.
 	verifyPoll = time.Second
-	// verifyEvery is the shortest time between the beginnings of two attempts, if a change of the API servers requires the second.
-	// For example, if an attempt begins at 12:00 and a change comes at 12:01, the next attempt is due at 12:02.
+	// verifyEvery is the shortest time between the beginnings of two attempts, if a change of the API servers requires the
+	// second. For example, if an attempt begins at 12:00 and a change comes at 12:01, the next attempt is due at 12:02.
 	verifyEvery = 2 * time.Minute
 	// verifyRetry is the pause after an attempt without a verdict.
 	verifyRetry = 10 * time.Second
@@ -113,8 +113,8 @@ func (c *Collections) endAttempt(r *runningCollection, requiredAt time.Time, rev
 		log.Info("the API servers write the collection differently now, so it is loaded anew", "error", err)
 		r.requestReload()
 	case isMismatch:
-		// Unlike a self-check, a verification does not ban the collection after a repeated mismatch: etcd may have been restored,
-		// and then a new load can be trusted.
+		// Unlike a self-check, a verification does not ban the collection after a repeated mismatch: etcd may have been
+		// restored, and then a new load can be trusted.
 		c.recordCheck(r, revision, err)
 		c.restart(r)
 	case mustRepeat:

@@ -76,8 +76,8 @@ func (o *options) flagsInForce() []string {
 	return flags
 }
 
-// allowedHosts returns names that the admin port accepts in the header Host: this machine's, and the API server's, which requests
-// through the API server's own proxy have (kubectl get --raw …/pods/NAME:8081/proxy/statusz).
+// allowedHosts returns names that the admin port accepts in the header Host: this machine's, and the API server's, which
+// requests through the API server's own proxy have (kubectl get --raw …/pods/NAME:8081/proxy/statusz).
 func allowedHosts(upstream *url.URL) []string {
 	hosts := []string{upstream.Hostname()}
 	if machine, err := os.Hostname(); err == nil {

@@ -40,7 +40,8 @@ type app struct {
 	draining  atomic.Bool // set when the shutdown begins
 }
 
-// assemble makes the parts and connects them. The caller must close the app. After an error nothing is closed, since the process ends.
+// assemble makes the parts and connects them. The caller must close the app. After an error nothing is closed, since the
+// process ends.
 func (o *options) assemble(api apiServer, p *ports, ins *instruments, log *slog.Logger) (*app, error) {
 	auditLog, err := observe.OpenAuditLog(o.audit.config)
 	if err != nil {
@@ -84,8 +85,8 @@ func (o *options) newRights(api apiServer, observer *observe.Observer) (rights, 
 	}
 	send := auth.SendAs(api.transports.SendAs)
 	if o.callers.clientCA != nil {
-		// A client certificate cannot be sent on, so listproxy impersonates the caller. About such a caller, WithOwnAccount asks with
-		// listproxy's own account.
+		// A client certificate cannot be sent on, so listproxy impersonates the caller. About such a caller, WithOwnAccount
+		// asks with listproxy's own account.
 		sendWithOwnAccount, err := auth.WithOwnAccount(send, api.ownConfig)
 		if err != nil {
 			return rights{}, err
@@ -101,8 +102,8 @@ func (o *options) newRights(api apiServer, observer *observe.Observer) (rights, 
 	return r, nil
 }
 
-// cache has the parts that keep collections in memory. Each collection has a feed, which keeps it current by a list and a watch of
-// the API server. The cluster notices changes of definitions and API servers, which collections must follow.
+// cache has the parts that keep collections in memory. Each collection has a feed, which keeps it current by a list and a watch
+// of the API server. The cluster notices changes of definitions and API servers, which collections must follow.
 type cache struct {
 	compressor  *gzip.Compressor
 	collections *snapshot.Collections
@@ -127,8 +128,8 @@ func (o *options) newCache(
 	if err != nil {
 		return cache{}, err
 	}
-	// Collections and the cluster need each other, so kube is set after the collections are made. Until then, nobody calls the two
-	// functions of snapshotConfig that use kube: no feed runs yet.
+	// Collections and the cluster need each other, so kube is set after the collections are made. Until then, nobody calls the
+	// two functions of snapshotConfig that use kube: no feed runs yet.
 	var kube *cluster.Cluster
 	snapshotConfig := snapshot.Config{
 		Client:    client,

@@ -6,8 +6,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// auditOptions has the file of the audit log, and its rotation. The flags have the names and meanings of kube-apiserver's, but by
-// default nothing is rotated.
+// auditOptions has the file of the audit log, and its rotation. The flags have the names and meanings of kube-apiserver's, but
+// by default nothing is rotated.
 type auditOptions struct {
 	config observe.AuditConfig
 }

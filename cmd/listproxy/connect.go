@@ -17,8 +17,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/serve"
 )
 
-// connectOptions are the flags of the port for CONNECT. Clients that have listproxy as their proxy-url connect to this port, and ask
-// for a tunnel to the API server by one of its names.
+// connectOptions are the flags of the port for CONNECT. Clients that have listproxy as their proxy-url connect to this port,
+// and ask for a tunnel to the API server by one of its names.
 type connectOptions struct {
 	port  int      // noPort if no port is opened
 	hosts []string // names of the API server besides the one in --kubeconfig
@@ -58,16 +58,17 @@ func (o *connectOptions) targets(upstream *url.URL) (serve.Targets, error) {
 	return targets, nil
 }
 
-// connectPort is the open port for CONNECT. server answers the CONNECTs that come on listener. When a CONNECT asks for one of the API
-// server's names, its connection becomes a tunnel. The main server accepts the tunnel from tunnels, like any other connection.
+// connectPort is the open port for CONNECT. server answers the CONNECTs that come on listener. When a CONNECT asks for one of
+// the API server's names, its connection becomes a tunnel. The main server accepts the tunnel from tunnels, like any other
+// connection.
 type connectPort struct {
 	listener net.Listener
 	server   *http.Server
 	tunnels  *serve.Tunnels // a [net.Listener], from which the main server accepts
 }
 
-// openConnect opens the port for CONNECT, or returns nil, nil if --connect-port is -1. opened has the certificates, which this port uses
-// too, and the bound on connections, which this port and the main port share.
+// openConnect opens the port for CONNECT, or returns nil, nil if --connect-port is -1. opened has the certificates, which this
+// port uses too, and the bound on connections, which this port and the main port share.
 func (o *options) openConnect(
 	targets serve.Targets, opened *ports, observer *observe.Observer, log *slog.Logger,
 ) (*connectPort, error) {

@@ -13,7 +13,8 @@ import (
 	"github.com/listproxy/listproxy/proxy"
 )
 
-// parseEager parses the values of --eager. It returns an error for a collection that checkEager refuses, or that is named twice.
+// parseEager parses the values of --eager. It returns an error for a collection that checkEager refuses, or that is named
+// twice.
 func parseEager(p *policy.Config, names []string) ([]proxy.EagerCollection, error) {
 	var eager []proxy.EagerCollection
 	for _, name := range names {

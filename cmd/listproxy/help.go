@@ -14,8 +14,8 @@ const helpWidth = 110
 // cobraFlags is the part of cobra's usage template that prints flags. (TestHelp fails if cobra changes it.)
 const cobraFlags = "Flags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
 
-// showSections makes the help of root show its flags in sections. The help of its subcommands stays as it is. showSections must be
-// called after all subcommands and flags have been added.
+// showSections makes the help of root show its flags in sections. The help of its subcommands stays as it is. showSections must
+// be called after all subcommands and flags have been added.
 func showSections(root *cobra.Command, sections *cliflag.NamedFlagSets) {
 	defaultTemplate := root.UsageTemplate()
 	// Without these calls, cobra would add the commands help and completion only after the loop below, when root runs.

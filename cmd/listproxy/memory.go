@@ -13,12 +13,13 @@ const (
 	gcPercent = 50
 	// otherMemory is the number of bytes for all that is not stored, compressed or garbage: requests, connections, stacks.
 	otherMemory = 512 << 20
-	// compressedDivisor gives the bound on compressed lists: they may take an eighth of the bound on stored objects, in addition.
+	// compressedDivisor gives the bound on compressed lists: they may take an eighth of the bound on stored objects, in
+	// addition.
 	compressedDivisor = 8
 	// defaultCompressedBound is the bound on compressed lists, in bytes, if stored objects have no bound.
 	defaultCompressedBound = 256 << 20
-	// bytesPerConnection permits one connection of a client for each MiB of the memory limit. A connection takes at most 128 KiB,
-	// so all of them take at most an eighth of the limit.
+	// bytesPerConnection permits one connection of a client for each MiB of the memory limit. A connection takes at most 128
+	// KiB, so all of them take at most an eighth of the limit.
 	bytesPerConnection = 1 << 20
 	// minConnections is the bound on connections if the memory limit is small.
 	minConnections = 256
@@ -46,8 +47,8 @@ func currentMemoryLimit() int64 {
 	return debug.SetMemoryLimit(-1) // a negative argument changes nothing
 }
 
-// memoryLimit returns the memory limit in bytes for a bound on stored objects. Without a bound (0) it is noMemoryLimit. For 1 GiB it
-// is (1024 + 128) × 1.5 + 512 = 2240 MiB: objects, compressed lists, garbage (gcPercent) and otherMemory.
+// memoryLimit returns the memory limit in bytes for a bound on stored objects. Without a bound (0) it is noMemoryLimit. For 1
+// GiB it is (1024 + 128) × 1.5 + 512 = 2240 MiB: objects, compressed lists, garbage (gcPercent) and otherMemory.
 func memoryLimit(storedBound int64) int64 {
 	if storedBound <= 0 || storedBound > math.MaxInt64/4 { // a larger bound would overflow below
 		return noMemoryLimit

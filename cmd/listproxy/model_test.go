@@ -43,8 +43,8 @@ const (
 	// modelWatchRevocation bounds the time for which a watch goes on after the right was revoked.
 	modelWatchRevocation = 2 * time.Minute
 	// modelMinRestore is the shortest time in which somebody can stop the API servers, restore etcd and start them. listproxy
-	// relies on this: it takes a watch that opens within 10 s of the end of the last one (minRestoreTime in package snapshot) to be
-	// on the same timeline.
+	// relies on this: it takes a watch that opens within 10 s of the end of the last one (minRestoreTime in package snapshot)
+	// to be on the same timeline.
 	modelMinRestore = 10 * time.Second
 	// modelNoticeLag bounds the time until listproxy notices that an upstream can be reached again.
 	modelNoticeLag = 15 * time.Second

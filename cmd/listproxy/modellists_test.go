@@ -20,7 +20,8 @@ import (
 // Listers of the model (model_test.go) list widgets. A list from memory must have the bytes that
 // inmemory.ControlPlane.WriteList writes for some revision. Two things may differ between API servers:
 //
-//   - The timeline. Each restore of etcd begins another one: the revisions after the restored one are given anew, to other changes.
+//   - The timeline. Each restore of etcd begins another one: the revisions after the restored one are given anew, to other
+//     changes.
 //   - The form of widgets. It is the generation of their definition, and the release of the API server that writes the answer.
 //     A list may have the forms of servers that were up lately.
 
@@ -155,8 +156,8 @@ func (m *model) checkList(sent sentList, revision int64, body string) {
 // the list is answered now:
 //
 //   - Outside an outage, modelReviewTTL before now.
-//   - In an outage, twice modelReviewTTL before the time at which listproxy last heard from the upstream. That may be minutes ago,
-//     since nobody can revoke a right in an outage.
+//   - In an outage, twice modelReviewTTL before the time at which listproxy last heard from the upstream. That may be minutes
+//     ago, since nobody can revoke a right in an outage.
 func (m *model) oldestReview(sent sentList, now time.Time) time.Time {
 	outage := m.outage()
 	// An outage that ended after the request was sent may have gone on until after listproxy's decision.

@@ -89,8 +89,8 @@ func bytesVar(fs *pflag.FlagSet, p *resource.QuantityValue, name, value, usage s
 	fs.Var(p, name, usage)
 }
 
-// checkBytes returns an error if the value of a flag is negative, or less than minBytes, 64 KiB. Such a value most likely lacks its
-// unit, like 512 for 512Mi. The value 0 means no bound.
+// checkBytes returns an error if the value of a flag is negative, or less than minBytes, 64 KiB. Such a value most likely lacks
+// its unit, like 512 for 512Mi. The value 0 means no bound.
 func checkBytes(flag string, value resource.QuantityValue) error {
 	const minBytes = 64 << 10
 	if bytes := value.Value(); bytes == 0 || bytes >= minBytes {

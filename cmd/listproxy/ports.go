@@ -24,8 +24,8 @@ type ports struct {
 // maxAdminConnections bounds the connections to the admin port. Probes and scrapers need only a few.
 const maxAdminConnections = 512
 
-// openPorts opens the ports and reads the serving certificates. A server that serves a port also closes it. After an error nothing is
-// closed, since the process ends.
+// openPorts opens the ports and reads the serving certificates. A server that serves a port also closes it. After an error
+// nothing is closed, since the process ends.
 func (o *options) openPorts(upstream *url.URL, observer *observe.Observer, log *slog.Logger) (*ports, error) {
 	targets, err := o.connect.targets(upstream)
 	if err != nil {

@@ -93,8 +93,8 @@ func (o *servingOptions) selfSignedHosts(hosts []string) []string {
 	return append(slices.Clone(hosts), o.bindAddress.String())
 }
 
-// loadCertificates loads the certificate of the ports for clients and for CONNECT. Without --tls-cert-file it first makes a self-signed
-// one that names hosts. clientCA is nil if client certificates are not accepted.
+// loadCertificates loads the certificate of the ports for clients and for CONNECT. Without --tls-cert-file it first makes a
+// self-signed one that names hosts. clientCA is nil if client certificates are not accepted.
 func (o *servingOptions) loadCertificates(
 	hosts []string, clientCA *dynamiccertificates.DynamicFileCAContent, log *slog.Logger,
 ) (*serve.Certificates, error) {

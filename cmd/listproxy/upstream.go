@@ -89,9 +89,9 @@ func (o *options) newAPIServer(config *rest.Config, log *slog.Logger) (apiServer
 // setPingEnv makes client-go notice within 10 seconds, instead of 45, that an HTTP/2 connection is half-open. Until then, the
 // feeds on such a connection hear nothing: lists are forwarded, and nobody notices a changed definition or a revoked right.
 //
-// client-go sends a ping after a time without a frame, and then waits for the answer. Both times can be set only in the environment.
-// setPingEnv sets each to 5 seconds unless the environment has it. It must be called before the first connection is made.
-// Connections for callers' requests have settings of their own.
+// client-go sends a ping after a time without a frame, and then waits for the answer. Both times can be set only in the
+// environment. setPingEnv sets each to 5 seconds unless the environment has it. It must be called before the first connection
+// is made. Connections for callers' requests have settings of their own.
 func setPingEnv() {
 	for _, name := range []string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS", "HTTP2_PING_TIMEOUT_SECONDS"} {
 		if os.Getenv(name) == "" {

@@ -51,8 +51,8 @@ func (c *Cluster) definitionChanged(change valueChange[definition]) {
 	case change.after.uid != change.before.uid:
 		description = "deleted and made again"
 	default:
-		// The spec has changed, which increases the generation. Or the accepted names or the condition Established have changed,
-		// at the same generation.
+		// The spec has changed, which increases the generation. Or the accepted names or the condition Established have
+		// changed, at the same generation.
 		description = fmt.Sprintf("generation %d to %d", change.before.generation, change.after.generation)
 	}
 	resource, group, _ := strings.Cut(change.name, ".") // a definition's name is plural.group

@@ -44,8 +44,8 @@ func runServers(t *testing.T, upstream *inmemory.Hop) (*recorder, *Cluster) {
 
 // TestSameTimeline: a restored etcd begins another timeline, and API servers are restarted for a restore. A watch broke off,
 // and there is an API server that already ran when the watch last sent something. SameTimeline returns same for a revision if
-// this server has written its Lease at that revision or later. It returns proofMayCome if there is such a server at all, since it may
-// still do so.
+// this server has written its Lease at that revision or later. It returns proofMayCome if there is such a server at all, since
+// it may still do so.
 func TestSameTimeline(t *testing.T) {
 	const uptime = 10 * time.Minute
 	for name, tt := range map[string]struct {

@@ -11,8 +11,8 @@ import (
 type framing int
 
 const (
-	// unframed is the zero value: only a decoder could find the ends. It stands for all media types and encodings but those of the
-	// three framings below.
+	// unframed is the zero value: only a decoder could find the ends. It stands for all media types and encodings but those of
+	// the three framings below.
 	unframed framing = iota
 	// framedByLine is JSON. Each event ends with a newline, and has none inside (k8s.io/apimachinery,
 	// pkg/runtime/serializer/json).
@@ -20,14 +20,14 @@ const (
 	// framedByLength is protobuf. Each event follows its length in four bytes (LengthDelimitedFramer in
 	// k8s.io/apimachinery, pkg/runtime/serializer/protobuf).
 	framedByLength
-	// framedByMember is gzip, in which kube-apiserver compresses streaming lists from 1.37 on. Only the end of a gzip member can
-	// be found. A member has whole events only: kube-apiserver flushes between events, and begins a new member after each flush
-	// (perFlushGzipWriter in k8s.io/apiserver, pkg/endpoints/handlers).
+	// framedByMember is gzip, in which kube-apiserver compresses streaming lists from 1.37 on. Only the end of a gzip member
+	// can be found. A member has whole events only: kube-apiserver flushes between events, and begins a new member after each
+	// flush (perFlushGzipWriter in k8s.io/apiserver, pkg/endpoints/handlers).
 	framedByMember
 )
 
-// endFinder finds where each event ends in the body of a watch, which is given to [endFinder.next] piece by piece. The zero value
-// finds no ends.
+// endFinder finds where each event ends in the body of a watch, which is given to [endFinder.next] piece by piece. The zero
+// value finds no ends.
 type endFinder struct {
 	framing framing
 	// inside reports whether the last call of next has ended within an event or gzip member. For an unframed body, it is false.
@@ -113,8 +113,8 @@ func (f *endFinder) nextByLength(p []byte) (n int, ended bool) {
 }
 
 // nextByMember is next for framedByMember. A member ends with memberEnd and a trailer of any bytes. If a byte does not match
-// memberEnd, the search begins again. Only that byte itself can be a new beginning, since the first byte of memberEnd occurs nowhere
-// else in it.
+// memberEnd, the search begins again. Only that byte itself can be a new beginning, since the first byte of memberEnd occurs
+// nowhere else in it.
 func (f *endFinder) nextByMember(p []byte) (n int, ended bool) {
 	for i, b := range p {
 		isInTrailer := f.endRead >= len(memberEnd)

@@ -47,8 +47,8 @@ type exchange struct {
 	switched       bool // the API server has agreed to the upgrade
 }
 
-// newExchange returns the exchange of a caller's request. It moves the headers of w to ownHeader, since w would send them with the
-// first 1xx answer. adaptHeader and fail add them to the final answer.
+// newExchange returns the exchange of a caller's request. It moves the headers of w to ownHeader, since w would send them with
+// the first 1xx answer. adaptHeader and fail add them to the final answer.
 func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller auth.Identity, body *upload) *exchange {
 	ownHeader := w.Header().Clone()
 	clear(w.Header())
@@ -68,8 +68,8 @@ func (x *exchange) reverseProxy(transport http.RoundTripper, flushInterval time.
 	}
 }
 
-// rewrite makes the request to the API server. ReverseProxy has removed the hop-by-hop headers before, so it does not remove what
-// rewrite sets.
+// rewrite makes the request to the API server. ReverseProxy has removed the hop-by-hop headers before, so it does not remove
+// what rewrite sets.
 func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	x.isWellFormed = true // ReverseProxy does not call rewrite for other requests
 	pr.Out.URL = upstreamURL(x.forwarder.base, pr.In.RequestURI)
@@ -119,8 +119,8 @@ func (x *exchange) countAttempts(ctx context.Context, cancel context.CancelFunc)
 // tooManyAttempts reports whether the request was sent on more than maxAttempts connections.
 func (x *exchange) tooManyAttempts() bool { return x.attempts > maxAttempts }
 
-// RoundTrip sends the request. If the request is a read, and the connection ends before the answer, RoundTrip sends it once more,
-// as a client with a connection of its own would do.
+// RoundTrip sends the request. If the request is a read, and the connection ends before the answer, RoundTrip sends it once
+// more, as a client with a connection of its own would do.
 func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	transport := x.forwarder.upstream.RoundTripper(x.caller, x.asked)
 	res, err := transport.RoundTrip(r)
@@ -191,9 +191,9 @@ func (x *exchange) finishUpgrade(res *http.Response) error {
 	return nil
 }
 
-// mayBeOfBackend reports whether a 401 may come from a backend: a pod, a Service, a kubelet or an aggregated API server. There are
-// two signs: the request goes through kube-apiserver's own proxy, or the answer names a FlowSchema. kube-apiserver names one in
-// every answer to a caller whom it knows (k8s.io/apiserver, WithPriorityAndFairness), so its own 401 names none.
+// mayBeOfBackend reports whether a 401 may come from a backend: a pod, a Service, a kubelet or an aggregated API server. There
+// are two signs: the request goes through kube-apiserver's own proxy, or the answer names a FlowSchema. kube-apiserver names
+// one in every answer to a caller whom it knows (k8s.io/apiserver, WithPriorityAndFairness), so its own 401 names none.
 func (x *exchange) mayBeOfBackend(res *http.Response) bool {
 	info := x.asked.Info
 	return info.Subresource == "proxy" || info.Verb == "proxy" ||
@@ -254,8 +254,8 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	}
 }
 
-// refuseMalformed answers a request whose header or body could not be read as a whole. isLate means that the body did not come in
-// time.
+// refuseMalformed answers a request whose header or body could not be read as a whole. isLate means that the body did not come
+// in time.
 func refuseMalformed(w http.ResponseWriter, r *http.Request, isLate bool) {
 	w.Header().Set("Connection", "close")
 	if isLate {

@@ -47,8 +47,9 @@ type Upstream interface {
 //   - the credentials and trailers, if listproxy impersonates the caller: the request has listproxy's own credentials, names
 //     the caller in Impersonate-* headers, and has no trailers. All other requests have the caller's credentials only.
 //
-// The answer differs from the API server's only in headers about the connection and the length, and in the headers that were set
-// on the ResponseWriter before. If both have a header, the API server's values come first, as RFC 9211 wants for Cache-Status.
+// The answer differs from the API server's only in headers about the connection and the length, and in the headers that were
+// set on the ResponseWriter before. If both have a header, the API server's values come first, as RFC 9211 wants for
+// Cache-Status.
 //
 // An incomplete answer never looks complete. If either side breaks off after the answer has begun, a panic with
 // [http.ErrAbortHandler] breaks off the other side's connection or stream. Handlers around this one must let the panic pass.
@@ -128,8 +129,8 @@ func whyRefused(r *http.Request, id auth.Identity) (reason, message string) {
 	if name := identityHeaderInConnection(r.Header); name != "" {
 		return observe.RefusedConnection, fmt.Sprintf("The Connection header must not list %s, which is meant for the API server.", name)
 	}
-	// After an upgrade, the caller speaks on a connection that was opened with listproxy's credentials if listproxy impersonates
-	// the caller. Such a connection is for the protocols of exec, attach and port-forward only.
+	// After an upgrade, the caller speaks on a connection that was opened with listproxy's credentials if listproxy
+	// impersonates the caller. Such a connection is for the protocols of exec, attach and port-forward only.
 	upgrade := kubehttp.RequestOf(r).Upgrade
 	isOfKubernetes := strings.EqualFold(upgrade, "websocket") || strings.EqualFold(upgrade, "SPDY/3.1")
 	if id.VerifiedUser() != nil && upgrade != "" && !isOfKubernetes {

@@ -10,8 +10,8 @@ import (
 )
 
 // adaptRequestHeader turns h from the header of a caller's request into that of the request to the API server. The hop-by-hop
-// headers must have been removed. A caller whom listproxy impersonates gets listproxy's credentials; all other callers keep their
-// own. remoteAddr is the caller's address.
+// headers must have been removed. A caller whom listproxy impersonates gets listproxy's credentials; all other callers keep
+// their own. remoteAddr is the caller's address.
 func adaptRequestHeader(h http.Header, caller auth.Identity, remoteAddr string) {
 	removeProxyHeaders(h)
 	hideIdempotencyKeys(h)
@@ -58,12 +58,12 @@ func hideIdempotencyKeys(h http.Header) {
 	}
 }
 
-// identityHeaderInConnection returns the name of a header that says who the caller is, and that Connection lists. It returns "" if
-// Connection lists none. Connection must list headers for the next hop only, so such a request is malformed.
+// identityHeaderInConnection returns the name of a header that says who the caller is, and that Connection lists. It returns ""
+// if Connection lists none. Connection must list headers for the next hop only, so such a request is malformed.
 //
 // Such a request may also be an attack on a proxy in front of listproxy that impersonates its callers. A proxy must remove the
-// headers that Connection lists (RFC 9110, 7.6.1). A caller could list Impersonate-User, and listproxy would remove what the other
-// proxy has set there. The caller would act with the rights of that proxy.
+// headers that Connection lists (RFC 9110, 7.6.1). A caller could list Impersonate-User, and listproxy would remove what the
+// other proxy has set there. The caller would act with the rights of that proxy.
 func identityHeaderInConnection(h http.Header) string {
 	for _, value := range h["Connection"] {
 		for option := range strings.SplitSeq(value, ",") {

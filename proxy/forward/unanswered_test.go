@@ -55,8 +55,8 @@ const (
 // TestUnanswered: a request without an answer is sent again in two cases: it only reads, or a GOAWAY says that kube-apiserver
 // has not looked at it. If the request cannot be sent again, or there still is no answer, the client gets an error:
 //
-//   - A 429 after a GOAWAY if listproxy has not kept the body: it is longer than 3 MiB (maxKept), or of unknown length, or there was no
-//     room for it.
+//   - A 429 after a GOAWAY if listproxy has not kept the body: it is longer than 3 MiB (maxKept), or of unknown length, or
+//     there was no room for it.
 //   - A 503 in all other cases.
 //
 // The error has Retry-After if it is certain that no write was carried out. Its message has no secrets. A warning is logged.
@@ -125,8 +125,8 @@ func (tt unansweredCase) test(t *testing.T) {
 	expect.Same(t, tt.wantCode, res.StatusCode)
 	expect.Same(t, tt.wantRetryAfter, res.Header.Get("Retry-After"))
 	expect.Same(t, tt.wantRequests, upstream.requests.Load())
-	// There are at most eight attempts (maxAttempts). There may be more dials: net/http also dials for a request that then takes
-	// another connection.
+	// There are at most eight attempts (maxAttempts). There may be more dials: net/http also dials for a request that then
+	// takes another connection.
 	if n := upstream.dials.Load(); n > 2*maxAttempts {
 		t.Errorf("the request opened %d connections, want at most %d", n, 2*maxAttempts)
 	}

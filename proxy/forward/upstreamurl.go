@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// upstreamURL returns the URL at the API server for a request with this target. base is the API server's base URL. The bytes
-// of the target stay as they are, since only the API server can judge unusual targets (double slashes, %2f, semicolons,
-// stray percent signs). The exception is a space: HTTP/2 allows it in a path, but in HTTP/1.1 it ends the target. So it is escaped.
+// upstreamURL returns the URL at the API server for a request with this target. base is the API server's base URL. The bytes of
+// the target stay as they are, since only the API server can judge unusual targets (double slashes, %2f, semicolons, stray
+// percent signs). The exception is a space: HTTP/2 allows it in a path, but in HTTP/1.1 it ends the target. So it is escaped.
 func upstreamURL(base *url.URL, target string) *url.URL {
 	path, query, hasQuery := strings.Cut(strings.ReplaceAll(target, " ", "%20"), "?")
 	raw := base.EscapedPath() + path

@@ -17,10 +17,9 @@ var loggableNamespace = regexp.MustCompile(`^(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-
 // masked replaces a word that may be a credential.
 const masked = "?"
 
-// LoggedTarget returns the target of a request in words of the API, for the log, like "list pods v1". Any part of a request
-// may have a credential, and the query of an exec has a command. So LoggedTarget leaves out the query and the names of
-// objects. For a path that is not a resource's, it returns the first segment if that is well-known, like "/healthz", and "other"
-// if not.
+// LoggedTarget returns the target of a request in words of the API, for the log, like "list pods v1". Any part of a request may
+// have a credential, and the query of an exec has a command. So LoggedTarget leaves out the query and the names of objects. For
+// a path that is not a resource's, it returns the first segment if that is well-known, like "/healthz", and "other" if not.
 func LoggedTarget(r *http.Request) string {
 	info := RequestOf(r).Info
 	if !info.IsResourceRequest {
@@ -40,8 +39,8 @@ func LoggedTarget(r *http.Request) string {
 	return strings.Join(words, " ")
 }
 
-// LoggedNamespace returns the namespace of a request for the log, or "" if the request has none. The namespace helps an operator to
-// find the client.
+// LoggedNamespace returns the namespace of a request for the log, or "" if the request has none. The namespace helps an
+// operator to find the client.
 func LoggedNamespace(r *http.Request) string {
 	return maskUnless(loggableNamespace, RequestOf(r).Info.Namespace)
 }

@@ -52,8 +52,8 @@ type listener struct {
 	closed bool // guarded by all.mu
 }
 
-// Accept implements [net.Listener]. At the bound it closes the connection that has been idle for longest. If none is idle, it waits
-// until there is room.
+// Accept implements [net.Listener]. At the bound it closes the connection that has been idle for longest. If none is idle, it
+// waits until there is room.
 func (l *listener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
@@ -110,8 +110,8 @@ type connection struct {
 	// the state has changed since the timer was started.
 	stateChanges int
 
-	// closed is set just before Conn is closed. From then on, no request of the connection is carried out. It is atomic, so that
-	// a request does not lock all.mu.
+	// closed is set just before Conn is closed. From then on, no request of the connection is carried out. It is atomic, so
+	// that a request does not lock all.mu.
 	closed atomic.Bool
 }
 

@@ -110,8 +110,8 @@ func (l *Limiter) Acquire(ctx context.Context, key Flow, cost int64) (Grant, err
 	return l.acquireAndUnlock(ctx, key, l.boundedCost(cost))
 }
 
-// TryAcquire acquires cost units for a request that can do without them. It returns false if less than half of the capacity would
-// stay free, or if [Limiter.Acquire] would wait.
+// TryAcquire acquires cost units for a request that can do without them. It returns false if less than half of the capacity
+// would stay free, or if [Limiter.Acquire] would wait.
 func (l *Limiter) TryAcquire(key Flow, cost int64) (Grant, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -221,8 +221,8 @@ type queuedRequest struct {
 // isQueued reports whether the request is still in its flow's queue.
 func (r *queuedRequest) isQueued() bool { return r.element != nil }
 
-// acquireAndUnlock acquires free units, or enqueues the request. Then it unlocks l.mu, which the caller has locked, and waits if the
-// request was enqueued.
+// acquireAndUnlock acquires free units, or enqueues the request. Then it unlocks l.mu, which the caller has locked, and waits
+// if the request was enqueued.
 func (l *Limiter) acquireAndUnlock(ctx context.Context, key Flow, cost int64) (Grant, error) {
 	if err := ctx.Err(); err != nil {
 		l.mu.Unlock()
@@ -349,8 +349,8 @@ func (l *Limiter) grantLocked() {
 	}
 }
 
-// nextLocked returns the request that is granted next, or nil if there is none: the oldest request of the first flow that can hold
-// what this request costs. There may be too few free units for it.
+// nextLocked returns the request that is granted next, or nil if there is none: the oldest request of the first flow that can
+// hold what this request costs. There may be too few free units for it.
 func (l *Limiter) nextLocked() (next *queuedRequest) {
 	l.queuedFlows.Ascend(func(f *flow) bool {
 		if f.oldest().cost <= l.flowUnits-f.held {

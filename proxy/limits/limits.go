@@ -39,8 +39,8 @@ type Config struct {
 
 const (
 	// maxWaitingPerRequest is the number of requests that may wait (for their turn or for memory) for each short request that
-	// may be in flight. With the default of --max-requests-inflight, 1000 * 16 = 16,000 requests may wait. An eighth of them may
-	// be of one account (flowsToFillQueue): 2,000, enough for the pods of a DaemonSet on as many nodes.
+	// may be in flight. With the default of --max-requests-inflight, 1000 * 16 = 16,000 requests may wait. An eighth of them
+	// may be of one account (flowsToFillQueue): 2,000, enough for the pods of a DaemonSet on as many nodes.
 	maxWaitingPerRequest = 16
 	// maxWaitingAnswers is the number of large answers that may wait to be written.
 	maxWaitingAnswers = 4096

@@ -22,15 +22,15 @@ const (
 	// shortPingAfter is the time without a frame after which a connection for short requests sends a ping.
 	shortPingAfter = 3 * time.Second
 	// shortPingTimeout is the time after which such a connection is closed if the ping is not answered. So a dead connection is
-	// closed after 3 + 5 seconds. client-go's leader election gives up a lock that it could not renew for ten seconds. The other
-	// two seconds are left for a new connection.
+	// closed after 3 + 5 seconds. client-go's leader election gives up a lock that it could not renew for ten seconds. The
+	// other two seconds are left for a new connection.
 	shortPingTimeout = 5 * time.Second
 	// maxIdleConns bounds the idle connections of a transport. With HTTP/2 there are only a few. There can be more if the API
 	// server does not speak HTTP/2, or refuses many upgrades.
 	maxIdleConns = 256
 	// streamReceiveBuffer is the number of bytes that the API server may send of an answer before listproxy has passed them on.
-	// If the client does not read, these bytes wait in memory. The buffer also bounds the throughput of an answer: 128 KiB in each
-	// round trip to the API server. With a round trip of a millisecond, that is 125 MiB a second.
+	// If the client does not read, these bytes wait in memory. The buffer also bounds the throughput of an answer: 128 KiB in
+	// each round trip to the API server. With a round trip of a millisecond, that is 125 MiB a second.
 	streamReceiveBuffer = 128 << 10
 )
 

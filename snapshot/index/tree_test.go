@@ -178,8 +178,8 @@ func (m *checkedTree) check(t *testing.T) {
 }
 
 // checkRuns compares the runs and the index of the tree with its objects. A run has up to maxRun objects with successive keys,
-// and for each of them a signature: a few bits that depend on the labels. Runs must be at least an eighth full on average, since
-// Count visits each run.
+// and for each of them a signature: a few bits that depend on the labels. Runs must be at least an eighth full on average,
+// since Count visits each run.
 func (m *checkedTree) checkRuns(t *testing.T) {
 	t.Helper()
 	expect.Same(t, m.tree.Len(), m.tree.byField.Len())

@@ -94,7 +94,8 @@ func streamSentAt(after time.Duration) event {
 
 func streamReached(revision uint64) event { return func(f *Freshness) { f.StateReached(revision) } }
 
-// What happens to progress watches. (A progress watch is a short watch for its bookmark, which shows how far the state has got.)
+// What happens to progress watches. (A progress watch is a short watch for its bookmark, which shows how far the state has
+// got.)
 var (
 	progressOpened event = (*Freshness).ProgressOpened
 	// In progressHadNews, a progress watch ends with a bookmark at a higher revision than the state.

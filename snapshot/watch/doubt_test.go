@@ -17,8 +17,8 @@ func TestIsDefinedCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *fakeCluster) {
 		const clients, changes = 100, 100
 
-		// All clients but one watch the namespace n1. The first Take of each calls IsDefined in any case. It is over before the calls
-		// are counted.
+		// All clients but one watch the namespace n1. The first Take of each calls IsDefined in any case. It is over before the
+		// calls are counted.
 		elsewhere := c.watchNamespace("n2", Options{})
 		elsewhere.receive(t.Context())
 		var inN1 []*watchClient
@@ -52,8 +52,8 @@ func TestIsDefinedCalls(t *testing.T) {
 			}
 		})
 
-		// The clients wait until holdTimeout, and then for their turn to end. Until then they call IsDefined about 300 times each:
-		// once in each holdPollInterval, 100 ms, of holdTimeout, 30 s. Twice that is allowed.
+		// The clients wait until holdTimeout, and then for their turn to end. Until then they call IsDefined about 300 times
+		// each: once in each holdPollInterval, 100 ms, of holdTimeout, 30 s. Twice that is allowed.
 		const callsOfEach = 2 * int64(holdTimeout/holdPollInterval)
 		expectAtMostCalls("until all watches have ended", clients*callsOfEach, func() {
 			time.Sleep(holdTimeout + maxEndSpread + time.Second)

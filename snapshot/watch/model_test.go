@@ -59,8 +59,8 @@ type modelClient struct {
 	queryName string
 	options   Options
 	begunAt   time.Time
-	// asleep reports whether the last Take returned nothing, outside of a doubt. Then the client does not call Take again before it
-	// is woken.
+	// asleep reports whether the last Take returned nothing, outside of a doubt. Then the client does not call Take again
+	// before it is woken.
 	asleep bool
 
 	want       []wantEvent // the events that the client must get for the first wantLogged changes of the log
@@ -68,8 +68,8 @@ type modelClient struct {
 	// The numbers of events and bookmarks that were checked already.
 	checkedEvents, checkedBookmarks int
 
-	// readUndispatched lets the client call Take after a change was published, but before the change is dispatched. The client is
-	// woken for the change later, though it may have the change by then.
+	// readUndispatched lets the client call Take after a change was published, but before the change is dispatched. The client
+	// is woken for the change later, though it may have the change by then.
 	undispatchedTo uint64 // the revision of the last change that readUndispatched has published
 	extraBookmarks int    // the number of bookmarks that readUndispatched has made due, in addition to those of the timer
 }

@@ -34,8 +34,8 @@ func (p *Pacer) Plan(now time.Time, watches int, atMost time.Duration) (delay, s
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delay = max(0, p.plannedUntil.Sub(now))
-	// reserved is the time that the ends take at endsPerSecond. The next plan begins after it. A plan for few watches has a longer
-	// spread, and so overlaps with the next plan.
+	// reserved is the time that the ends take at endsPerSecond. The next plan begins after it. A plan for few watches has a
+	// longer spread, and so overlaps with the next plan.
 	reserved := time.Duration(watches) * time.Second / endsPerSecond
 	spread = max(reserved, minEndSpread)
 	if delay+spread > atMost {

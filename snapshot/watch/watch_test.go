@@ -165,8 +165,8 @@ func readToTheEnd(t *testing.T, clients []*watchClient) []watchEnd {
 func TestSlowState(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cause func(*fakeCluster)
-		// The endings that AwaitDefined returns for a client whose initial state is three changes behind the newest one; "": the
-		// client reads on.
+		// The endings that AwaitDefined returns for a client whose initial state is three changes behind the newest one; "":
+		// the client reads on.
 		wantEarly Ending // until initialStateTimeout
 		wantLate  Ending // after initialStateTimeout
 		// wantNewest is the ending after initialStateTimeout of a client whose initial state was the newest.

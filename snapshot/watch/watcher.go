@@ -115,8 +115,8 @@ const (
 	// holdTimeout is the time for which a watcher holds events back while [Options].IsDefined returns false. Then it ends. The
 	// result comes from an API server, and even a busy one answers or refuses a request in less time.
 	holdTimeout = 30 * time.Second
-	// initialHoldTimeout replaces holdTimeout while the initial state is written. It is shorter, since the watch keeps that state
-	// in memory meanwhile.
+	// initialHoldTimeout replaces holdTimeout while the initial state is written. It is shorter, since the watch keeps that
+	// state in memory meanwhile.
 	initialHoldTimeout = 3 * time.Second
 	// holdPollInterval is the time between two calls of IsDefined while it returns false.
 	holdPollInterval = 100 * time.Millisecond

@@ -4,8 +4,8 @@
 //
 // These words have a meaning of their own here:
 //
-//   - A side is a server to which the same requests go: kube-apiserver, a listproxy, a listproxy of the commit before (--before),
-//     or the limit.
+//   - A side is a server to which the same requests go: kube-apiserver, a listproxy, a listproxy of the commit before
+//     (--before), or the limit.
 //   - The limit is the least that a proxy in Go can cost. This program runs it, as a process of its own.
 //   - A row of a table is what a request costs at a side.
 //   - A round sends each request to all sides, one after the other.

@@ -44,8 +44,8 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-// applyOverlay returns the path of the chart to test: chart, or dir with a changed copy of it if a mutant (test/mutants) changes
-// one of its files. A mutant changes files by the go command's -overlay in GOFLAGS, which Helm does not know.
+// applyOverlay returns the path of the chart to test: chart, or dir with a changed copy of it if a mutant (test/mutants)
+// changes one of its files. A mutant changes files by the go command's -overlay in GOFLAGS, which Helm does not know.
 func applyOverlay(chart, dir string) (string, error) {
 	_, path, mutated := strings.Cut(os.Getenv("GOFLAGS"), "-overlay=")
 	if !mutated {

@@ -43,8 +43,8 @@ func TestAccept(t *testing.T) {
 	finish(t, c.report, anyShare)
 }
 
-// TestGzipThreshold: listproxy compresses a list if and only if kube-apiserver does, in every representation: if the list has more
-// than 128 KiB. The lists have just under, exactly and just over 128 KiB.
+// TestGzipThreshold: listproxy compresses a list if and only if kube-apiserver does, in every representation: if the list has
+// more than 128 KiB. The lists have just under, exactly and just over 128 KiB.
 func TestGzipThreshold(t *testing.T) {
 	c := newComparator(t)
 	const threshold = 128 << 10

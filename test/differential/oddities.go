@@ -150,8 +150,8 @@ func (g *generator) spellUnusually(q *question) {
 }
 
 // oddAccepts returns Accept headers that may be read in more ways than one. Two parts of kube-apiserver read such a header: its
-// router, and its content negotiation. None of these headers begins or ends with a space or a tab: HTTP/2 forbids that (RFC 9113,
-// 8.2.1), and HTTP/1.1, over which listproxy forwards the first request of a caller, drops the space.
+// router, and its content negotiation. None of these headers begins or ends with a space or a tab: HTTP/2 forbids that (RFC
+// 9113, 8.2.1), and HTTP/1.1, over which listproxy forwards the first request of a caller, drops the space.
 func oddAccepts() []string {
 	return []string{
 		// No media type, or one that kube-apiserver does not write.

@@ -102,8 +102,8 @@ func (q question) atRevision(revision uint64, obeysLimitAtZero bool) question {
 }
 
 // effectiveSemantics returns the semantics by which kube-apiserver answers. They differ from those that the question names in
-// one case: a legacyExact list of a single key (metadata.name=) is read from etcd at the newest revision, and the revision that it
-// names is only a lower bound (storage/etcd3).
+// one case: a legacyExact list of a single key (metadata.name=) is read from etcd at the newest revision, and the revision that
+// it names is only a lower bound (storage/etcd3).
 func (q question) effectiveSemantics() semantics {
 	if q.Semantics == legacyExact && q.readsSingleKey() {
 		return consistent

@@ -46,8 +46,8 @@
 //     must have the same objects, by UID and revision, in the same order. The record has a list at every revision. It is read
 //     from kube-apiserver just before the loss, while writers pause.
 //   - It is not older than the request allows. With a --staleness-bound of 6 s, it has each write that was confirmed 7 s or
-//     longer before the request: the bound and a second of tolerance. In an outage it may be older, and so may lists at an exact
-//     revision and next pages. The ledger knows when revisions were written.
+//     longer before the request: the bound and a second of tolerance. In an outage it may be older, and so may lists at an
+//     exact revision and next pages. The ledger knows when revisions were written.
 //   - It is not of an old timeline after an answer of the same collection was of the new one. (When a replaced etcd is back,
 //     and until a feed learns of it, an answer may be of either.)
 //

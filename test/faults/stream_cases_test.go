@@ -62,8 +62,9 @@ func streamCases() []faultCase {
 			return time.Now()
 		}},
 		{name: "watches_delayed_ever_more", suite: makeTestAll, inSoak: true, fault: func(s *scene) time.Time {
-			// The delay grows with the time. An event that comes 5 s after the beginning passes at 10 s, and one that comes at 6 s
-			// passes at 12 s. So events flow without a gap, at half their speed. The last ones that pass are late by twice the bound.
+			// The delay grows with the time. An event that comes 5 s after the beginning passes at 10 s, and one that comes at
+			// 6 s passes at 12 s. So events flow without a gap, at half their speed. The last ones that pass are late by twice
+			// the bound.
 			begun := time.Now()
 			s.hop.OnDelay(func(*http.Request) time.Duration { return time.Since(begun) })
 			clock.Sleep(s.Context(), max(4*load.Bound, *duration))

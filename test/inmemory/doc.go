@@ -8,8 +8,8 @@
 //
 // Terms:
 //
-//   - A timeline is a history of etcd. When etcd is restored from a backup, a new timeline begins, whose revisions after that of
-//     the backup are given a second time.
+//   - A timeline is a history of etcd. When etcd is restored from a backup, a new timeline begins, whose revisions after that
+//     of the backup are given a second time.
 //   - The release of a server is its version, which an update changes.
 //   - A form is how a server writes a widget. It depends on the definition that the server knows, and on its release.
 package inmemory

@@ -31,8 +31,8 @@ func Bookmark(k Kind, revision int64, endsInitial bool) string {
 }
 
 // beginWatch sends the initial events of a watch, if it has any, and returns the revision after which the watch goes on. ok is
-// false if the watch is over: its revision is compacted or older than the watch cache, or the watch could not begin before timeout
-// or the end of the request.
+// false if the watch is over: its revision is compacted or older than the watch cache, or the watch could not begin before
+// timeout or the end of the request.
 func (s *Server) beginWatch(r *http.Request, k Kind, q query, timeout time.Duration, send func(line string)) (revision int64, ok bool) {
 	state, values := s.current(), r.URL.Query()
 	streaming := values.Get("sendInitialEvents") == "true"

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// command has arguments of go test, such as "./snapshot -run ^TestHistories$". The tests must pass on the unchanged code. At least
-// one must fail on a mutant, the code with one deliberate mistake.
+// command has arguments of go test, such as "./snapshot -run ^TestHistories$". The tests must pass on the unchanged code. At
+// least one must fail on a mutant, the code with one deliberate mistake.
 type command string
 
 // verdict classifies the result of a command.

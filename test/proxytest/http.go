@@ -225,8 +225,8 @@ func ServeInPipes(t *testing.T, server *http.Server) *inmemory.Listener {
 	return listener
 }
 
-// ServePipe is ServeInPipes for a handler. It returns a client with the smallest possible HTTP/2 windows: the server soon has to
-// wait until the client reads. dial opens a connection without that client, for requests that a test writes by hand.
+// ServePipe is ServeInPipes for a handler. It returns a client with the smallest possible HTTP/2 windows: the server soon has
+// to wait until the client reads. dial opens a connection without that client, for requests that a test writes by hand.
 func ServePipe(t *testing.T, handler http.Handler, http2 bool) (client *http.Client, dial func() net.Conn) {
 	t.Helper()
 	var protocols http.Protocols

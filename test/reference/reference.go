@@ -1,5 +1,5 @@
-// Package reference checks that docs/reference.md agrees with the code. For each part of the page, a test of the package that it
-// describes makes the text. make reference writes the texts into the page.
+// Package reference checks that docs/reference.md agrees with the code. For each part of the page, a test of the package that
+// it describes makes the text. make reference writes the texts into the page.
 package reference
 
 import (

@@ -9,8 +9,8 @@ import (
 
 // Advice says what to change so that more requests are answered from memory.
 type Advice struct {
-	// What is the switch with which listproxy would answer, consistent-lists or watches. If kube-apiserver answers in any case, What
-	// is the [reason.Reason].
+	// What is the switch with which listproxy would answer, consistent-lists or watches. If kube-apiserver answers in any case,
+	// What is the [reason.Reason].
 	What string `json:"what"`
 	// Lists and Watches are the numbers of requests that the advice is about.
 	Lists   int64 `json:"lists,omitempty"`
@@ -37,7 +37,8 @@ const maxSenders = 3
 // texts are the Why and Do of an Advice. If one is empty, the Advice has the text of [reason.Reason.Explain] instead.
 type texts struct{ why, do string }
 
-// ownTexts has texts by [Advice.What]. They replace the texts of Explain that do not suit the reader of a log, or that do not exist.
+// ownTexts has texts by [Advice.What]. They replace the texts of Explain that do not suit the reader of a log, or that do not
+// exist.
 var ownTexts = map[string]texts{
 	string(byMemoryIfConsistentLists): {
 		why: "They name no resourceVersion: they ask for the newest state.",

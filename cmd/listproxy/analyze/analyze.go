@@ -18,7 +18,8 @@ type analyzer struct {
 	files       []File    // in the order in which they were read
 }
 
-// File says what was found in one log. An audit event is relevant if it stands for an answered list or watch ([auditEvent.isRelevant]).
+// File says what was found in one log. An audit event is relevant if it stands for an answered list or watch
+// ([auditEvent.isRelevant]).
 type File struct {
 	Name string `json:"name"`
 	// Lines is the number of lines that were read, without blank ones.
@@ -38,8 +39,8 @@ func newAnalyzer(f *policy.File) *analyzer {
 	return &analyzer{predictor: newPredictor(f), counters: map[counterKey]*counter{}}
 }
 
-// readLog reads a log to its end, and counts its events. It returns an error if reading fails, or if the log has no relevant event.
-// The error is also the Problem of the File. The events before a failure stay counted.
+// readLog reads a log to its end, and counts its events. It returns an error if reading fails, or if the log has no relevant
+// event. The error is also the Problem of the File. The events before a failure stay counted.
 func (a *analyzer) readLog(name string, log io.Reader) error {
 	f := File{Name: name}
 	err := eachLine(log, func(line []byte) { a.readLine(&f, line) })

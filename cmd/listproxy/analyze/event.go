@@ -11,8 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// auditEvent has the fields of an audit event that matter here. [auditv1.Event] has more: it would decode whole lists if the audit
-// level is RequestResponse.
+// auditEvent has the fields of an audit event that matter here. [auditv1.Event] has more: it would decode whole lists if the
+// audit level is RequestResponse.
 type auditEvent struct {
 	Kind       string        `json:"kind"`
 	APIVersion string        `json:"apiVersion"`
@@ -38,8 +38,8 @@ type auditEvent struct {
 // responseObject is the answer in an event. Only the kind of the answer matters.
 type responseObject struct{ isTable bool }
 
-// UnmarshalJSON implements [json.Unmarshaler]. It does not decode the object, which can be large. The object counts as a table if
-// "Table" is in its first bytes, where the kind is.
+// UnmarshalJSON implements [json.Unmarshaler]. It does not decode the object, which can be large. The object counts as a table
+// if "Table" is in its first bytes, where the kind is.
 func (o *responseObject) UnmarshalJSON(data []byte) error {
 	const headBytes = 256
 	o.isTable = bytes.Contains(data[:min(len(data), headBytes)], []byte(`"Table"`))
@@ -65,8 +65,8 @@ func (e *auditEvent) isRelevant() bool {
 	return isAnswered && isListOrWatch
 }
 
-// receivedAt returns the time at which the request was received, and whether this time is plausible. A wrong year would stretch the
-// period of the report, and a year above 9999 cannot be encoded as JSON.
+// receivedAt returns the time at which the request was received, and whether this time is plausible. A wrong year would stretch
+// the period of the report, and a year above 9999 cannot be encoded as JSON.
 func (e *auditEvent) receivedAt() (time.Time, bool) {
 	year := e.Received.UTC().Year()
 	return e.Received, year >= 1970 && year <= 2200
@@ -81,8 +81,8 @@ const (
 )
 
 // httpRequest returns the request of the event, or false if its URI is malformed. Events do not record the Accept header, so
-// httpRequest assumes one: that of kubectl get if the request asked for a table (see wantsTable), and otherwise none, which means
-// JSON.
+// httpRequest assumes one: that of kubectl get if the request asked for a table (see wantsTable), and otherwise none, which
+// means JSON.
 func (e *auditEvent) httpRequest() (*http.Request, bool) {
 	u, err := url.ParseRequestURI(e.RequestURI)
 	if err != nil {
@@ -98,8 +98,8 @@ func (e *auditEvent) httpRequest() (*http.Request, bool) {
 	return r, true
 }
 
-// wantsTable reports whether the request asked for a table. If the event has the answer, the request asked for a table if the answer
-// is one. Without the answer, kubectl get is assumed to have asked for a table, and every other client for JSON.
+// wantsTable reports whether the request asked for a table. If the event has the answer, the request asked for a table if the
+// answer is one. Without the answer, kubectl get is assumed to have asked for a table, and every other client for JSON.
 func (e *auditEvent) wantsTable() bool {
 	if e.ResponseObject != nil {
 		return e.ResponseObject.isTable

@@ -19,8 +19,8 @@ const (
 	verbWatch verb = "watch"
 )
 
-// form says what a list or watch asks for. The form of a list is one of the [policy.Semantics], like any or exact, or formUnknown.
-// The form of a watch is one of the constants.
+// form says what a list or watch asks for. The form of a list is one of the [policy.Semantics], like any or exact, or
+// formUnknown. The form of a watch is one of the constants.
 type form string
 
 const (
@@ -43,8 +43,8 @@ const (
 	byAPIServer               answerer = "kube-apiserver"
 )
 
-// reasonRefused means that kube-apiserver answered the request with an error. It would do so behind listproxy, too, since listproxy
-// would forward the request. Package reason does not have this reason, since listproxy does not foresee such answers.
+// reasonRefused means that kube-apiserver answered the request with an error. It would do so behind listproxy, too, since
+// listproxy would forward the request. Package reason does not have this reason, since listproxy does not foresee such answers.
 const reasonRefused reason.Reason = "refused"
 
 // Prediction is what listproxy would do with a request.
@@ -136,8 +136,8 @@ func whyForwarded(p *policy.Config, request *policy.Request) reason.Reason {
 	return mismatchOf(evaluation.Rule, request)
 }
 
-// mismatchOf returns the reason why a request does not fit its resource, or None if it may fit. Two facts about the resource are not in
-// a log:
+// mismatchOf returns the reason why a request does not fit its resource, or None if it may fit. Two facts about the resource
+// are not in a log:
 //
 //   - whether it has namespaces: a request without a namespace may fit either kind;
 //   - whether it is custom: this matters for protobuf only, and [auditEvent.httpRequest] asks for JSON or a table.
@@ -157,8 +157,8 @@ func formOf(request *policy.Request, parseReason reason.Reason) form {
 	case reason.NotList, reason.Watch, reason.NotCanonical:
 		return formUnknown // Parse did not read the query
 	}
-	// With these settings, Decide forwards as few requests as possible. A request that is forwarded even so has no Semantics, so its
-	// form is unknown. There is one exception, a page at the newest state: it is forwarded, and has Semantics.
+	// With these settings, Decide forwards as few requests as possible. A request that is forwarded even so has no Semantics,
+	// so its form is unknown. There is one exception, a page at the newest state: it is forwarded, and has Semantics.
 	decision := request.Decide(policy.LimitIgnored, policy.ConsistentAll)
 	switch {
 	case decision.Semantics == "":
@@ -171,8 +171,8 @@ func formOf(request *policy.Request, parseReason reason.Reason) form {
 	return form(decision.Semantics)
 }
 
-// isAggregated reports whether a request is for the metrics APIs, which only aggregated API servers serve. A log does not say which
-// other resources are aggregated.
+// isAggregated reports whether a request is for the metrics APIs, which only aggregated API servers serve. A log does not say
+// which other resources are aggregated.
 func isAggregated(request *policy.Request) bool {
 	return request.Group == "metrics.k8s.io" || strings.HasSuffix(request.Group, ".metrics.k8s.io")
 }

@@ -47,8 +47,8 @@ type RequestCounts struct {
 type Row struct {
 	Source
 	Counts
-	// Forms has the numbers of requests by what they ask for (FormCount.Form) and by who would answer them. The most frequent is
-	// first.
+	// Forms has the numbers of requests by what they ask for (FormCount.Form) and by who would answer them. The most frequent
+	// is first.
 	Forms []FormCount `json:"forms"`
 }
 

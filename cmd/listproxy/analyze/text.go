@@ -12,7 +12,8 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// maxForms is the largest number of forms of requests (like any or consistent) in the column FORMS, so that lines stay readable.
+// maxForms is the largest number of forms of requests (like any or consistent) in the column FORMS, so that lines stay
+// readable.
 const maxForms = 3
 
 // caveat is the last paragraph of the text. It says what the report cannot know.

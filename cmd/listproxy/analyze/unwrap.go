@@ -35,7 +35,8 @@ func eventsIn(text []byte, depth int) []*auditEvent {
 	}
 }
 
-// eventsInValue returns the events in a JSON value, like [eventsIn]. json.Unmarshal returns no errors here, since the value is JSON.
+// eventsInValue returns the events in a JSON value, like [eventsIn]. json.Unmarshal returns no errors here, since the value is
+// JSON.
 func eventsInValue(value json.RawMessage, depth int) []*auditEvent {
 	if depth > maxDepth || !mayHaveEvent(value) {
 		return nil

@@ -114,8 +114,8 @@ func printableLine(text string) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// writeStatus writes a status for people. It drops control characters: the status came over the network, and a terminal would obey
-// its escape sequences.
+// writeStatus writes a status for people. It drops control characters: the status came over the network, and a terminal would
+// obey its escape sequences.
 func writeStatus(w io.Writer, status admin.Status) error {
 	text := &strings.Builder{}
 	table := tabwriter.NewWriter(text, 0, 0, 2, ' ', 0)

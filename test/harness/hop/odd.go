@@ -23,8 +23,8 @@ import (
 type Odd struct {
 	// These change answers to all requests.
 
-	// ClockRevisions replaces revisions 1, 2, 3, … by times in nanoseconds, of nineteen digits. Two neighbours are about a quarter
-	// of an hour apart.
+	// ClockRevisions replaces revisions 1, 2, 3, … by times in nanoseconds, of nineteen digits. Two neighbours are about a
+	// quarter of an hour apart.
 	ClockRevisions bool
 	// UnknownFields adds an unknown header X-Future to each answer, and an unknown field to each object's metadata.
 	UnknownFields bool
@@ -58,8 +58,8 @@ func (o Odd) OfCallers() Odd {
 }
 
 // With ClockRevisions, revision n of the upstream becomes epoch + n*tick + offset, in nanoseconds. The offset is
-// n*offsetStep%maxOffset, so that the digits at the end look random. It is below a second, and a tick is a thousand seconds. For
-// example, revision 3 becomes 1_700_003_000_000_023_757. The two numbers of the offset are primes.
+// n*offsetStep%maxOffset, so that the digits at the end look random. It is below a second, and a tick is a thousand seconds.
+// For example, revision 3 becomes 1_700_003_000_000_023_757. The two numbers of the offset are primes.
 const (
 	epoch      = 1_700_000_000_000_000_000
 	tick       = 1_000_000_000_000

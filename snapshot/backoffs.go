@@ -23,7 +23,7 @@ const (
 	// maxUnprovenPause bounds the pause after errUnproven.
 	maxUnprovenPause = 2 * time.Minute
 	// stableAfter is the time after which a loaded state counts as stable, so that the backoffs full and unproven begin anew.
-	// It is as long as their longest pause.
+	// It is as long as their longest pause without the jitter.
 	stableAfter = maxFullPause
 	// refusalGrace is the duration for which a state is kept after the first 403. An API server that has just started answers
 	// 403 to everybody until it has read its roles. That takes less than refusalGrace.
@@ -38,6 +38,6 @@ var initialBackoffs = backoffs{
 	forbidden: wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 10, Cap: lastingPause},
 	// A load that does not fit may cost the upstream most of a whole list.
 	full: wait.Backoff{Duration: lastingPause, Factor: 2, Jitter: 0.5, Steps: 10, Cap: maxFullPause},
-	// Only a load can prove the state's timeline then. If streams break again and again, a load must not follow each break.
+	// Only a load helps then. If streams break again and again, a load must not follow each break.
 	unproven: wait.Backoff{Duration: time.Second, Factor: 4, Jitter: 0.5, Steps: 10, Cap: maxUnprovenPause},
 }

@@ -19,8 +19,9 @@ const (
 )
 
 // bringWatchesUpToDate applies all changes from the known state to the loaded state, and gives clients' watches some time to
-// deliver them. Then the watches can go on after the loaded state is installed. It returns false in two cases: nobody watches,
-// or the changes are not known for certain. In the second case, clients' watches must end, since they would miss changes.
+// deliver them. Then the watches can go on after the loaded state is installed. It returns false if nobody watches, or if the
+// watches cannot deliver all changes: these are not known for certain, too many, too large for the budget, or in another form.
+// Then clients' watches must end.
 func (f *feed) bringWatchesUpToDate(ctx context.Context, loaded *stateLoad) bool {
 	v := f.collection.view.Load()
 	if !v.isWatched() || loaded.watchForm == nil || !v.envelope.CanBeReplacedBy(loaded.envelope) {

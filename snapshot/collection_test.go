@@ -49,7 +49,7 @@ func probeSentAt(c *Collection, at time.Time) source.Probe {
 }
 
 // TestRecordRevision: the upstream's revision is read. If it is below the highest one that was seen before the read began,
-// recordRevision returns errOtherTimeline: etcd must have been restored from a backup. It accepts any other revision.
+// recordRevision returns errOtherTimeline: etcd may have been restored from a backup. It accepts any other revision.
 func TestRecordRevision(t *testing.T) {
 	const unixNanos = 1_764_000_000_000_000_000 // some storages use the time as the revision
 	for name, tt := range map[string]struct {

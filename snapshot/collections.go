@@ -34,9 +34,9 @@ type Config struct {
 	Limits    Limits
 	// Outage returns the upstream's current outage, or the zero value.
 	Outage func() clock.Outage
-	// SameTimeline is called after a stream has ended or broken. The stream had reached the revision, and last sent something
-	// at heardAt. same reports whether there is a proof that etcd was not restored from a backup since. If same is false,
-	// proofMayCome reports whether a call some seconds later may find a proof. See feed.proveTimeline.
+	// SameTimeline is called after a stream has ended or broken. The stream had reached the revision, and last sent something,
+	// or was opened, at heardAt. same reports whether there is a proof that etcd has lost nothing up to the revision since. If
+	// same is false, proofMayCome reports whether a call some seconds later may find a proof. See feed.proveTimeline.
 	SameTimeline func(ctx context.Context, revision uint64, heardAt time.Time) (same, proofMayCome bool)
 	// MaxBytes bounds the bytes that all collections store together; 0 means no bound.
 	MaxBytes int64
@@ -97,7 +97,8 @@ type Collections struct {
 	// eager has the keys of [Collections.Keep]. Their collections are not dropped when idle or to free memory.
 	eager map[CollectionKey]bool
 	bans  bans
-	// checkResults and mismatches count the results of comparisons with the upstream (selfcheck.go, verifyafterchange.go).
+	// checkResults and mismatches count the results of self-checks (selfcheck.go), and objects that a verification found to
+	// differ (verifyafterchange.go).
 	checkResults map[CheckResult]uint64
 	mismatches   map[CollectionKey]MismatchStats
 }

@@ -42,7 +42,7 @@ type comparedPages struct {
 	//	was not tried: the state was dropped   the same page
 	next string
 	// revision is the revision at which the last page was compared. If the state needs no comparison, it is the state's
-	// revision. It is 0 if the state was dropped.
+	// revision. It is 0 if no page was tried, since the state was dropped.
 	revision uint64
 }
 
@@ -69,7 +69,7 @@ func (c *Collections) comparePages(r *runningCollection, start string, maxPages 
 
 // comparePageRetrying compares one page of the newest state. If the upstream has forgotten the state's revision (410) or has
 // not reached it yet (504), comparePageRetrying tries again with the state that is the newest by then, up to pageTries times in
-// all. It pauses before another try. It also pauses at its end if there is a next page.
+// all. It pauses before another try. It also pauses at its end if there was no error and there is a next page.
 func (c *Collections) comparePageRetrying(r *runningCollection, start string, changedAt time.Time) (comparedPages, error) {
 	for try := 1; ; try++ {
 		v := r.view.Load()

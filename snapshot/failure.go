@@ -136,7 +136,7 @@ func (f *feed) logFailure(ctx context.Context, err error, pause time.Duration) {
 }
 
 // loggedAttempt is the attempt at which a failure that may concern only this resource is logged above the debug level. Earlier
-// attempts are not, since many failures are over by the fourth.
+// attempts are not, since many failures are over by the fourth. Later ones are not, so that it is logged once.
 const loggedAttempt = 4
 
 // logLevel returns the level at which the error of a session is logged. The first case that applies counts.

@@ -27,7 +27,7 @@ func TestHandleFailure(t *testing.T) {
 
 		wantUnavailable reason.Reason // why there is no state then; None: the known state is kept
 		wantLoad        bool          // the next session loads a state
-		wantMinPause    time.Duration // the pause that no request shortens; 0: a request may end the pause at once
+		wantMinPause    time.Duration // the pause that no request shortens; 0: a request may end it after minStreamLife
 		wantLoss        reason.Reason // the cause of the loss that is counted; None: no loss is counted
 	}{
 		"the upstream is away":               {err: errors.New("no route")},

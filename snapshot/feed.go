@@ -44,7 +44,8 @@ type feed struct {
 	timelineKnownAt time.Time
 	// pagesOnlyUntil is the time until which states are loaded in pages, without an attempt at a streaming list.
 	pagesOnlyUntil time.Time
-	// forbiddenSince is the time of the first 403 while one session after another ends with a 403; otherwise zero.
+	// forbiddenSince is the time of the first 403 since a stream was opened, or since a session ended in another way; zero if
+	// there was none.
 	forbiddenSince time.Time
 
 	// attempt is the number of the session, for the log and its level. It starts again after a session that has shown progress:
@@ -61,7 +62,7 @@ const (
 	// pagesOnlyDuration is the duration for which states are loaded in pages after a streaming list without its bookmark.
 	pagesOnlyDuration = time.Hour
 	// minStreamLife is the time after which a stream counts as progress, if it was resumed without a load. After a shorter
-	// stream the feed pauses, and the pauses grow.
+	// stream the feed pauses. The pauses grow, unless the stream has brought something new (see resetBackoffs).
 	minStreamLife = time.Second
 	// steadyStreamLife is the time after which a stream counts as progress, if the session began with a load. It is longer,
 	// since a load is expensive: if each load is followed by a stream of only ten seconds, the pauses between the loads must
@@ -186,10 +187,11 @@ func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 	return loaded.stream, nil
 }
 
-// checkLoaded returns an error if a loaded state must not be installed. There are two reasons:
+// checkLoaded returns an error if a loaded state must not be installed, for one of these reasons:
 //
 //   - Its revision is below highestBefore, the highest revision that was seen before the load.
 //   - Its first page differs from the upstream's.
+//   - One of these could not be found out.
 func (f *feed) checkLoaded(ctx context.Context, loaded *stateLoad, highestBefore uint64) error {
 	confirmed, err := f.confirmRevision(ctx, loaded.revision, highestBefore)
 	if err != nil {
@@ -204,8 +206,8 @@ func (f *feed) checkLoaded(ctx context.Context, loaded *stateLoad, highestBefore
 
 // resetBackoffs makes the next pauses short again if the session has shown that earlier failures are over.
 func (f *feed) resetBackoffs(end sessionEnd) {
-	// A resumed stream need not last for minStreamLife (1 s) if it has sent something. A kube-apiserver that has just started
-	// ends a watch that is more than ten events behind. A pause would put the feed further behind.
+	// A resumed stream need not last for minStreamLife (1 s) if View.To rose. A kube-apiserver that has just started ends a
+	// watch that is more than ten events behind. Ever longer pauses would put the feed further behind.
 	hasResumed := !end.beganWithLoad && (end.readFor >= minStreamLife || end.hasAdvanced)
 	isSteady := end.readFor >= steadyStreamLife
 	if hasResumed || isSteady {

@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	// largeListBytes separates large lists, which --consistent-lists=true answers, from small ones: a list is large if
-	// kube-apiserver encodes more bytes than this for it. A small list is forwarded in some milliseconds, while a proof that
-	// memory has the newest state may take a second.
+	// largeListBytes separates large lists, which --consistent-lists=true answers, from small ones, most of which it forwards.
+	// A list is large if it costs kube-apiserver more than to encode so many bytes (see [index.Tree.Work]). A small list is
+	// forwarded in some milliseconds, while a proof that memory has the newest state may take a second.
 	largeListBytes = 256 << 10
 	// maxSmallForwards is the number of small lists of one collection that are forwarded at the same time.
 	maxSmallForwards = 4
@@ -16,7 +16,7 @@ const (
 
 // beginSmallForward asks whether a small list q may be forwarded at once, although memory could answer it after a wait. If so,
 // it counts q as in flight, and returns done, which the caller must call after q was forwarded. If q must wait, it returns nil:
-// q is not small, or maxSmallForwards (4) small lists of the collection are being forwarded already.
+// q is not small, no state is known, or maxSmallForwards (4) small lists of the collection are being forwarded already.
 func (c *Collection) beginSmallForward(v *View, q index.Query) (done func()) {
 	if v.unavailable != reason.None || v.newest.Work(q) > largeListBytes {
 		return nil

@@ -120,7 +120,7 @@ func (f *feed) watchNothing(ctx context.Context, query url.Values, timeout time.
 // is unknown if the collection was empty when it was loaded. Then ev is the event of the first object since. learnItemForm
 // compares ev with a list of that object at ev's revision. If it returns errFirstObject, the state must be loaded anew.
 //
-// A new load would always show the form, but it would end clients' watches. So a list of one object is tried first.
+// A new load would mostly show the form, but it would end clients' watches. So a list of one object is tried first.
 func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 	if f.envelope.ItemForm.Known {
 		return nil

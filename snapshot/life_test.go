@@ -220,7 +220,8 @@ func newLife() *life {
 	return l
 }
 
-// load replaces what is known by the upstream's state. One load of four is slow: to read the state takes up to four minutes.
+// load replaces what is known by the upstream's state. One load of four is slow: to read the state takes about four minutes at
+// most.
 func (l *life) load(s step) error {
 	if err := l.collection.recordRevision(l.upstream, l.collection.highestSeenRevision()); err != nil {
 		return err

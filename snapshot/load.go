@@ -28,8 +28,8 @@ const (
 	// loadSlotTimeout is the time after which a load gives its slot back and goes on. A slow load (a conversion webhook may
 	// be slow) must not keep other feeds from loading.
 	loadSlotTimeout = 10 * time.Second
-	// oversizeFactor allows for rough estimates (see mayFit): if the whole budget has room for 5 GiB, a state is loaded up to
-	// an estimate of 10 GiB.
+	// oversizeFactor allows for rough estimates (see mayFit): with a bound of 5 GiB, of which nine tenths may be used, a state
+	// is loaded up to an estimate of 9 GiB.
 	oversizeFactor = 2
 	// maxLikelyMean is the largest mean size of an object, in bytes, with which a state's size is estimated. For example, if
 	// the first few of a thousand objects have 1 MiB each, the estimate is 16 MiB, and not 1 GiB (see mayFit).
@@ -61,8 +61,8 @@ type stateLoad struct {
 	state    index.Tree
 	revision uint64
 	// probe is the request for the state, which counts as a probe: the state has everything that was written before this
-	// request was sent. (kube-apiserver answers such a list or streaming list with what etcd has when the request comes, or
-	// later.)
+	// request was sent. (The request names no resourceVersion. kube-apiserver answers it with what etcd has when the request
+	// comes, or later.)
 	probe source.Probe
 	// size is the number of bytes of the objects that have come. The budget counts these bytes already.
 	size int64

@@ -86,7 +86,7 @@ func (r *reader) doDueSteps(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	for { // source.Wait ends the loop
+	for { // source.Wait ends the loop, and source.LeaveStream with an error
 		now := time.Now()
 		r.recordProof()
 		r.freshness.ProbeAwaited(now, c.awaitedProbe.Load())

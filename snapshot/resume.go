@@ -24,7 +24,8 @@ const minRestoreTime = 10 * time.Second
 //	110                       is not opened           the upstream has another timeline, so everything is dropped
 //
 // A timeline is one history of etcd. A restored backup begins another one, which may have reached 130 as well. So
-// [feed.proveTimeline] must succeed, unless the time since the last load or watch is too short for a restore.
+// [feed.proveTimeline] must succeed, unless a load, or a watch that ended at its timeout, is so recent that etcd cannot have
+// been restored since.
 //
 // Once the watch is open, the probe's revision is recorded, as if the probe had been sent while the watch was read.
 func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
@@ -36,7 +37,7 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	// timelineKnownAt is zero after a stream that broke.
+	// timelineKnownAt is zero after a stream that did not end at its timeout.
 	if f.timelineKnownAt.IsZero() || clock.Age(f.timelineKnownAt, time.Now()) > minRestoreTime {
 		if err := f.proveTimeline(ctx); err != nil {
 			s.Stop()

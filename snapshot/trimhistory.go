@@ -51,8 +51,8 @@ func (c *Collection) trimHalf() {
 	c.trimHalfLocked()
 }
 
-// trimHalfLocked removes the states before the middle checkpoint. That is about half of the history by time, since the
-// checkpoints have about the same distance. If only one checkpoint is left, it removes all states but the newest.
+// trimHalfLocked removes the states before the middle checkpoint. That is about half of the history by time if changes come
+// evenly. (Checkpoints may be far apart in a quiet time.) If only one checkpoint is left, it removes all states but the newest.
 func (c *Collection) trimHalfLocked() {
 	n := len(c.checkpoints)
 	if n > 1 {
@@ -81,7 +81,7 @@ func (c *Collection) trimBeforeLocked(revision uint64) {
 	firstKept := next.versions.FirstAfter(from) - 1 // the index of the version that has the state at from
 	freed := int64(0)
 	for i := range firstKept {
-		freed += next.versions.At(i + 1).SupersededBytes // the bytes of version i that version i+1 does not use
+		freed += next.versions.At(i + 1).SupersededBytes // what counts as freed with version i
 	}
 	next.versions.Forget(firstKept)
 	c.addUsedBytesLocked(-freed)

@@ -13,8 +13,8 @@ const (
 	verifyLoops = 2
 	// verifyPoll is the interval at which a verifyLoop looks for a collection that must be verified.
 	verifyPoll = time.Second
-	// verifyEvery is the shortest time between the beginnings of two attempts, if a change of the API servers requires the
-	// second. For example, if an attempt begins at 12:00 and a change comes at 12:01, the next attempt is due at 12:02.
+	// verifyEvery is the shortest time between the beginnings of two attempts, if a call of [Collections.Verify] requires the
+	// second. For example, if an attempt begins at 12:00 and Verify is called at 12:01, the next attempt is due at 12:02.
 	verifyEvery = 2 * time.Minute
 	// verifyRetry is the pause after an attempt without a verdict.
 	verifyRetry = 10 * time.Second
@@ -26,8 +26,8 @@ const (
 // attempt compares the pages once. If an attempt ends without a verdict, another one follows, until verifyTimeout has passed.
 // Collections.mu guards the fields.
 type verification struct {
-	// requiredAt is the time of the last change that requires a verification; zero if none is required. A state that was loaded
-	// after requiredAt needs none.
+	// requiredAt is the time of the last call of Verify; zero if no verification is required. A state that was loaded after
+	// requiredAt needs none. (Collections.Invalidate calls Verify only once every API server must have learned of the change.)
 	requiredAt time.Time
 	// dueAt is the earliest time for the next attempt.
 	dueAt time.Time

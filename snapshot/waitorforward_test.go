@@ -13,7 +13,7 @@ import (
 )
 
 // A list for which memory has no proven answer yet either waits or is forwarded to the upstream. A list is forwarded if it is
-// small: if the work for it, in bytes that kube-apiserver encodes, is at most largeListBytes, 256 KiB.
+// small: if its Work (see index.Tree.Work) is at most largeListBytes, 256 KiB.
 
 // manyAt is the revision of collectionOfMany.
 const manyAt = 10

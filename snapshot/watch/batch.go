@@ -68,8 +68,9 @@ func (b *Batch) add(f *Form, e event) (added bool) {
 	if b.Events > 0 && b.Size()+len(e.object.Bytes) > batchSize {
 		return false
 	}
-	// The object is written as prefix + newRevision + suffix. Usually the prefix is the whole object. But a DELETED event has
-	// the object's last state with the revision of the deletion, so Revise splits the object around its revision.
+	// The object is written as prefix + newRevision + suffix. Usually the prefix is the whole object. But if the object has
+	// left the selection, a DELETED event has its state before the change with the revision of the change. So Revise splits the
+	// object around its revision.
 	prefix := e.object.Bytes
 	var newRevision, suffix []byte
 	if e.object.Revision != e.revision {

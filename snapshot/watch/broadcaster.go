@@ -48,7 +48,8 @@ func NewBroadcaster(form Form, span Span, counts *Counts, pacer *Pacer) *Broadca
 	return b
 }
 
-// Publish replaces the span by one with more changes, or with fewer old ones, and dispatches the changes that are new in it.
+// Publish replaces the span by a later one, which may also have forgotten old changes, and dispatches the changes that are new
+// in it.
 func (b *Broadcaster) Publish(span Span) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -123,7 +123,8 @@ func newPod(p pod, revision uint64) *index.Object {
 	return o
 }
 
-// randomPod returns a random pod at a revision. One pod of 25 is so large that a batch does not copy all its bytes.
+// randomPod returns a random pod at a revision. About one pod of 25 has padding, with most of which a batch does not copy all
+// its bytes.
 func (c *fakeCluster) randomPod(revision uint64) *index.Object {
 	oneOf := func(n int, prefix string) string { return fmt.Sprint(prefix, c.random.IntN(n)) } // "n0", "n1" or "n2" for (3, "n")
 	o := newPod(pod{namespace: oneOf(3, "n"), name: oneOf(4, "p"), app: oneOf(3, ""), node: oneOf(3, "node")}, revision)
@@ -149,7 +150,7 @@ func (c *fakeCluster) write() {
 		c.span.To = revision
 		c.broadcaster.Publish(c.span)
 	case exists && deletes:
-		// As in etcd, a deletion has the pod's last state, at the revision of the deletion.
+		// As at kube-apiserver, a deletion has the pod's last state, at the revision of the deletion.
 		deleted := index.NewObject(noNumber, o.Key, revision, wire.ReviseItem(encoding, old.Bytes, revision))
 		c.state.Remove(o.Key)
 		c.change(revision, index.Change{Before: old, After: deleted, Deleted: true})

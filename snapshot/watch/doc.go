@@ -15,8 +15,8 @@
 //     nothing else.
 //   - A bookmark's revision is at most the newest that the broadcaster knows. Up to that revision, the client has all
 //     changes that its filter selects.
-//   - When another state is loaded, [Broadcaster.Renew] replaces the span. A watcher goes on only if it has delivered all of
-//     the old span. (The caller of Renew has made sure that the old span has all changes that lead to the loaded state.)
+//   - When another state is loaded, and the old span has all changes that lead to it, [Broadcaster.Renew] replaces the span. A
+//     watcher goes on only if it has delivered all of the old span. If changes are missing, all watchers end.
 //   - When the state is lost, all watchers of its broadcaster end. Their ends are spread over some seconds, together with
 //     those of all broadcasters that have the same [Pacer].
 //   - A change is delivered only after [Options].IsDefined has returned true since the change was published. While it returns

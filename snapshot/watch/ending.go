@@ -157,8 +157,8 @@ func (w *Watcher) AwaitEnd(ctx context.Context, ending Ending) Ending {
 		}
 		ending = w.dueEnding(ctx)
 	}
-	// The deadline may have been too early for minWatchLife: it was planned while the client still read the initial state, and
-	// InitialSent has set startedAt to a later time since.
+	// The deadline may have been too early for minWatchLife: it was planned for a shutdown, or while the client still read the
+	// initial state, and InitialSent has set startedAt to a later time since.
 	clock.Sleep(ctx, time.Until(w.startedAt.Add(minWatchLife)))
 	return ending
 }

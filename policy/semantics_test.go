@@ -36,8 +36,8 @@ func TestDecideListAgreesWithUpstream(t *testing.T) {
 	}
 }
 
-// checkList requires that decideList, with ConsistentNone, decides about a list as the API server's own code does. decideList
-// must answer the list from memory if and only if all these conditions hold:
+// checkList compares decideList, with ConsistentNone, with the API server's own code. decideList must answer the list from
+// memory if and only if all these conditions hold:
 //
 //   - The API server accepts the options, in its handlers (else 422) and in its storage (else 400).
 //   - The resourceVersion and the token are spelled canonically, and only one of them is given.

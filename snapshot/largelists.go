@@ -6,9 +6,10 @@ import (
 )
 
 const (
-	// largeListBytes separates large lists, which --consistent-lists=true answers, from small ones, most of which it forwards.
-	// A list is large if it costs kube-apiserver more than to encode so many bytes (see [index.Tree.Work]). A small list is
-	// forwarded in some milliseconds, while a proof that memory has the newest state may take a second.
+	// largeListBytes is the bound between small and large lists. A list is large if its cost at kube-apiserver
+	// ([index.Tree.Work]) is above that of encoding 256 KiB. With --consistent-lists=true, large lists are answered from
+	// memory, and most small ones are forwarded: that takes some milliseconds, while a proof that memory has the newest state
+	// may take a second.
 	largeListBytes = 256 << 10
 	// maxSmallForwards is the number of small lists of one collection that are forwarded at the same time.
 	maxSmallForwards = 4

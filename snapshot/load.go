@@ -28,8 +28,8 @@ const (
 	// loadSlotTimeout is the time after which a load gives its slot back and goes on. A slow load (a conversion webhook may
 	// be slow) must not keep other feeds from loading.
 	loadSlotTimeout = 10 * time.Second
-	// oversizeFactor allows for rough estimates (see mayFit): with a bound of 5 GiB, of which nine tenths may be used, a state
-	// is loaded up to an estimate of 9 GiB.
+	// oversizeFactor allows for rough estimates (see mayFit). For example, the bound on stored bytes is 5 GiB. Nine tenths of
+	// it, 4.5 GiB, may be used. So a state is loaded if its estimated size is at most 9 GiB.
 	oversizeFactor = 2
 	// maxLikelyMean is the largest mean size of an object, in bytes, with which a state's size is estimated. For example, if
 	// the first few of a thousand objects have 1 MiB each, the estimate is 16 MiB, and not 1 GiB (see mayFit).

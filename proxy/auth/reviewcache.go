@@ -265,8 +265,8 @@ func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
 		revokedAt, found := value.(time.Time)
 		return found && !revokedAt.Before(a.asked.Add(-authorizerLag))
 	}
-	revokedInRequested := a.scope.requested != "" && isRevoked(a.scope.requested)
-	revokedInAccount := a.scope.account != "" && isRevoked(a.scope.account)
+	revokedInRequested := a.scope.requested != everywhere && isRevoked(a.scope.requested)
+	revokedInAccount := a.scope.account != everywhere && isRevoked(a.scope.account)
 	if isRevoked(everywhere) || revokedInRequested || revokedInAccount {
 		ttl = min(ttl, revokedTTL)
 	}

@@ -286,8 +286,9 @@ func TestWatchProvesHealth(t *testing.T) {
 	})
 }
 
-// TestHealthOfTheAccount: an account that may not read /readyz, or one resource, is OK while it may watch another resource. It
-// is forbidden once it may read no resource, even if it may read discovery, as everybody may.
+// TestHealthOfTheAccount: the condition is OK while the account may watch some resource, even if it may not read /readyz or
+// another resource. The condition is forbidden once the account may read no resource, even if it may read discovery, as
+// everybody may.
 func TestHealthOfTheAccount(t *testing.T) {
 	withHealthRig(t, healthy, func(t *testing.T, rig *healthRig) {
 		rig.await(t, ConditionOK, time.Second)

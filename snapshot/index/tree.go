@@ -5,8 +5,8 @@ import "github.com/google/btree"
 // Tree is the state of a collection at one revision: the objects in the order of their keys, and an index by one field if the
 // collection has an indexed field (such as spec.nodeName of pods).
 //
-// A variable of type Tree is a handle, like a map: after b := a, Set and Remove of a also change b. Clone makes another tree,
-// which does not change with the original. Both share the memory of what they have in common.
+// A variable of type Tree is a handle, like a map: after b := a, Set and Remove of a also change b. Clone makes another tree. A
+// change of one of them does not change the other. They share the memory of the parts that are equal.
 //
 // The objects are in runs of up to maxRun neighbours (run.go). A change copies one run, and the path to this run in the tree:
 //

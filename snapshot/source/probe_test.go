@@ -13,8 +13,8 @@ import (
 	"github.com/listproxy/listproxy/test/inmemory"
 )
 
-// TestProbe: Probe lists one name that cannot exist, and returns the list's revision. However many objects there are, such a
-// list costs kube-apiserver the lookup of one key, and one seat (of API priority and fairness).
+// TestProbe: Probe lists one name that cannot exist, and returns the list's revision. For such a list, kube-apiserver looks
+// up one key, however many objects there are. The list takes one seat of API priority and fairness.
 func TestProbe(t *testing.T) {
 	for resource, tt := range map[string]struct {
 		namespaced bool

@@ -123,8 +123,8 @@ func newPod(p pod, revision uint64) *index.Object {
 	return o
 }
 
-// randomPod returns a random pod at a revision. About one pod of 25 has padding, with most of which a batch does not copy all
-// its bytes.
+// randomPod returns a random pod at a revision. About one pod of 25 has padding. Most of these pods are so large that
+// a batch does not copy all their bytes.
 func (c *fakeCluster) randomPod(revision uint64) *index.Object {
 	oneOf := func(n int, prefix string) string { return fmt.Sprint(prefix, c.random.IntN(n)) } // "n0", "n1" or "n2" for (3, "n")
 	o := newPod(pod{namespace: oneOf(3, "n"), name: oneOf(4, "p"), app: oneOf(3, ""), node: oneOf(3, "node")}, revision)

@@ -152,10 +152,11 @@ func (w *Watcher) AwaitEnd(ctx context.Context, ending Ending) Ending {
 	}
 	if w.phase.Load() == phaseOpen { // In the other phases, the deadline has passed already.
 		w.broadcaster.endOne(w, ending)
-		for w.dueEnding(ctx) == "" {
-			w.Wait(ctx)
-		}
 		ending = w.dueEnding(ctx)
+		for ending == "" {
+			w.Wait(ctx)
+			ending = w.dueEnding(ctx)
+		}
 	}
 	// The deadline may have been too early for minWatchLife: it was planned for a shutdown, or while the client still read the
 	// initial state, and InitialSent has set startedAt to a later time since.

@@ -98,8 +98,8 @@ const (
 	busy
 )
 
-// startWrites starts writers, each of which makes writesPerSecond (47) writes a second until stop is called: one for the
-// Namespace default and, if what is busy, one for the config map and one for ten pods.
+// startWrites starts a writer for the Namespace default. If what is busy, it also starts a writer for the config map, and one
+// for ten pods. Each writer makes writesPerSecond (47) writes a second until stop is called.
 func (b *bench) startWrites(ctx context.Context, what writing) (stop func() error, err error) {
 	var pods []*corev1.Pod
 	if what == busy {
